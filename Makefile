@@ -1,0 +1,53 @@
+# rivertwice: everything starts here. `make help` lists the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+UV := .build/tools/bin/uv
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes
+SOURCES := src dags plugins spark_jobs tests bench scripts
+export RIVERTWICE_PROJECT := $(CURDIR)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo test test-faults lint format lock bench clean
+
+##@ Use
+setup: ## build .venv, fetch Java if there is none, jars and data (quick and offline when nothing changed)
+	@$(PYTHON) scripts/bootstrap.py
+
+demo: setup ## the whole loop on real flights; stays up until stopped, with DEMO_EXIT=1 takes all down
+	@$(BIN)/python -m rivertwice.demo
+
+##@ Develop
+setup-dev: ## setup, and what tests, linters and benches need
+	@$(PYTHON) scripts/bootstrap.py --dev
+
+test: setup-dev lint ## linters, types, import rules and every test but the slow fault runs
+	@$(BIN)/pytest
+
+test-faults: setup-dev ## the slow fault runs: kill -9 at seeded moments and the like
+	@$(BIN)/pytest -m faults
+
+lint: setup-dev ## ruff, mypy strict, import-linter
+	@$(BIN)/ruff check $(wildcard $(SOURCES))
+	@$(BIN)/ruff format --check $(wildcard $(SOURCES))
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup-dev ## let ruff rewrite what it can
+	@$(BIN)/ruff check --fix $(wildcard $(SOURCES))
+	@$(BIN)/ruff format $(wildcard $(SOURCES))
+
+lock: ## write the locks anew from the direct pins; what is locked and still fits stays
+	@$(PYTHON) scripts/bootstrap.py --tools
+	@$(COMPILE) requirements-dev.txt -o requirements-dev.lock
+	@$(COMPILE) requirements.txt -c requirements-dev.lock -o requirements.lock
+	@for name in build java tools; do $(COMPILE) requirements-$$name.txt -o requirements-$$name.lock || exit 1; done
+
+bench: setup-dev ## CPU and latency against hand-written Spark; report only
+	@$(BIN)/python -m bench
+
+clean: ## remove what can be rebuilt: environment, jars, data, caches; the home (.rivertwice) stays
+	@rm -rf .venv .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	@find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

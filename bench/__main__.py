@@ -1,0 +1,108 @@
+"""`make bench`: the stream against a hand-written Spark job, interleaved pairs. Report only; no bar yet.
+
+1. CPU-seconds per million events: the year's flights in batches of 20,000.
+2. p50 of a micro-batch: the two stormy days in batches of a dozen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from bench.measure import Cost, batch_seconds, describe, run_measured
+from rivertwice.config import Settings
+from rivertwice.log.broker import start_broker, stop_broker
+from rivertwice.log.flights import STORM
+from rivertwice.log.replay import ReplayRequest, replay
+
+PIPELINE = "flight_delays"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run of one side."""
+
+    cost: Cost
+    batches: list[float]
+
+
+def run_ours(settings: Settings, folder: Path, topic: str, limit: int) -> Side:
+    """Run our driver over the whole topic, in a project and home of its own."""
+    project, home = folder / "project", folder / "home"
+    target = project / "pipelines" / PIPELINE
+    shutil.copytree(settings.definitions / PIPELINE, target)
+    (project / ".build").symlink_to(settings.build)
+    document = yaml.safe_load((target / "pipeline.yaml").read_text())
+    document["sources"]["flights"]["topic"] = topic
+    document["stream"]["max_offsets_per_trigger"] = limit
+    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    own = Settings(project=project, home=home, bootstrap=settings.bootstrap_servers(), spark_master="local[2]")
+    command = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", PIPELINE, "--until-end"]
+    cost = run_measured(command, {**os.environ, **own.to_env()}, folder / "log")
+    return Side(cost, batch_seconds(own.pipeline(PIPELINE).checkpoint("t1")))
+
+
+def run_by_hand(settings: Settings, folder: Path, topic: str, limit: int) -> Side:
+    """Run the hand-written job over the whole topic."""
+    arguments = [settings.bootstrap_servers(), topic, str(folder), str(limit)]
+    command = [sys.executable, "-m", "bench.by_hand", *arguments]
+    env = {**os.environ, "RIVERTWICE_PROJECT": str(settings.project)}
+    cost = run_measured(command, env, folder / "log")
+    return Side(cost, batch_seconds(folder / "checkpoint"))
+
+
+def run_pairs(settings: Settings, root: Path, topic: str, limit: int, pairs: int) -> list[tuple[Side, Side]]:
+    """Run both sides in turn, A B A B."""
+    found = []
+    for number in range(pairs):
+        sides = []
+        for name, run in (("ours", run_ours), ("hand", run_by_hand)):
+            folder = root / f"{topic}-{number}-{name}"
+            folder.mkdir()
+            side = run(settings, folder, topic, limit)
+            p50 = statistics.median(side.batches)
+            print(f"  pair {number + 1} {name}: {side.cost.cpu_s:.1f} CPU-s, {side.cost.wall_s:.1f} s, p50 {p50:.3f} s")
+            sides.append(side)
+            shutil.rmtree(folder)
+        found.append((sides[0], sides[1]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5, help="interleaved pairs of each comparison")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as name:
+        root = Path(name)
+        settings = Settings(project=Settings.from_env().project, home=root / "home", spark_master="local[2]")
+        start_broker(settings)
+        try:
+            year = replay(settings, ReplayRequest(topic="bench-year"))
+            storm = replay(settings, ReplayRequest(topic="bench-storm", days=STORM))
+            print(f"CPU: {year.planned} events, batches of 20,000")
+            bulk = run_pairs(settings, root, "bench-year", 20_000, arguments.pairs)
+            print(f"latency: {storm.planned} events, batches of 12")
+            small = run_pairs(settings, root, "bench-storm", 12, arguments.pairs)
+        finally:
+            stop_broker(settings)
+    millions = year.planned / 1_000_000
+    for name, index in (("ours", 0), ("by hand", 1)):
+        per_million = [pair[index].cost.cpu_s / millions for pair in bulk]
+        print(f"CPU-seconds per million events, {name}: {describe(per_million)}")
+    print(f"ratio of CPU-seconds, ours / by hand: {describe([a.cost.cpu_s / b.cost.cpu_s for a, b in bulk])}")
+    medians = [(statistics.median(a.batches), statistics.median(b.batches)) for a, b in small]
+    print(f"p50 of a micro-batch in s, ours: {describe([a for a, _ in medians])}")
+    print(f"p50 of a micro-batch in s, by hand: {describe([b for _, b in medians])}")
+    print(f"ratio of p50, ours / by hand: {describe([a / b for a, b in medians])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Measure a command: CPU-seconds of its whole process tree, polled, and the micro-batches its checkpoint recorded."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run cost."""
+
+    cpu_s: float
+    wall_s: float
+
+
+def run_measured(command: Sequence[str], env: dict[str, str], log: Path) -> Cost:
+    """Run a command and return its cost; a child that ends between two polls loses at most a tenth of a second."""
+    begun = time.monotonic()
+    spent: dict[tuple[int, float], float] = {}
+    with log.open("ab") as out:
+        child = subprocess.Popen(list(command), env=env, stdout=out, stderr=subprocess.STDOUT)
+        root = psutil.Process(child.pid)
+        while child.poll() is None:
+            for process in [root, *_children(root)]:
+                try:
+                    times = process.cpu_times()
+                    spent[process.pid, process.create_time()] = times.user + times.system
+                except psutil.NoSuchProcess:
+                    continue
+            time.sleep(0.1)
+    if child.returncode != 0:
+        message = f"{command} ended with {child.returncode}; see {log}"
+        raise RuntimeError(message)
+    return Cost(sum(spent.values()), time.monotonic() - begun)
+
+
+def _children(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(root.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+def batch_seconds(checkpoint: Path, *, skip: int = 5) -> list[float]:
+    """Return the seconds from each micro-batch's begin to the next one's; the first ones (warm-up) are left out."""
+    begins = []
+    for file in sorted((checkpoint / "offsets").iterdir(), key=lambda path: path.name.zfill(12)):
+        if file.name.isdigit():
+            begins.append(json.loads(file.read_text().split("\n")[1])["batchTimestampMs"] / 1000)
+    return [after - before for before, after in itertools.pairwise(begins)][skip:]
+
+
+def describe(ratios: Sequence[float]) -> str:
+    """Return the median and the spread of ratios."""
+    return (
+        f"median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f} "
+        f"({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
+    )

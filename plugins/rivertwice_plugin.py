@@ -1,0 +1,1 @@
+from rivertwice.orchestration.page import RivertwicePlugin as RivertwicePlugin  # noqa: D100

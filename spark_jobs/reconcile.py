@@ -1,0 +1,72 @@
+"""Reconcile a pipeline: `spark-submit spark_jobs/reconcile.py --pipeline NAME [--from ISO --to ISO] [--run NAME]`.
+
+Exit 0: it ran, and the verdicts are data. 2: the request was refused. 1: it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from rivertwice.config import Settings, require_name
+from rivertwice.errors import ConfigError, RequestError, RivertwiceError
+from rivertwice.instants import TimeRange, utc_now
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one reconcile; return the process's exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
+    parser.add_argument(
+        "--from", dest="start", help="judge windows from this instant, for instance 2013-06-30T04:00:00Z"
+    )
+    parser.add_argument("--to", dest="end", help="judge windows before this instant")
+    parser.add_argument("--run", help="name of the run; the same name stores its rows only once")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        if (arguments.start is None) != (arguments.end is None):
+            message = "only one of --from and --to was given, so the range is open; give both or neither"
+            raise RequestError(message)
+        wanted = None if arguments.start is None else TimeRange.parse(arguments.start, arguments.end)
+        pipeline = require_name(arguments.pipeline, "pipeline")
+        run = None if arguments.run is None else require_name(arguments.run, "run")
+    except (RequestError, ConfigError) as error:
+        sys.stderr.write(f"refused: {error}\n")
+        return 2
+    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.reconcile.run import reconcile
+
+    settings = Settings.from_env()
+    spark = spark_session(settings, f"reconcile-{pipeline}")
+    try:
+        report = reconcile(
+            spark,
+            settings,
+            pipeline,
+            range=wanted,
+            now=utc_now(),
+            run=run,
+            progress=_say,
+        )
+    except RivertwiceError as error:
+        sys.stderr.write(f"{error.reason}: {error}\n")
+        return 1
+    finally:
+        spark.stop()
+    for pair, counts in report.counts.items():
+        _say(f"{pair}: {', '.join(f'{verdict} {count}' for verdict, count in counts.items())}")
+    for alert in report.gate.alerts:
+        _say(f"{alert.severity}: {alert.message}")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

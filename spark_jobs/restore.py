@@ -1,0 +1,45 @@
+"""Restore a savepoint into a new timeline that serves exactly what the old one served.
+
+Usage: spark-submit spark_jobs/restore.py --pipeline NAME [--savepoint ID]
+Without an id an interrupted restore is gone on with, else the newest proved savepoint is taken.
+Exit codes: 0 restored and the head moved, 1 refused or failed (run it again: it goes on where it stopped).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from rivertwice.config import Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.savepoint.restore import restore_savepoint
+
+_log = logging.getLogger("rivertwice.restore")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Restore one savepoint; return the exit code."""
+    parser = argparse.ArgumentParser(prog="restore", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
+    parser.add_argument("--savepoint", default=None, help="id of the savepoint")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        report = restore_savepoint(Settings.from_env(), arguments.pipeline, arguments.savepoint, progress=_log.info)
+    except RivertwiceError as error:
+        _log.error("%s: %s", error.reason, error)
+        return 1
+    _log.info(
+        "timeline %s forked from %s at batch %s after %s replayed batches",
+        report.timeline,
+        report.parent,
+        report.forked_at,
+        report.replayed,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Backfill: a plan as a value, then write, audit, publish."""

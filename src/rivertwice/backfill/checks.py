@@ -1,0 +1,138 @@
+"""What a backfill's rows must satisfy before anybody sees them: pure checks over Arrow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.backfill.corrections import ChunkRecord
+from rivertwice.backfill.model import BackfillPlan, Chunk
+from rivertwice.pipeline.definition import Definition
+from rivertwice.timeline.serving import to_epoch_ms
+
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding of an audit; `detail` names the first offenders, or what was counted."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+def check_rows(
+    plan: BackfillPlan,
+    definition: Definition,
+    rows: pa.Table,
+    commits: Sequence[ChunkRecord],
+    changelog: pa.Schema | None,
+) -> list[Check]:
+    """Judge a backfill's rows.
+
+    Args:
+        plan: what was to be computed.
+        definition: the plan's definition.
+        rows: the backfill's rows of `corrections`.
+        commits: what its commits say.
+        changelog: schema of the changelog; None if there is none to compare with.
+    """
+    checks = [_check_chunks(plan, rows, commits), _check_schema(definition, rows.schema, changelog)]
+    if not checks[1].passed:
+        return checks
+    return [
+        *checks,
+        _check_keys(definition, rows),
+        _check_windows(plan, definition, rows),
+        _check_counts(plan, definition, rows, commits),
+    ]
+
+
+def _check_chunks(plan: BackfillPlan, rows: pa.Table, commits: Sequence[ChunkRecord]) -> Check:
+    seen = Counter(commit.chunk for commit in commits)
+    missing = [chunk.index for chunk in plan.chunks if not seen[chunk.index]]
+    wrong = [index for index, count in seen.items() if count > 1 or index >= len(plan.chunks)]
+    declared = {commit.chunk: commit.rows for commit in commits}
+    held = Counter(rows["_chunk"].to_pylist()) if "_chunk" in rows.schema.names else Counter()
+    differ = [index for index in sorted(declared.keys() | held.keys()) if declared.get(index, 0) != held[index]]
+    detail = f"{len(seen)} of {len(plan.chunks)} chunks committed"
+    detail += f"; missing {missing[:SHOWN]}" if missing else ""
+    detail += f"; unknown or committed twice {wrong[:SHOWN]}" if wrong else ""
+    detail += f"; rows differ from the commit in {differ[:SHOWN]}" if differ else ""
+    return Check("chunks", not (missing or wrong or differ), detail)
+
+
+def _check_schema(definition: Definition, found: pa.Schema, changelog: pa.Schema | None) -> Check:
+    names = [name for name in found.names if not name.startswith("_")]
+    if names != definition.result_columns:
+        return Check("schema", False, f"columns are {names}, the definition says {definition.result_columns}")
+    if changelog is None:
+        return Check("schema", True, f"{len(names)} columns; no changelog to compare with")
+    differ = [
+        f"{name} is {found.field(name).type}, in the changelog {_type(changelog, name)}"
+        for name in names
+        if found.field(name).type != _type(changelog, name)
+    ]
+    return Check("schema", not differ, "; ".join(differ[:SHOWN]) or f"{len(names)} columns as in the changelog")
+
+
+def _type(schema: pa.Schema, name: str) -> pa.DataType | None:
+    return schema.field(name).type if name in schema.names else None
+
+
+def _check_keys(definition: Definition, rows: pa.Table) -> Check:
+    names = [definition.window.start_column, definition.window.end_column, *definition.keys]
+    counts = rows.group_by(names).aggregate([([], "count_all")])
+    twice = counts.filter(pc.field("count_all") > 1)
+    shown = "; ".join(str(row) for row in twice.slice(0, SHOWN).to_pylist())
+    return Check(
+        "keys", twice.num_rows == 0, f"{twice.num_rows} repeated of {counts.num_rows}" + (f": {shown}" if shown else "")
+    )
+
+
+def _check_windows(plan: BackfillPlan, definition: Definition, rows: pa.Table) -> Check:
+    starts = to_epoch_ms(rows[definition.window.start_column])
+    ends = to_epoch_ms(rows[definition.window.end_column])
+    good = (starts % plan.window_ms == 0) & (ends == starts + plan.window_ms)
+    chunks = np.array(rows["_chunk"].to_pylist(), dtype=np.int64)
+    for chunk in plan.chunks:
+        mine = chunks == chunk.index
+        good[mine] &= _inside(starts[mine], chunk)
+    days = pc.strftime(rows[definition.window.start_column], format="%Y-%m-%d")
+    good &= np.array(pc.equal(days, rows["_day"]).to_pylist(), dtype=bool)
+    bad = np.flatnonzero(~good)
+    shown = ", ".join(str(starts[i]) for i in bad[:SHOWN])
+    return Check(
+        "windows",
+        len(bad) == 0,
+        f"{len(bad)} of {rows.num_rows} rows out of place" + (f", starts {shown}" if shown else ""),
+    )
+
+
+def _inside(starts: npt.NDArray[np.int64], chunk: Chunk) -> npt.NDArray[np.bool_]:
+    lows, highs = np.array(chunk.ranges, dtype=np.int64).T
+    at = np.searchsorted(lows, starts, side="right") - 1
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (starts < highs[at])
+    return inside
+
+
+def _check_counts(plan: BackfillPlan, definition: Definition, rows: pa.Table, commits: Sequence[ChunkRecord]) -> Check:
+    """Compare, window by window, the count column's sum with the records counted before the transform."""
+    summed: Counter[int] = Counter()
+    starts = to_epoch_ms(rows[definition.window.start_column]).tolist()
+    for start, count in zip(starts, rows[definition.count_column].to_pylist(), strict=True):
+        summed[start] += count or 0
+    counted: Counter[int] = Counter()
+    for commit in commits:
+        counted.update(commit.records)
+    differ = sorted(start for start in summed.keys() | counted.keys() if summed[start] != counted[start])
+    detail = f"{sum(summed.values())} counted by the result, {sum(counted.values())} accepted"
+    shown = ", ".join(f"{start}: {summed[start]} against {counted[start]}" for start in differ[:SHOWN])
+    return Check("counts", not differ, detail + (f"; {len(differ)} windows differ: {shown}" if differ else ""))

@@ -1,0 +1,179 @@
+"""The Spark part of a backfill: chunk by chunk, a commit each, skipping what is done."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.backfill.corrections import METADATA_KEY, PARTITION_BY, ChunkRecord, app_of, stamp_rows
+from rivertwice.backfill.intervals import windows
+from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
+from rivertwice.backfill.store import backfill_folder
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import FingerprintError, LostRaceError
+from rivertwice.log.records import read_ranges
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.compile import accepted, compile_batch, included
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import Definition
+from rivertwice.store import delta
+
+logger = logging.getLogger(__name__)
+
+READ_ONCE = 1_000_000
+"""A backfill of at most so many records is read and decoded once, and kept; a larger one is read chunk by chunk."""
+
+Progress = Callable[[str], None]
+
+
+def report_nothing(line: str) -> None:
+    """Take a line of progress and do nothing."""
+
+
+@dataclass(frozen=True)
+class ComputeReport:
+    """What a compute did.
+
+    Attributes:
+        computed: chunks computed now; skipped: chunks that were done already.
+        rows: result rows written now.
+        seconds: how long it took.
+    """
+
+    computed: int
+    skipped: int
+    rows: int
+    seconds: float
+
+
+def compute_backfill(
+    spark: SparkSession, settings: Settings, plan: BackfillPlan, progress: Progress = report_nothing
+) -> ComputeReport:
+    """Compute the chunks that are not committed yet and append each in one commit.
+
+    Killed anywhere and run again, it goes on after the last committed chunk; a finished one is never written twice.
+
+    Raises:
+        LostRaceError: another process computes the same backfill.
+        LogGapError: a record that is needed is gone.
+        FingerprintError: the stored bundle is another pipeline's.
+    """
+    began = time.monotonic()
+    home = settings.pipeline(plan.pipeline)
+    definition = load_bundle_definition(home.bundles, plan.bundle)
+    size = definition.window.size // timedelta(milliseconds=1)
+    if definition.name != plan.pipeline or size != plan.window_ms:
+        message = (
+            f"bundle {plan.bundle} is of {definition.name} with windows of {size} ms, backfill {plan.id} of {plan.pipeline} "
+            f"with {plan.window_ms} ms; plan again"
+        )
+        raise FingerprintError(message)
+    with _alone(home, plan):
+        done = delta.applied_version(home.tables.corrections, app_of(plan.id))
+        first = 0 if done is None else done + 1
+        rows_written = 0
+        kept = _rows(spark, settings, plan, definition, plan.offsets).cache() if _read_once(plan, first) else None
+        try:
+            for chunk in plan.chunks[first:]:
+                rows_written += _compute_chunk(spark, settings, plan, definition, chunk, kept)
+                progress(
+                    f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, "
+                    f"{time.monotonic() - began:.1f} s"
+                )
+        finally:
+            if kept is not None:
+                kept.unpersist()
+    return ComputeReport(len(plan.chunks) - first, first, rows_written, time.monotonic() - began)
+
+
+def _read_once(plan: BackfillPlan, first: int) -> bool:
+    return len(plan.chunks) - first > 1 and plan.records <= READ_ONCE
+
+
+def _compute_chunk(
+    spark: SparkSession,
+    settings: Settings,
+    plan: BackfillPlan,
+    definition: Definition,
+    chunk: Chunk,
+    kept: DataFrame | None,
+) -> int:
+    """Compute one chunk and commit it; return its number of rows."""
+    home = settings.pipeline(plan.pipeline)
+    rows = kept if kept is not None else _rows(spark, settings, plan, definition, chunk.offsets)
+    mine = _in_windows(spark, definition, rows, chunk, plan.window_ms).cache()
+    try:
+        records = _count_records(spark, definition, mine, plan.window_ms)
+        result = compile_batch(spark, definition, mine).toArrow()
+    finally:
+        mine.unpersist()
+    delta.append(
+        home.tables.corrections,
+        stamp_rows(result, plan.id, chunk.index, definition.window.start_column),
+        transactions={app_of(plan.id): chunk.index},
+        metadata={METADATA_KEY: ChunkRecord(chunk.index, result.num_rows, records).to_json(plan.id)},
+        partition_by=PARTITION_BY,
+    )
+    logger.info("backfill %s of %s: chunk %s committed", plan.id, plan.pipeline, chunk.index)
+    return int(result.num_rows)
+
+
+def _rows(
+    spark: SparkSession, settings: Settings, plan: BackfillPlan, definition: Definition, offsets: OffsetRuns
+) -> DataFrame:
+    """Return the accepted rows of offset runs; runs of one partition are read in as few passes as there are runs."""
+    _, source = definition.source
+    parts = offsets.get(source.topic, {})
+    passes = max((len(runs) for runs in parts.values()), default=0)
+    scans = [
+        {partition: runs[index] for partition, runs in parts.items() if index < len(runs)} for index in range(passes)
+    ]
+    frames = [
+        read_ranges(spark, settings, source.topic, ranges, topic_id=plan.topic_ids[source.topic])
+        for ranges in scans or [{}]
+    ]
+    return accepted(decode(functools.reduce(DataFrame.unionByName, frames), source), source)
+
+
+def _in_windows(spark: SparkSession, definition: Definition, rows: DataFrame, chunk: Chunk, size: int) -> DataFrame:
+    """Return the rows whose event time lies in the chunk's windows."""
+    starts = pa.table({"_start_ms": pa.array([start for start, _ in windows(chunk.ranges, size)], pa.int64())})
+    wanted = F.broadcast(spark.createDataFrame(starts))
+    return rows.join(wanted, _start_ms(definition, size) == wanted["_start_ms"], "left_semi")
+
+
+def _start_ms(definition: Definition, size: int) -> Column:
+    event_ms = F.unix_millis(definition.source[1].event_time)
+    return event_ms - F.pmod(event_ms, F.lit(size))
+
+
+def _count_records(spark: SparkSession, definition: Definition, rows: DataFrame, size: int) -> dict[int, int]:
+    """Count the rows of each window without the transform: what the audit holds the result against."""
+    counted = included(spark, definition, rows).groupBy(_start_ms(definition, size).alias("start")).count().toArrow()
+    return dict(zip(counted["start"].to_pylist(), counted["count"].to_pylist(), strict=True))
+
+
+@contextmanager
+def _alone(home: PipelineHome, plan: BackfillPlan) -> Iterator[None]:
+    path = backfill_folder(home, plan.id) / "lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = (
+                f"another process computes backfill {plan.id} of {plan.pipeline}; this one did nothing: wait for it, "
+                "then run again, finished chunks are skipped"
+            )
+            raise LostRaceError(message) from None
+        yield

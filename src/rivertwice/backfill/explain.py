@@ -1,0 +1,61 @@
+"""A plan in words: what will be read, recomputed and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rivertwice.backfill.intervals import Interval
+from rivertwice.backfill.model import BackfillPlan, count_offsets
+from rivertwice.instants import from_ms, to_iso
+
+SHOWN = 6
+
+
+def explain_plan(plan: BackfillPlan) -> str:
+    """Return the plan as text for a person: one fact a line."""
+    lines = [
+        f"backfill   {plan.id} of {plan.pipeline} ({plan.reason})",
+        f"windows    {plan.windows} of {_duration(plan.window_ms)}, closed, {_pieces(plan.ranges)}",
+        *(f"           {line}" for line in _ranges(plan.ranges)),
+    ]
+    for part in plan.cut:
+        lines.append(f"left out   [{_iso(part.start_ms)}, {_iso(part.end_ms)}): {part.why}")
+    lines.append(f"read       {plan.records} records as of the last committed batch")
+    for name, runs in (("archive", plan.archive), ("Kafka", plan.kafka)):
+        for topic, parts in runs.items():
+            lines.append(f"           {count_offsets({topic: parts})} from {name}, {topic}: {_offsets(parts)}")
+    estimates = [chunk.estimate for chunk in plan.chunks]
+    lines += [
+        f"work       {len(plan.chunks)} chunk{'s' if len(plan.chunks) != 1 else ''}, one commit each, "
+        f"about {max(estimates, default=0)} rows in the largest",
+        f"changes    {plan.late} of the windows were found LATE; "
+        + (f"replaces what {', '.join(plan.replaces)} published" if plan.replaces else "no publication is replaced"),
+        f"runs       bundle {plan.bundle}; serves while the head's semantics are {plan.semantics[:12]}",
+    ]
+    if plan.attempt:
+        lines.append(f"attempt    {plan.attempt + 1}: the audit of the same work failed before")
+    return "\n".join(lines)
+
+
+def _ranges(ranges: Sequence[Interval]) -> list[str]:
+    shown = [f"[{_iso(start)}, {_iso(end)})" for start, end in ranges[:SHOWN]]
+    return shown if len(ranges) <= SHOWN else [*shown, f"and {len(ranges) - SHOWN} more"]
+
+
+def _pieces(ranges: Sequence[Interval]) -> str:
+    return "in one piece" if len(ranges) == 1 else f"in {len(ranges)} pieces"
+
+
+def _offsets(parts: Mapping[int, tuple[Interval, ...]]) -> str:
+    return ", ".join(f"{p} " + " ".join(f"[{start}, {end})" for start, end in runs) for p, runs in parts.items())
+
+
+def _iso(epoch_ms: int) -> str:
+    return to_iso(from_ms(epoch_ms))
+
+
+def _duration(ms: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms"

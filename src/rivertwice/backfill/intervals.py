@@ -1,0 +1,95 @@
+"""Half-open integer ranges `[start, end)`: pure algebra under windows (epoch milliseconds) and offsets.
+
+Every function takes ranges in any order, overlapping or empty, and returns them sorted, disjoint, not touching
+and not empty; so two answers are equal exactly when they hold the same integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+Interval = tuple[int, int]
+
+
+def merge(ranges: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Return the union. Ranges that touch become one; empty and reversed ones vanish."""
+    merged: list[Interval] = []
+    for start, end in sorted(pair for pair in ranges if pair[0] < pair[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def subtract(ranges: Iterable[Interval], cut: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Return what is in `ranges` and not in `cut`."""
+    holes = merge(cut)
+    kept: list[Interval] = []
+    first = 0
+    for start, end in merge(ranges):
+        at = start
+        while first < len(holes) and holes[first][1] <= start:
+            first += 1
+        for hole_start, hole_end in islice(holes, first, None):
+            if hole_start >= end:
+                break
+            if hole_start > at:
+                kept.append((at, hole_start))
+            at = max(at, hole_end)
+        if at < end:
+            kept.append((at, end))
+    return tuple(kept)
+
+
+def intersect(ranges: Iterable[Interval], others: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Return what is in both."""
+    left, right = merge(ranges), merge(others)
+    found: list[Interval] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if start < end:
+            found.append((start, end))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def clamp(ranges: Iterable[Interval], start: int, end: int) -> tuple[Interval, ...]:
+    """Return what lies in `[start, end)`."""
+    return intersect(ranges, [(start, end)])
+
+
+def align_outwards(ranges: Iterable[Interval], size: int) -> tuple[Interval, ...]:
+    """Widen every range to whole windows of `size`, counted from zero; nothing is lost."""
+    return merge((start // size * size, -(-end // size) * size) for start, end in ranges if start < end)
+
+
+def length(ranges: Iterable[Interval]) -> int:
+    """Return how many integers are in the union."""
+    return sum(end - start for start, end in merge(ranges))
+
+
+def windows(ranges: Iterable[Interval], size: int) -> Iterator[Interval]:
+    """Yield the windows of `size` in aligned `ranges`, in order."""
+    for start, end in merge(ranges):
+        for at in range(start, end, size):
+            yield at, at + size
+
+
+def coalesce(ranges: Iterable[Interval], gap: int, most: int) -> tuple[Interval, ...]:
+    """Close holes of at most `gap`, then the smallest ones until at most `most` ranges remain.
+
+    The answer covers `ranges`; it says how to scan them in few passes, at the price of reading the closed holes.
+    """
+    runs = list(merge(ranges))
+    if not runs:
+        return ()
+    holes = sorted((runs[i + 1][0] - runs[i][1], i) for i in range(len(runs) - 1))
+    surplus = len(runs) - max(most, 1)
+    closed = {i for rank, (size, i) in enumerate(holes) if size <= gap or rank < surplus}
+    return merge([*runs, *((runs[i][1], runs[i + 1][0]) for i in closed)])

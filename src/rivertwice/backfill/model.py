@@ -1,0 +1,177 @@
+"""The values of a backfill: what is asked, what is seen, what will be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rivertwice.backfill.intervals import Interval
+from rivertwice.instants import TimeRange
+from rivertwice.timeline.serving import Publication
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""Topic -> partition -> offset."""
+
+OffsetRuns = Mapping[str, Mapping[int, tuple[Interval, ...]]]
+"""Topic -> partition -> half-open runs of offsets."""
+
+
+@dataclass(frozen=True)
+class BackfillRequest:
+    """What somebody asked for.
+
+    Attributes:
+        pipeline: name of the pipeline.
+        range: event time to recompute; None means the windows that the newest reconcile found wanting.
+        reason: why, in the asker's words; kept with the plan.
+    """
+
+    pipeline: str
+    range: TimeRange | None = None
+    reason: str = "manual"
+
+
+@dataclass(frozen=True)
+class BatchZone:
+    """One committed micro-batch of the head's path, as the zone map from event time to offsets sees it.
+
+    Attributes:
+        timeline: the timeline that committed it.
+        batch: its number.
+        offsets: topic -> partition -> the range it read.
+        accepted: number of rows it accepted.
+        min_event_ms: smallest accepted event time; None if it accepted nothing.
+        max_event_ms: largest accepted event time, inclusive.
+        trusted: False if another decode ran then: the head's bundle may accept other rows, so it is always read.
+    """
+
+    timeline: str
+    batch: int
+    offsets: Mapping[str, Mapping[int, Interval]]
+    accepted: int
+    min_event_ms: int | None
+    max_event_ms: int | None
+    trusted: bool = True
+
+
+@dataclass(frozen=True)
+class BackfillView:
+    """All that a plan depends on, observed once.
+
+    Attributes:
+        pipeline: name of the pipeline.
+        window_ms: size of its tumbling windows.
+        closed_ms: watermark of the last committed batch on the head's path; None if no batch is committed.
+        batches: the zone map, in the path's order.
+        as_of: end offsets of the last committed batch.
+        topic_ids: topic -> id of the topic that the offsets belong to.
+        archive: topic -> partition -> offsets that the archive holds.
+        kafka: topic -> partition -> offsets that Kafka holds.
+        bundle: bundle of the head's timeline.
+        semantics: its semantics hash.
+        sequence: newest entry of the sequence; -1 if there is none.
+        publications: publications so far, oldest first.
+        wanting: windows that the newest reconcile found LATE and nobody has published since.
+        failed: ids of backfills whose audit failed.
+    """
+
+    pipeline: str
+    window_ms: int
+    closed_ms: int | None
+    batches: tuple[BatchZone, ...]
+    as_of: Offsets
+    topic_ids: Mapping[str, str]
+    archive: Mapping[str, Mapping[int, Interval]]
+    kafka: Mapping[str, Mapping[int, Interval]]
+    bundle: str
+    semantics: str
+    sequence: int
+    publications: tuple[Publication, ...] = ()
+    wanting: tuple[Interval, ...] = ()
+    failed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A part of what was asked that the plan leaves out, and why."""
+
+    start_ms: int
+    end_ms: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One unit of work and one commit.
+
+    Attributes:
+        index: position, from 0; chunks finish in this order.
+        ranges: windows of the chunk as aligned ranges of epoch milliseconds.
+        offsets: records that may belong to them.
+        estimate: rows expected, from the zone map.
+    """
+
+    index: int
+    ranges: tuple[Interval, ...]
+    offsets: OffsetRuns
+    estimate: int
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """A backfill as a value: the CLI and the DAG explain it, store it and run the very same one.
+
+    Attributes:
+        id: `bf-` and 12 hex digits of what decides the result, so that the same plan is the same backfill.
+        pipeline: name of the pipeline.
+        reason: why it was asked.
+        window_ms: size of the windows.
+        ranges: windows to publish, as aligned half-open ranges of epoch milliseconds.
+        cut: what was asked and is left out.
+        as_of: no record at or beyond these offsets counts.
+        topic_ids: topic -> id of the topic that the offsets belong to.
+        offsets: records to read.
+        archive: the part of `offsets` that the archive gives.
+        kafka: the part that Kafka gives; together they are `offsets`, each offset once.
+        chunks: the work, in order.
+        bundle: definition to run.
+        semantics: its semantics hash; the publication serves only while the head's is the same.
+        sequence: newest entry of the sequence when the plan was made.
+        late: windows of the plan that the newest reconcile found LATE.
+        replaces: backfills whose publications the plan's windows serve now.
+        attempt: how many audits of the same work failed before.
+    """
+
+    id: str
+    pipeline: str
+    reason: str
+    window_ms: int
+    ranges: tuple[Interval, ...]
+    as_of: Offsets
+    topic_ids: Mapping[str, str]
+    offsets: OffsetRuns
+    archive: OffsetRuns
+    kafka: OffsetRuns
+    chunks: tuple[Chunk, ...]
+    bundle: str
+    semantics: str
+    sequence: int
+    cut: tuple[Cut, ...] = ()
+    late: int = 0
+    replaces: tuple[str, ...] = field(default=())
+    attempt: int = 0
+
+    @property
+    def windows(self) -> int:
+        """Number of windows to publish."""
+        return sum(end - start for start, end in self.ranges) // self.window_ms
+
+    @property
+    def records(self) -> int:
+        """Number of offsets to read."""
+        return count_offsets(self.offsets)
+
+
+def count_offsets(runs: OffsetRuns) -> int:
+    """Return the number of offsets in disjoint runs."""
+    return sum(end - start for parts in runs.values() for pairs in parts.values() for start, end in pairs)

@@ -1,0 +1,137 @@
+"""What a plan is made from: one look at the tables, the archive and Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow.compute as pc
+
+from rivertwice.backfill.intervals import Interval, align_outwards, merge, subtract
+from rivertwice.backfill.model import BackfillView, BatchZone
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import RequestError
+from rivertwice.instants import TimeRange, from_ms
+from rivertwice.log import kafka
+from rivertwice.log.archive_table import archived_ranges
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.store import delta
+from rivertwice.store.files import read_json
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Timeline, list_timelines, load_timeline, path_ledger
+from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.serving import Publication, to_epoch_ms
+
+
+def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
+    """Observe all that a plan depends on.
+
+    Raises:
+        RequestError: the pipeline never ran here.
+        ServiceError: Kafka does not answer.
+    """
+    home = settings.pipeline(pipeline)
+    entries = read_sequence(home)
+    head = select_head(entries)
+    if head is None:
+        known = sorted(path.parent.name for path in settings.home.glob("pipelines/*/timelines"))
+        message = (
+            f"pipeline {pipeline} has no timeline in {settings.home}, so nothing is there to recompute; start it first "
+            f"(pipelines that ran here: {', '.join(known) or 'none'})"
+        )
+        raise RequestError(message)
+    line = load_timeline(home, head)
+    definition = load_bundle_definition(home.bundles, line.bundle)
+    ledger = path_ledger(home)
+    trusted = _same_decode(home, line)
+    topics = sorted({topic for row in ledger for topic in row.end_offsets})
+    publications = publications_of(entries)
+    size = int(definition.window.size.total_seconds() * 1000)
+    return BackfillView(
+        pipeline=pipeline,
+        window_ms=size,
+        closed_ms=ledger[-1].batch_watermark_ms if ledger else None,
+        batches=tuple(_zone(row, trusted=row.bundle in trusted) for row in ledger),
+        as_of={t: {int(p): int(o) for p, o in parts.items()} for t, parts in ledger[-1].end_offsets.items()}
+        if ledger
+        else {},
+        topic_ids=line.topic_ids,
+        archive={topic: archived_ranges(settings, topic, line.topic_ids[topic]) for topic in topics},
+        kafka={topic: _in_kafka(settings, topic, line.topic_ids[topic]) for topic in topics},
+        bundle=line.bundle,
+        semantics=line.fingerprint["semantics"],
+        sequence=entries[-1].seq if entries else 0,
+        publications=tuple(publications),
+        wanting=_wanting(home, publications, line.fingerprint["semantics"], size),
+        failed=frozenset(_failed(home)),
+    )
+
+
+def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
+    """Return the windows that the newest reconcile found LATE in what is served, without those published since.
+
+    Empty when nothing is wanting, or nothing was reconciled yet.
+    """
+    entries = read_sequence(home)
+    head = select_head(entries)
+    if head is None:
+        return []
+    line = load_timeline(home, head)
+    definition = load_bundle_definition(home.bundles, line.bundle)
+    size = int(definition.window.size.total_seconds() * 1000)
+    found = _wanting(home, publications_of(entries), line.fingerprint["semantics"], size)
+    return [TimeRange(from_ms(start), from_ms(end)) for start, end in found]
+
+
+def _wanting(home: PipelineHome, publications: list[Publication], semantics: str, size: int) -> tuple[Interval, ...]:
+    runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "sequence"])
+    if runs is None or runs.num_rows == 0:
+        return ()
+    newest = runs.sort_by([("created_at", "descending")]).slice(0, 1).to_pylist()[0]
+    verdicts = delta.read(
+        home.tables.verdicts,
+        columns=["run", "pair", "verdict", "window_start"],
+        where=(pc.field("run") == newest["run"]) & (pc.field("pair") == "served") & (pc.field("verdict") == "LATE"),
+    )
+    if verdicts is None:
+        return ()
+    starts = to_epoch_ms(verdicts["window_start"]).tolist()
+    late = align_outwards([(start, start + 1) for start in starts], size)
+    since = merge(
+        pair
+        for entry in publications
+        if entry.seq > newest["sequence"] and entry.semantics == semantics
+        for pair in entry.ranges
+    )
+    return subtract(late, since)
+
+
+def _zone(row: LedgerRow, *, trusted: bool) -> BatchZone:
+    return BatchZone(
+        timeline=row.timeline,
+        batch=row.batch,
+        offsets={topic: row.ranges(topic) for topic in row.end_offsets},
+        accepted=row.accepted,
+        min_event_ms=row.min_event_ms,
+        max_event_ms=row.max_event_ms,
+        trusted=trusted,
+    )
+
+
+def _same_decode(home: PipelineHome, line: Timeline) -> set[str]:
+    """Return the bundles whose decode is the head's: their zone map holds for the head's bundle too."""
+    lines = [load_timeline(home, name) for name in list_timelines(home)]
+    return {other.bundle for other in lines if other.fingerprint["decode"] == line.fingerprint["decode"]}
+
+
+def _in_kafka(settings: Settings, topic: str, topic_id: str) -> Mapping[int, Interval]:
+    """Return what Kafka holds; nothing if the topic was deleted, or deleted and created again."""
+    if not kafka.topic_exists(settings, topic) or kafka.topic_id(settings, topic) != topic_id:
+        return {}
+    begins = kafka.begin_offsets(settings, topic)
+    return {p: (begins[p], end) for p, end in kafka.end_offsets(settings, topic).items()}
+
+
+def _failed(home: PipelineHome) -> list[str]:
+    found = ((path.parent.name, read_json(path)) for path in home.backfills.glob("*/audit.json"))
+    return [backfill for backfill, audit in found if audit is not None and not audit["passed"]]

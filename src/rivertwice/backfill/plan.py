@@ -1,0 +1,174 @@
+"""From a request to a plan: pure, so that what is explained is what runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rivertwice.backfill.intervals import (
+    Interval,
+    align_outwards,
+    clamp,
+    intersect,
+    length,
+    subtract,
+    windows,
+)
+from rivertwice.backfill.model import (
+    BackfillPlan,
+    BackfillRequest,
+    BackfillView,
+    Cut,
+)
+from rivertwice.backfill.observe import observe_backfill as observe_backfill
+from rivertwice.backfill.observe import wanting_ranges as wanting_ranges
+from rivertwice.backfill.zones import plan_chunks, plan_sources, union_offsets
+from rivertwice.errors import RequestError
+from rivertwice.instants import from_ms, to_iso, to_ms
+from rivertwice.store.files import encode_json
+from rivertwice.timeline.serving import select_winners
+
+MAX_WINDOWS = 100_000
+"""A plan of more windows is refused: somebody mistyped a year, or should ask in parts."""
+
+CHUNK_RECORDS = 2_000_000
+"""Rows a chunk aims at: some tens of seconds of local Spark, and little to repeat after a kill."""
+
+
+def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records: int = CHUNK_RECORDS) -> BackfillPlan:
+    """Turn a request into a plan. Nothing is read or written.
+
+    Args:
+        request: what is asked.
+        view: what was observed.
+        chunk_records: rows a chunk aims at; a chunk has at least one window.
+
+    Raises:
+        RequestError: unknown pipeline, nothing closed in the range, nothing wanting, or too many windows.
+        LogGapError: neither the archive nor Kafka has a record that is needed.
+    """
+    if request.pipeline != view.pipeline:
+        message = (
+            f"the request is for pipeline {request.pipeline!r}, but {view.pipeline!r} was observed; observe that one"
+        )
+        raise RequestError(message)
+    ranges, cut = select_ranges(request, view)
+    chunks = plan_chunks(ranges, view, chunk_records)
+    offsets = union_offsets(chunk.offsets for chunk in chunks)
+    archive, kafka = plan_sources(offsets, view)
+    winners = select_winners(
+        np.array([start for start, _ in windows(ranges, view.window_ms)], dtype=np.int64),
+        view.publications,
+        view.semantics,
+    )
+    served = {entry.seq: entry.backfill for entry in view.publications}
+    plan = BackfillPlan(
+        id="",
+        pipeline=view.pipeline,
+        reason=request.reason,
+        window_ms=view.window_ms,
+        ranges=ranges,
+        as_of=view.as_of,
+        topic_ids=view.topic_ids,
+        offsets=offsets,
+        archive=archive,
+        kafka=kafka,
+        chunks=chunks,
+        bundle=view.bundle,
+        semantics=view.semantics,
+        sequence=view.sequence,
+        cut=cut,
+        late=length(intersect(align_outwards(view.wanting, view.window_ms), ranges)) // view.window_ms,
+        replaces=tuple(served[seq] for seq in sorted(set(winners.tolist())) if seq in served),
+    )
+    plan = replace(plan, id=plan_id(plan))
+    while plan.id in view.failed:
+        plan = replace(plan, attempt=plan.attempt + 1)
+        plan = replace(plan, id=plan_id(plan))
+    return plan
+
+
+def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[Interval, ...], tuple[Cut, ...]]:
+    """Return the windows to recompute and what was asked but is left out.
+
+    The request is widened to whole windows, then clamped to closed ones and to the event times the log holds.
+
+    Raises:
+        RequestError: nothing remains, or too much.
+    """
+    if request.range is None:
+        asked = align_outwards(view.wanting, view.window_ms)
+        if not asked:
+            message = (
+                f"no window of {view.pipeline} is wanting: the newest reconcile found none LATE that is not published since; "
+                "reconcile again, or name a range"
+            )
+            raise RequestError(message)
+    else:
+        asked = align_outwards([(to_ms(request.range.start), to_ms(request.range.end))], view.window_ms)
+    if view.closed_ms is None:
+        message = (
+            f"{view.pipeline} has no committed batch, so no window is closed; start it and wait for its first windows"
+        )
+        raise RequestError(message)
+    closed_end = view.closed_ms // view.window_ms * view.window_ms
+    is_open = clamp(asked, closed_end, max(closed_end, asked[-1][1]))
+    kept = subtract(asked, is_open)
+    if not kept:
+        message = (
+            f"no window of {_say(asked)} is closed: {view.pipeline} has closed windows until {_iso(closed_end)}; "
+            "an open window is still the stream's, ask again when its watermark has passed it"
+        )
+        raise RequestError(message)
+    extent = _extent(view)
+    without = subtract(kept, extent) if extent is not None else ()
+    kept = subtract(kept, without)
+    if not kept:
+        held = _say(extent) if extent else "no record at all"
+        message = f"the log of {view.pipeline} holds no record in {_say(without)}; its event times cover {held}"
+        raise RequestError(message)
+    count = length(kept) // view.window_ms
+    if count > MAX_WINDOWS:
+        message = f"{count} windows are asked, the most is {MAX_WINDOWS}; ask for a shorter range, then for the rest"
+        raise RequestError(message)
+    cut = [Cut(start, end, "open") for start, end in is_open] + [
+        Cut(start, end, "no records") for start, end in without
+    ]
+    return kept, tuple(sorted(cut, key=lambda part: part.start_ms))
+
+
+def plan_id(plan: BackfillPlan) -> str:
+    """Return the id: a hash of what decides the result, not of why or from where it is read."""
+    decides = {
+        "pipeline": plan.pipeline,
+        "window_ms": plan.window_ms,
+        "ranges": plan.ranges,
+        "as_of": plan.as_of,
+        "topic_ids": plan.topic_ids,
+        "chunks": [[chunk.index, chunk.ranges, chunk.offsets] for chunk in plan.chunks],
+        "bundle": plan.bundle,
+        "semantics": plan.semantics,
+        "attempt": plan.attempt,
+    }
+    return f"bf-{hashlib.sha256(encode_json(decides)).hexdigest()[:12]}"
+
+
+def _extent(view: BackfillView) -> tuple[Interval, ...] | None:
+    """Return the windows between the first and the last event time; None if a batch's are not to be trusted."""
+    if not all(batch.trusted for batch in view.batches):
+        return None
+    lows = [batch.min_event_ms for batch in view.batches if batch.min_event_ms is not None]
+    highs = [batch.max_event_ms for batch in view.batches if batch.max_event_ms is not None]
+    return align_outwards([(min(lows), max(highs) + 1)], view.window_ms) if lows and highs else ()
+
+
+def _iso(epoch_ms: int) -> str:
+    return to_iso(from_ms(epoch_ms))
+
+
+def _say(ranges: Sequence[Interval]) -> str:
+    first = f"[{_iso(ranges[0][0])}, {_iso(ranges[-1][1])})"
+    return first if len(ranges) == 1 else f"{first} in {len(ranges)} pieces"

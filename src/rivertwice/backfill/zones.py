@@ -1,0 +1,120 @@
+"""The zone map: from event times to the offsets that may hold them, cut into chunks, with a source for each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rivertwice.backfill.intervals import Interval, coalesce, intersect, merge, subtract, windows
+from rivertwice.backfill.model import BackfillView, BatchZone, Chunk, OffsetRuns
+from rivertwice.errors import LogGapError
+
+SCAN_GAP = 10_000
+"""Holes up to this many offsets are read rather than scanned around: a scan costs more than such a hole."""
+
+MOST_SCANS = 4
+"""Runs per partition that one chunk reads at most."""
+
+
+def plan_chunks(ranges: Sequence[Interval], view: BackfillView, chunk_records: int) -> tuple[Chunk, ...]:
+    """Cut windows into chunks of about `chunk_records` rows, in order of event time, at least one window each."""
+    groups: list[list[Interval]] = []
+    estimates: list[float] = []
+    for (start, end), weight in zip(
+        windows(ranges, view.window_ms), _weights(view.batches, ranges, view.window_ms), strict=True
+    ):
+        if not groups or estimates[-1] + weight > chunk_records:
+            groups.append([(start, end)])
+            estimates.append(weight)
+            continue
+        last_start, last_end = groups[-1][-1]
+        if last_end == start:
+            groups[-1][-1] = (last_start, end)
+        else:
+            groups[-1].append((start, end))
+        estimates[-1] += weight
+    return tuple(
+        Chunk(index, tuple(group), plan_offsets(view.batches, group), round(estimate))
+        for index, (group, estimate) in enumerate(zip(groups, estimates, strict=True))
+    )
+
+
+def plan_offsets(batches: Iterable[BatchZone], ranges: Sequence[Interval]) -> OffsetRuns:
+    """Return the offsets of the batches that may hold rows of `ranges`, as few runs per partition."""
+    ordered = merge(ranges)
+    ends = [end for _, end in ordered]
+    found: dict[str, dict[int, list[Interval]]] = {}
+    for batch in batches:
+        if _touches(batch, ordered, ends):
+            for topic, parts in batch.offsets.items():
+                for partition, pair in parts.items():
+                    found.setdefault(topic, {}).setdefault(partition, []).append(pair)
+    runs = {
+        topic: {p: coalesce(pairs, SCAN_GAP, MOST_SCANS) for p, pairs in sorted(parts.items())}
+        for topic, parts in sorted(found.items())
+    }
+    return {topic: {p: pairs for p, pairs in parts.items() if pairs} for topic, parts in runs.items()}
+
+
+def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, OffsetRuns]:
+    """Say where each offset comes from: the archive if it has it, else Kafka; no offset from both.
+
+    Raises:
+        LogGapError: neither has it.
+    """
+    archive: dict[str, dict[int, tuple[Interval, ...]]] = {}
+    kafka: dict[str, dict[int, tuple[Interval, ...]]] = {}
+    gaps: list[str] = []
+    for topic, parts in offsets.items():
+        for partition, runs in parts.items():
+            old = intersect(runs, [view.archive.get(topic, {}).get(partition, (0, 0))])
+            rest = subtract(runs, old)
+            new = intersect(rest, [view.kafka.get(topic, {}).get(partition, (0, 0))])
+            gaps += [f"{topic}/{partition} [{start}, {end})" for start, end in subtract(rest, new)]
+            for target, pairs in ((archive, old), (kafka, new)):
+                if pairs:
+                    target.setdefault(topic, {})[partition] = pairs
+    if gaps:
+        message = (
+            f"neither the archive nor Kafka has {', '.join(gaps[:5])}{' and more' if len(gaps) > 5 else ''}: a recompute "
+            "would silently lose these records, so it is refused; restore the archive or ask for windows after the gap"
+        )
+        raise LogGapError(message)
+    return archive, kafka
+
+
+def _touches(batch: BatchZone, ranges: Sequence[Interval], ends: Sequence[int]) -> bool:
+    """Say whether a batch may hold a row of sorted, disjoint `ranges`, whose ends are `ends`."""
+    if not batch.trusted:
+        return True
+    if batch.min_event_ms is None or batch.max_event_ms is None:
+        return False
+    first = bisect_right(ends, batch.min_event_ms)
+    return first < len(ranges) and ranges[first][0] <= batch.max_event_ms
+
+
+def _weights(batches: Iterable[BatchZone], ranges: Sequence[Interval], size: int) -> list[float]:
+    """Estimate rows per window: each batch's rows spread evenly over the windows its event times span."""
+    starts = [start for start, _ in windows(ranges, size)]
+    steps = np.zeros(len(starts) + 1)
+    for batch in batches:
+        if batch.min_event_ms is None or batch.max_event_ms is None:
+            continue
+        low, high = batch.min_event_ms // size * size, batch.max_event_ms // size * size
+        share = batch.accepted / ((high - low) // size + 1)
+        steps[bisect_left(starts, low)] += share
+        steps[bisect_right(starts, high)] -= share
+    weights: list[float] = np.cumsum(steps)[:-1].clip(min=0.0).tolist()
+    return weights
+
+
+def union_offsets(parts: Iterable[OffsetRuns]) -> OffsetRuns:
+    """Return all offsets of several chunks, each once."""
+    found: dict[str, dict[int, list[Interval]]] = {}
+    for runs in parts:
+        for topic, by_partition in runs.items():
+            for partition, pairs in by_partition.items():
+                found.setdefault(topic, {}).setdefault(partition, []).extend(pairs)
+    return {t: {p: merge(pairs) for p, pairs in sorted(by.items())} for t, by in sorted(found.items())}

@@ -1,0 +1,73 @@
+"""agent start, stop, run, status, events: the process that keeps every stream's intent true."""
+
+from __future__ import annotations
+
+import click
+
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.errors import ServiceError
+
+
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --last 20"))
+def agent() -> None:
+    """The process on this host that keeps every stream's intent true."""
+
+
+@agent.command("start", epilog=example("rivertwice agent start"))
+@pass_frame
+def agent_start(frame: Frame) -> None:
+    """Start the agent in the background; one per home. It adopts drivers that run already."""
+    from rivertwice.supervise.launch import start_agent
+
+    found = start_agent(frame.settings)
+    frame.emit({"pid": found.pid}, f"agent runs with pid {found.pid}")
+
+
+@agent.command("stop", epilog=example("rivertwice agent stop"))
+@pass_frame
+def agent_stop(frame: Frame) -> None:
+    """Stop the agent. Drivers are left running; the next agent adopts them. To drain them, use `rivertwice down`."""
+    from rivertwice.supervise.launch import stop_agent
+
+    pid = stop_agent(frame.settings)
+    frame.emit({"stopped": pid}, "no agent ran" if pid is None else f"agent {pid} stopped; drivers were left running")
+
+
+@agent.command("run", epilog=example("rivertwice agent run"))
+@pass_frame
+def agent_run(frame: Frame) -> None:
+    """Run the agent in the foreground (containers, service managers). SIGTERM ends it and leaves drivers running."""
+    import os
+
+    from rivertwice.supervise.agent import main as agent_main
+
+    os.environ.update(frame.settings.to_env())
+    raise SystemExit(agent_main())
+
+
+@agent.command("status", epilog=example("rivertwice agent status"))
+@pass_frame
+def agent_show(frame: Frame) -> None:
+    """Show the agent and what it decided last, with its reason, per pipeline."""
+    from rivertwice.supervise.launch import agent_status
+
+    found = agent_status(frame.settings)
+    if found is None:
+        message = f"no agent lives in {frame.settings.home}, so nothing keeps the streams running; run `rivertwice agent start`"
+        raise ServiceError(message)
+    rows = [(name, item["action"], item["reason"]) for name, item in found.pipelines.items()]
+    frame.emit(found, lambda: f"agent pid {found.pid}\n{as_table(('pipeline', 'action', 'reason'), rows)}")
+
+
+@agent.command("events", epilog=example("rivertwice agent events --last 20"))
+@click.option("--last", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
+@pass_frame
+def agent_events(frame: Frame, last: int) -> None:
+    """Show what the agent did: starts, exits, backoff, pages."""
+    import json
+
+    path = frame.settings.home / "agent" / "events.jsonl"
+    lines = path.read_text().splitlines()[-last:] if path.exists() else []
+    events = [json.loads(line) for line in lines if line]
+    rows = [(item["at"], item["pipeline"], item["kind"], item["message"]) for item in events]
+    frame.emit(events, lambda: as_table(("at", "pipeline", "event", "message"), rows))

@@ -1,0 +1,142 @@
+"""backfill plan, run, list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.backfill.model import BackfillPlan
+    from rivertwice.instants import TimeRange
+
+
+@click.group(
+    cls=FriendlyGroup, epilog=example("rivertwice backfill plan flight_delays", "rivertwice backfill run flight_delays")
+)
+def backfill() -> None:
+    """Recompute closed windows from the log: plan, compute, audit, publish."""
+
+
+def parse_range(start: str | None, end: str | None) -> TimeRange | None:
+    """Return the range two options give, or None if neither is given.
+
+    Raises:
+        RequestError: only one is given, or they are no half-open range.
+    """
+    from rivertwice.instants import TimeRange
+
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        message = f"only {'--to' if start is None else '--from'} is given; a range needs both ends, [from, to)"
+        raise RequestError(message)
+    return TimeRange.parse(start, end)
+
+
+def range_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --from and --to."""
+    command = click.option("--to", "end", metavar="ISO", help="End of the range, exclusive, with a zone.")(command)
+    return click.option("--from", "start", metavar="ISO", help="Start of the range, with a zone.")(command)
+
+
+def _plan(frame: Frame, name: str, start: str | None, end: str | None, reason: str) -> BackfillPlan:
+    from rivertwice.backfill.model import BackfillRequest
+    from rivertwice.backfill.observe import observe_backfill
+    from rivertwice.backfill.plan import plan_backfill
+
+    request = BackfillRequest(frame.known_pipeline(name), parse_range(start, end), reason)
+    return plan_backfill(request, observe_backfill(frame.settings, name))
+
+
+@backfill.command(
+    epilog=example(
+        "rivertwice backfill plan flight_delays",
+        "rivertwice backfill plan flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z",
+    )
+)
+@click.argument("name")
+@range_options
+@click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
+@click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
+@pass_frame
+def plan(frame: Frame, name: str, start: str | None, end: str | None, reason: str, save: bool) -> None:
+    """Say what a backfill of NAME would do. Without a range: the windows the newest reconcile found wanting."""
+    from rivertwice.backfill.explain import explain_plan
+    from rivertwice.backfill.store import save_plan
+
+    made = _plan(frame, name, start, end, reason)
+    if save:
+        made = save_plan(frame.settings.pipeline(name), made)
+    frame.emit(made, lambda: explain_plan(made))
+
+
+@backfill.command(
+    epilog=example(
+        "rivertwice backfill run flight_delays", "rivertwice backfill run flight_delays --id bf-0123456789ab"
+    )
+)
+@click.argument("name")
+@range_options
+@click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
+@click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off goes on where it stopped.")
+@click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible.")
+@pass_frame
+def run(
+    frame: Frame, name: str, start: str | None, end: str | None, reason: str, backfill_id: str | None, no_publish: bool
+) -> None:
+    """Plan, compute, audit and publish. Killed anywhere and run again: the same result, or nothing visible."""
+    from rivertwice.backfill.audit import audit_backfill
+    from rivertwice.backfill.compute import compute_backfill
+    from rivertwice.backfill.explain import explain_plan
+    from rivertwice.backfill.publish import publish_backfill
+    from rivertwice.backfill.store import load_plan, save_plan
+    from rivertwice.pipeline.engine import spark_session
+
+    settings = frame.settings
+    home = settings.pipeline(frame.known_pipeline(name))
+    chosen = load_plan(home, backfill_id) if backfill_id else save_plan(home, _plan(frame, name, start, end, reason))
+    for line in explain_plan(chosen).splitlines():
+        frame.progress(line)
+    spark = spark_session(settings, f"rivertwice-backfill-{name}")
+    try:
+        compute_backfill(spark, settings, chosen, frame.progress)
+    finally:
+        spark.stop()
+    frame.progress("audit ...")
+    audit = to_plain(audit_backfill(settings, chosen))
+    entry = None if no_publish else publish_backfill(settings, chosen)
+    result = {"backfill": chosen.id, "windows": chosen.windows, "audit": audit, "sequence": getattr(entry, "seq", None)}
+    text = f"{chosen.id}: {chosen.windows} windows " + (
+        "audited, not published" if entry is None else f"published as {entry.seq}"
+    )
+    frame.emit(result, text)
+
+
+@backfill.command("list", epilog=example("rivertwice backfill list flight_delays"))
+@click.argument("name")
+@pass_frame
+def list_all(frame: Frame, name: str) -> None:
+    """List the stored plans of NAME and whether they are published."""
+    from rivertwice.backfill.store import list_backfills, load_plan
+    from rivertwice.timeline.sequence import PUBLICATION, read_sequence
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    published = {entry.payload["backfill"]: entry.seq for entry in read_sequence(home) if entry.kind == PUBLICATION}
+    plans = [load_plan(home, backfill_id) for backfill_id in list_backfills(home)]
+    rows = [
+        {
+            "id": item.id,
+            "windows": item.windows,
+            "records": item.records,
+            "reason": item.reason,
+            "published": published.get(item.id),
+        }
+        for item in plans
+    ]
+    headers = ("id", "windows", "records", "reason", "published")
+    frame.emit(rows, lambda: as_table(headers, [[row[key] for key in headers] for row in rows]))

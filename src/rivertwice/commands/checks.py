@@ -1,0 +1,107 @@
+"""reconcile, verdicts: compare what was served with what the log says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rivertwice.commands.backfills import parse_range, range_options
+from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.errors import RequestError
+
+PAIRS = ("stream", "served")
+VERDICTS = ("AGREES", "LATE", "OPEN", "DEFECT", "NOT_COMPARABLE")
+
+
+@click.command(
+    epilog=example(
+        "rivertwice reconcile flight_delays",
+        "rivertwice reconcile flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z",
+    )
+)
+@click.argument("name")
+@range_options
+@pass_frame
+def reconcile(frame: Frame, name: str, start: str | None, end: str | None) -> None:
+    """Recompute NAME from the log and name the cause of every differing row. Exit 3 if a DEFECT was found."""
+    asked = parse_range(start, end)
+    frame.known_pipeline(name)
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.reconcile.results import newest_reconcile
+    from rivertwice.reconcile.run import reconcile as run_reconcile
+
+    settings = frame.settings
+    spark = spark_session(settings, f"rivertwice-reconcile-{name}")
+    try:
+        run_reconcile(spark, settings, name, range=asked, now=utc_now(), progress=frame.progress)
+    finally:
+        spark.stop()
+    stored: dict[str, Any] = to_plain(newest_reconcile(settings.pipeline(name)) or {})
+    frame.emit(stored, lambda: summary_text(stored))
+    if has_defect(stored.get("counts")):
+        raise SystemExit(DEFECT)
+
+
+def summary_text(stored: dict[str, Any]) -> str:
+    """Return a run's verdicts by pair, and its alerts, for people. Pure."""
+    counts, gate = stored.get("counts") or {}, stored.get("gate") or {}
+    rows = [(pair, *(counts[pair].get(verdict, 0) for verdict in VERDICTS)) for pair in PAIRS if pair in counts]
+    head = f"{stored.get('run')}: {stored.get('pipeline')} up to batch {stored.get('timeline')}/{stored.get('batch')}"
+    alerts = [f"{alert['severity']}: {alert['message']}" for alert in gate.get("alerts", [])]
+    return "\n".join([head, as_table(("pair", *VERDICTS), rows), *alerts])
+
+
+def has_defect(counts: Any) -> bool:
+    """Say whether counts, however nested, hold a DEFECT above zero. Pure."""
+    if isinstance(counts, dict):
+        return any((key == "DEFECT" and bool(value)) or has_defect(value) for key, value in counts.items())
+    return False
+
+
+@click.command(
+    epilog=example("rivertwice verdicts flight_delays --verdict LATE", "rivertwice verdicts flight_delays --causes")
+)
+@click.argument("name")
+@click.option("--run", "run_id", help="Of this reconcile run; default: the newest.")
+@click.option("--pair", type=click.Choice(PAIRS), help="Only of this pair.")
+@click.option("--verdict", type=click.Choice(VERDICTS), help="Only this verdict.")
+@click.option("--causes", is_flag=True, help="Show the causes, row by row, with partition and offset.")
+@click.option("--last", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows.")
+@pass_frame
+def verdicts(
+    frame: Frame, name: str, run_id: str | None, pair: str | None, verdict: str | None, causes: bool, last: int
+) -> None:
+    """Show the verdicts of a reconcile, or the cause of every differing row."""
+    from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    if run_id is None:
+        newest = newest_reconcile(home)
+        if newest is None:
+            message = f"{name} was never reconciled, so there are no verdicts; run `rivertwice reconcile {name}`"
+            raise RequestError(message)
+        run_id = str(newest["run"])
+    found = [to_plain(row) for row in _rows(cause_rows(home, run_id) if causes else verdict_rows(home, run_id))]
+    kept = [
+        row for row in found if pair in (None, row.get("pair")) and (causes or verdict in (None, row.get("verdict")))
+    ]
+    shown = kept[:last]
+    headers = (
+        ("pair", "window_start", "key", "cause", "topic", "partition", "offset", "event_time", "batch")
+        if causes
+        else ("pair", "window_start", "key", "verdict", "late", "dead", "reason")
+    )
+    frame.emit(
+        {"run": run_id, "rows": shown, "total": len(kept)},
+        lambda: (
+            f"{as_table(headers, [[row.get(key) for key in headers] for row in shown])}\n{len(shown)} of {len(kept)} rows"
+        ),
+    )
+
+
+def _rows(found: Any) -> list[dict[str, Any]]:
+    if found is None:
+        return []
+    return list(found.to_pylist()) if hasattr(found, "to_pylist") else [to_plain(row) for row in found]

@@ -1,0 +1,140 @@
+"""doctor: what this machine lacks, and the exact remedy for each."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from rivertwice.commands.frame import REFUSED, Frame, as_table, example, pass_frame
+from rivertwice.config import Settings
+from rivertwice.errors import RivertwiceError
+
+FREE_BYTES = 4_000_000_000
+FREE_INODES = 50_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        ok: whether it is as it must be.
+        remedy: what to do, empty if nothing.
+    """
+
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+
+def check_java(settings: Settings) -> Finding:
+    """Is there a Java that the broker and Spark run on?"""
+    from rivertwice.setup.java import find_java
+
+    java = find_java(settings.build)
+    if java is None:
+        return Finding("java", False, "no Java 17 or 21", "run `make setup`, or set JAVA_HOME to a Java 17 or 21")
+    return Finding("java", True, f"{java.version} in {java.home}")
+
+
+def check_packages(settings: Settings) -> Finding:
+    """Is every direct requirement there in its pinned version? The two pyspark packages are among them."""
+    from rivertwice.setup.packages import direct_pins, normalized, select_mismatched
+
+    pins = direct_pins((settings.project / "requirements.txt").read_text())
+    installed = {normalized(found.name): found.version for found in importlib.metadata.distributions()}
+    wrong = select_mismatched(pins, installed)
+    if wrong:
+        return Finding("packages", False, "; ".join(wrong), "run `make setup`, and use the .venv it makes")
+    return Finding("packages", True, f"{len(pins)} pinned packages, pyspark {installed['pyspark']}")
+
+
+def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Callable[[Settings], Finding]:
+    """Return a check that every locked jar is there with its hash, and no other."""
+
+    def check(settings: Settings) -> Finding:
+        from rivertwice.setup.jars import hash_jars, load_lock, select_strangers, select_wrong
+
+        jars, have = load_lock(settings.project / "locks" / lock), hash_jars(folder(settings))
+        wrong, strangers = select_wrong(jars, have), select_strangers(jars, have)
+        if wrong or strangers:
+            found = f"{len(wrong)} of {len(jars)} missing or damaged, {len(strangers)} not in the lock"
+            return Finding(name, False, found, "run `make setup`; it fetches what is missing and checks the hashes")
+        return Finding(name, True, f"{len(jars)} jars, hashes as locked")
+
+    return check
+
+
+def check_data(settings: Settings) -> Finding:
+    """Are the demo's flights there?"""
+    from rivertwice.setup.data import data_complete, data_folder, load_data_lock
+
+    lock = load_data_lock(settings.project / "locks" / "data.json")
+    if data_complete(data_folder(settings), lock):
+        return Finding("data", True, f"{lock.name} {lock.version}")
+    return Finding("data", False, f"{lock.name} is not there", "run `make setup`; only `rivertwice replay` needs it")
+
+
+def check_definitions(settings: Settings) -> Finding:
+    """Can every definition be accepted?"""
+    from rivertwice.pipeline.definition import load_all
+
+    found = load_all(settings.definitions)
+    if not found:
+        return Finding("pipelines", False, f"none in {settings.definitions}", "run in the project, or give --project")
+    return Finding("pipelines", True, ", ".join(found))
+
+
+def check_home(settings: Settings) -> Finding:
+    """Can the home be written, on a local disk with room?"""
+    place = settings.home
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK):
+        return Finding("home", False, f"{place} cannot be written", "give --home, or set RIVERTWICE_HOME")
+    free, inodes = shutil.disk_usage(place).free, os.statvfs(place).f_favail
+    found = f"{settings.home}: {free / 1e9:.1f} GB free"
+    if free < FREE_BYTES or 0 < inodes < FREE_INODES:
+        remedy = f"free space to at least {FREE_BYTES / 1e9:.0f} GB and {FREE_INODES} inodes, or move RIVERTWICE_HOME"
+        return Finding("home", False, f"{found}, {inodes} inodes", remedy)
+    return Finding("home", True, found)
+
+
+CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
+    ("java", check_java),
+    ("packages", check_packages),
+    ("broker jars", check_jars("broker jars", "kafka-broker.json", lambda settings: settings.broker_jars)),
+    ("connector jars", check_jars("connector jars", "spark-kafka.json", lambda settings: settings.spark_jars)),
+    ("data", check_data),
+    ("pipelines", check_definitions),
+    ("home", check_home),
+)
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Run all checks; one that fails is a finding, so that the others are still made."""
+    findings = []
+    for name, check in CHECKS:
+        try:
+            findings.append(check(settings))
+        except (RivertwiceError, OSError, ValueError) as error:
+            findings.append(Finding(name, False, str(error), "correct what the message names, or run `make setup`"))
+    return findings
+
+
+@click.command(epilog=example("rivertwice doctor"))
+@pass_frame
+def doctor(frame: Frame) -> None:
+    """Say what this machine lacks, with the exact remedy. Exit 1 if something is missing. Works offline."""
+    findings = examine(frame.settings)
+    rows = [("ok" if item.ok else "MISSING", item.name, item.found, item.remedy) for item in findings]
+    frame.emit(findings, lambda: as_table(("", "what", "found", "remedy"), rows))
+    if not all(item.ok for item in findings):
+        raise SystemExit(REFUSED)

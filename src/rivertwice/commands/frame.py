@@ -1,0 +1,196 @@
+"""What every command shares: settings, output as text or JSON, errors as one clear line, exit codes."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from rivertwice.config import Settings, require_name
+from rivertwice.errors import (
+    AuditError,
+    ReplayMismatchError,
+    RequestError,
+    RivertwiceError,
+    UnknownOutcomeError,
+)
+from rivertwice.instants import to_iso
+
+OK, REFUSED, USAGE, DEFECT, UNKNOWN = 0, 1, 2, 3, 4
+EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  refused or failed; the message says why and what to do
+  2  the command line was not understood
+  3  a check ran and found a defect
+  4  it is not known whether the action happened: look before repeating it"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """How this invocation was called.
+
+    Attributes:
+        output: `text` or `json`.
+        debug: show tracebacks.
+    """
+
+    settings: Settings
+    output: str
+    debug: bool
+
+    def emit(self, value: Any, text: str | Callable[[], str]) -> None:
+        """Print a result: `value` as JSON, or `text`."""
+        if self.output == "json":
+            click.echo(json.dumps(to_plain(value), ensure_ascii=False, sort_keys=True))
+        else:
+            click.echo(text if isinstance(text, str) else text())
+
+    def progress(self, line: str) -> None:
+        """Print one line of progress to stderr, so that stdout stays the result."""
+        click.echo(f"  {line}", err=True)
+
+    def known_pipeline(self, name: str) -> str:
+        """Return the name if the project defines it or the home has state of it.
+
+        Raises:
+            ConfigError: the name is not safe.
+            RequestError: there is no such pipeline; close names are given.
+        """
+        from rivertwice.supervise.view import pipeline_names
+
+        require_name(name, "pipeline")
+        names = pipeline_names(self.settings)
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(names) or 'none'}"
+            message = f"no pipeline {name!r} in {self.settings.definitions}; {hint}"
+            raise RequestError(message)
+        return name
+
+
+class FriendlyGroup(click.Group):
+    """A group that suggests close names; the root one also turns errors into one line and an exit code."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or fail with the closest name."""
+        if args and self.get_command(ctx, args[0]) is None:
+            names = self.list_commands(ctx)
+            close = difflib.get_close_matches(args[0], names, n=2)
+            hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(names)}."
+            ctx.fail(f"No command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; at the root, answer every RivertwiceError with its exit code."""
+        if ctx.parent is not None:
+            return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except RivertwiceError as error:
+            fail(ctx, error)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            fail(ctx, as_unexpected(error))
+
+
+def exit_code_of(error: RivertwiceError) -> int:
+    """Return the exit code that stands for an error."""
+    if isinstance(error, UnknownOutcomeError):
+        return UNKNOWN
+    if isinstance(error, ReplayMismatchError | AuditError):
+        return DEFECT
+    return REFUSED
+
+
+def as_unexpected(error: Exception) -> RivertwiceError:
+    """Return an error of no room of ours (Spark's can have hundreds of lines) as one line of ours."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0][:500] if lines else "it says nothing"
+    message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug before the verb"
+    found = RivertwiceError(message)
+    found.reason = "unexpected"
+    found.__cause__ = error
+    return found
+
+
+def fail(ctx: click.Context, error: RivertwiceError) -> NoReturn:
+    """Print an error and exit."""
+    frame = ctx.obj if isinstance(ctx.obj, Frame) else None
+    if frame is not None and frame.debug:
+        traceback.print_exception(error, file=sys.stderr)
+    if frame is not None and frame.output == "json":
+        body = {"reason": error.reason, "message": str(error), "retryable": error.retryable}
+        click.echo(json.dumps({"error": body}, sort_keys=True, ensure_ascii=False), err=True)
+    else:
+        click.echo(f"rivertwice: {error}", err=True)
+    ctx.exit(exit_code_of(error))
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: dataclasses as objects, instants as ISO 8601, paths as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return to_iso(value) if value.tzinfo else value.isoformat()
+    if isinstance(value, date | Path):
+        return str(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(to_plain(item) for item in value)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [to_plain(item) for item in value]
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    return str(value)
+
+
+def as_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> str:
+    """Return a table as text, as wide as it needs to be when nobody looks (pipes, tests)."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))  # Text: stored text is no markup
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines() if line.strip())
+
+
+def as_fields(value: Mapping[str, Any]) -> str:
+    """Return key and value per line."""
+    plain = to_plain(value)
+    width = max((len(key) for key in plain), default=0)
+    shown = {key: json.dumps(item) if isinstance(item, dict | list) else item for key, item in plain.items()}
+    return "\n".join(f"{key:<{width}}  {'-' if item is None else item}" for key, item in shown.items())
+
+
+def example(*lines: str) -> str:
+    """Return the epilog of a command's help: what to type."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+pass_frame = click.make_pass_decorator(Frame)

@@ -1,0 +1,114 @@
+"""archive, replay: the log's records."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import click
+
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
+from rivertwice.config import require_name
+from rivertwice.errors import RequestError
+
+
+@click.command(epilog=example("rivertwice archive flight_delays"))
+@click.argument("name")
+@pass_frame
+def archive(frame: Frame, name: str) -> None:
+    """Copy the records of NAME's topic that the archive lacks; exact offset ranges, safe to repeat."""
+    from rivertwice.log.archive import extend_archive
+    from rivertwice.pipeline.definition import load_definition
+    from rivertwice.pipeline.engine import spark_session
+
+    settings = frame.settings
+    definition = load_definition(settings.definitions / frame.known_pipeline(name))
+    _, source = definition.source
+    spark = spark_session(settings, f"rivertwice-archive-{name}")
+    try:
+        report = to_plain(extend_archive(spark, settings, source.topic, progress=frame.progress))
+    finally:
+        spark.stop()
+    frame.emit(report, lambda: as_fields(report))
+
+
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice replay flights --from 2013-06-30 --to 2013-07-01"))
+def replay() -> None:
+    """Put example data into the log."""
+
+
+@replay.command(
+    epilog=example(
+        "rivertwice replay flights --from 2013-06-30 --to 2013-07-01",
+        "rivertwice replay flights --speed 3600 --poison 0.01",
+    )
+)
+@click.option(
+    "--from", "first", metavar="DAY", help="First scheduled day in New York, as 2013-06-30; default: the year."
+)
+@click.option("--to", "last", metavar="DAY", help="Last scheduled day, included.")
+@click.option("--topic", default="flights", show_default=True, help="Created if absent.")
+@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
+@click.option(
+    "--speed",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Seconds of 2013 per second; 0: as fast as it goes.",
+)
+@click.option("--limit", type=click.IntRange(1), help="Stop after so many records.")
+@click.option(
+    "--poison", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of bad records added."
+)
+@click.option("--seed", type=int, default=20130630, show_default=True, help="Of the poison.")
+@pass_frame
+def flights(
+    frame: Frame,
+    first: str | None,
+    last: str | None,
+    topic: str,
+    partitions: int,
+    speed: float,
+    limit: int | None,
+    poison: float,
+    seed: int,
+) -> None:
+    """Replay real flights of 2013 from New York, in the order in which they really departed.
+
+    Run again, it goes on after the last record that Kafka acknowledged.
+    """
+    require_name(topic, "topic")
+    days = parse_days(first, last)
+    from rivertwice.log.replay import ReplayRequest
+    from rivertwice.log.replay import replay as run_replay
+
+    request = ReplayRequest(topic, partitions, days, speed, limit, poison, seed)
+    report = to_plain(run_replay(frame.settings, request, progress=frame.progress))
+    frame.emit(report, lambda: as_fields(report))
+
+
+def parse_days(first: str | None, last: str | None) -> tuple[date, date] | None:
+    """Return the first and the last day, both included, or None for the whole year.
+
+    Raises:
+        RequestError: only one is given, one is no day, or they are reversed.
+    """
+    if first is None and last is None:
+        return None
+    if first is None or last is None:
+        message = (
+            f"only {'--to' if first is None else '--from'} is given; give both days (both are included) or neither"
+        )
+        raise RequestError(message)
+    days = _day(first), _day(last)
+    if days[1] < days[0]:
+        message = f"the last day {last} lies before the first {first}, so nothing would be replayed; swap them"
+        raise RequestError(message)
+    return days
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is no day; write it as 2013-06-30"
+        raise RequestError(message) from None

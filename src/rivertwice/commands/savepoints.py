@@ -1,0 +1,165 @@
+"""savepoint take, list, show, prove, restore, prune."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rivertwice.commands.frame import REFUSED, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+
+
+@click.group(
+    cls=FriendlyGroup,
+    epilog=example("rivertwice savepoint take flight_delays", "rivertwice savepoint list flight_delays"),
+)
+def savepoint() -> None:
+    """Copies of a stream's checkpoint: taken without a pause, trusted only once proved."""
+
+
+def _row(item: Any) -> dict[str, Any]:
+    manifest = item.manifest
+    return {
+        "id": item.id,
+        "status": item.status,
+        "timeline": manifest.timeline,
+        "batch": manifest.batch,
+        "created_at": manifest.created_at,
+        "files": len(manifest.files),
+        "bytes": manifest.size,
+        "pinned": item.pinned,
+        "reason": manifest.reason,
+    }
+
+
+@savepoint.command(epilog=example("rivertwice savepoint take flight_delays --reason 'before the upgrade'"))
+@click.argument("name")
+@click.option("--reason", default="manual", show_default=True, help="Kept in the manifest.")
+@pass_frame
+def take(frame: Frame, name: str, reason: str) -> None:
+    """Take a savepoint of NAME while its stream runs on."""
+    from rivertwice.instants import utc_now
+    from rivertwice.savepoint.take import take_savepoint
+
+    taken = take_savepoint(frame.settings, frame.known_pipeline(name), now=utc_now(), reason=reason)
+    row = _row(taken)
+    frame.emit(row, lambda: as_fields(row))
+
+
+@savepoint.command("list", epilog=example("rivertwice savepoint list flight_delays"))
+@click.argument("name")
+@pass_frame
+def list_all(frame: Frame, name: str) -> None:
+    """List the savepoints of NAME, oldest first."""
+    from rivertwice.savepoint.catalogue import list_savepoints
+
+    rows = [_row(item) for item in list_savepoints(frame.settings.pipeline(frame.known_pipeline(name)))]
+    headers = ("id", "status", "timeline", "batch", "created_at", "files", "bytes", "pinned")
+    frame.emit(rows, lambda: as_table(headers, [[to_plain(row[key]) for key in headers] for row in rows]))
+
+
+@savepoint.command(epilog=example("rivertwice savepoint show flight_delays sp-t1-120-0a1b2c3d --verify"))
+@click.argument("name")
+@click.argument("savepoint_id")
+@click.option("--verify", is_flag=True, help="Read every byte and compare it with the manifest.")
+@pass_frame
+def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
+    """Show one savepoint: offsets, watermark, fingerprint, proof."""
+    from rivertwice.savepoint.catalogue import load_savepoint, verify_files
+
+    item = load_savepoint(frame.settings.pipeline(frame.known_pipeline(name)), savepoint_id)
+    value = _row(item) | {
+        "offsets": item.manifest.offsets,
+        "watermark_ms": item.manifest.watermark_ms,
+        "bundle": item.manifest.bundle,
+        "fingerprint": item.manifest.fingerprint,
+        "proof": item.proof,
+        "verified_bytes": verify_files(item) if verify else None,
+    }
+    frame.emit(value, lambda: as_fields(value))
+
+
+@savepoint.command(epilog=example("rivertwice savepoint prove flight_delays sp-t1-120-0a1b2c3d"))
+@click.argument("name")
+@click.argument("savepoint_id")
+@click.option("--batches", type=click.IntRange(1), default=3, show_default=True, help="Recorded batches to replay.")
+@click.option("--wait-seconds", type=float, default=60.0, show_default=True, help="Wait so long for those batches.")
+@pass_frame
+def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds: float) -> None:
+    """Restore a savepoint into scratch, replay recorded batches and compare.
+
+    Exit 3 if they differ; 1 if no batch came in time that could have proved it.
+    """
+    from rivertwice.savepoint.prove import prove_savepoint
+
+    proof = prove_savepoint(
+        frame.settings,
+        frame.known_pipeline(name),
+        savepoint_id,
+        batches=batches,
+        wait_seconds=wait_seconds,
+        progress=frame.progress,
+    )
+    value = to_plain(proof)
+    frame.emit(value, lambda: as_fields(value))
+    if not proof.proved:
+        raise SystemExit(REFUSED)
+
+
+@savepoint.command(epilog=example("rivertwice savepoint restore flight_delays sp-t1-120-0a1b2c3d --yes"))
+@click.argument("name")
+@click.argument("savepoint_id", required=False)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_frame
+def restore(frame: Frame, name: str, savepoint_id: str | None, yes: bool) -> None:
+    """Continue NAME from a savepoint on a new timeline; what is served does not change.
+
+    The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
+    the last committed batch, and the head moves to it. Without an id: go on with a restore that was cut off, else
+    take the newest proved savepoint.
+    """
+    from rivertwice.savepoint.restore import restore_savepoint
+
+    frame.known_pipeline(name)
+    if not yes:
+        chosen = savepoint_id or "the newest proved savepoint"
+        click.confirm(f"Drain {name} and continue it from {chosen} on a new timeline?", abort=True, err=True)
+    report = to_plain(restore_savepoint(frame.settings, name, savepoint_id, progress=frame.progress))
+    frame.emit(report, lambda: as_fields(report))
+
+
+@savepoint.command(epilog=example("rivertwice savepoint prune flight_delays --keep 5"))
+@click.argument("name")
+@click.option("--keep", type=click.IntRange(1), default=5, show_default=True, help="Newest savepoints to keep.")
+@click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
+@pass_frame
+def prune(frame: Frame, name: str, keep: int, dry_run: bool) -> None:
+    """Delete old savepoints. The newest proved, the pinned and those in use are never deleted."""
+    from rivertwice.instants import utc_now
+    from rivertwice.savepoint.catalogue import list_savepoints
+    from rivertwice.savepoint.prune import prune_savepoints, select_protected, select_prunable
+
+    home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
+    if dry_run:
+        there = list_savepoints(home)
+        would = [item.id for item in select_prunable(there, select_protected(there, now=now), keep=keep)]
+        frame.emit({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}")
+        return
+    report = to_plain(prune_savepoints(home, keep=keep, now=now))
+    frame.emit(report, lambda: as_fields(report))
+
+
+@savepoint.command(epilog=example("rivertwice savepoint pin flight_delays sp-t1-120-0a1b2c3d"))
+@click.argument("name")
+@click.argument("savepoint_id")
+@click.option("--off", is_flag=True, help="Take the pin away.")
+@pass_frame
+def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
+    """Keep a savepoint from being pruned, whatever its age."""
+    from rivertwice.instants import utc_now
+    from rivertwice.savepoint.prune import pin_savepoint, unpin_savepoint
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    item = unpin_savepoint(home, savepoint_id) if off else pin_savepoint(home, savepoint_id, by="cli", now=utc_now())
+    row = _row(item)
+    frame.emit(row, lambda: as_fields(row))

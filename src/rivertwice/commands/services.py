@@ -1,0 +1,198 @@
+"""up, down, status: the services of one home."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame
+from rivertwice.errors import RivertwiceError, ServiceError
+
+DRAIN_SECONDS = 180.0
+
+
+@click.command(epilog=example("rivertwice up", "rivertwice up --airflow"))
+@click.option("--airflow", is_flag=True, help="Also start Airflow and print its address and login.")
+@pass_frame
+def up(frame: Frame, airflow: bool) -> None:
+    """Start the broker, create the topics of all pipelines, and start the agent.
+
+    What runs already is left as it is. Streams whose intent is `running` come back with the agent.
+    """
+    from rivertwice.log.broker import start_broker
+    from rivertwice.log.kafka import ensure_topic
+    from rivertwice.pipeline.definition import load_all
+    from rivertwice.supervise.launch import start_agent
+
+    settings = frame.settings
+    definitions = load_all(settings.definitions)
+    frame.progress("broker ...")
+    broker = start_broker(settings)
+    for definition in definitions.values():
+        for source in definition.sources.values():
+            ensure_topic(settings, source.topic, source.partitions, {})
+    frame.progress("agent ...")
+    agent = start_agent(settings)
+    result: dict[str, Any] = {
+        "broker": {"bootstrap": broker.bootstrap, "pid": broker.pid, "cluster_id": broker.cluster_id},
+        "agent": {"pid": agent.pid},
+        "pipelines": list(definitions),
+        "airflow": None,
+    }
+    if airflow:
+        from rivertwice.orchestration.services import start_airflow
+
+        frame.progress("airflow ...")
+        info = start_airflow(settings, progress=frame.progress)
+        result["airflow"] = {"url": info.url, "user": info.user, "password": info.password}
+    frame.emit(result, lambda: as_fields(result))
+
+
+@click.command(epilog=example("rivertwice down"))
+@pass_frame
+def down(frame: Frame) -> None:
+    """Drain the streams, then stop agent, Airflow and broker.
+
+    Intents are kept: `rivertwice up` brings back the streams that were wanted running. The broker is stopped only
+    when no driver lives any more.
+    """
+    from rivertwice.log.broker import stop_broker
+    from rivertwice.supervise.launch import stop_agent
+
+    settings = frame.settings
+    frame.progress("agent ...")
+    agent = stop_agent(settings)
+    drained = drain_all(frame)
+    frame.progress("airflow ...")
+    airflow = _stop_airflow(frame)
+    frame.progress("broker ...")
+    broker = stop_broker(settings)
+    result = {"drained": drained, "agent": agent, "airflow": airflow, "broker": broker}
+    frame.emit(result, lambda: f"stopped; drained: {', '.join(drained) or 'nothing ran'}")
+
+
+def drain_all(frame: Frame) -> list[str]:
+    """Ask every living driver to drain, wait for them, and take the markers away again.
+
+    Raises:
+        ServiceError: a driver still lives after the time it is given; nothing else was stopped.
+    """
+    from rivertwice.instants import utc_now
+    from rivertwice.stream.lease import lease_owner
+    from rivertwice.supervise.act import ask_to_drain
+    from rivertwice.supervise.agent import supervised_names
+
+    settings = frame.settings
+    homes = {name: settings.pipeline(name) for name in supervised_names(settings)}
+    living = {name: home for name, home in homes.items() if _lives(frame, name)}
+    for name, home in living.items():
+        frame.progress(f"draining {name} ...")
+        ask_to_drain(home, "down", utc_now())
+    deadline = time.monotonic() + DRAIN_SECONDS
+    try:
+        while left := [name for name in living if _lives(frame, name)]:
+            if time.monotonic() > deadline:
+                pids = {name: owner.pid for name in left if (owner := lease_owner(homes[name]))}
+                message = (
+                    f"still draining after {DRAIN_SECONDS:.0f} s: {pids}; the broker was left running so that they can "
+                    "finish; look at their logs, then run `rivertwice down` again"
+                )
+                raise ServiceError(message)
+            time.sleep(0.1)
+    finally:
+        for home in living.values():
+            home.drain.unlink(missing_ok=True)
+    return sorted(living)
+
+
+def _lives(frame: Frame, name: str) -> bool:
+    from rivertwice.stream.lease import is_alive, lease_owner
+    from rivertwice.supervise.memory import load_memory
+
+    if lease_owner(frame.settings.pipeline(name)) is not None:
+        return True
+    started = load_memory(frame.settings, name).driver
+    return started is not None and is_alive(started.pid, started.pid_started)
+
+
+def _stop_airflow(frame: Frame) -> list[str]:
+    from rivertwice.orchestration.services import stop_airflow
+
+    return list(stop_airflow(frame.settings) or [])
+
+
+@click.command(epilog=example("rivertwice status", "rivertwice --output json status | jq .pipelines"))
+@pass_frame
+def status(frame: Frame) -> None:
+    """Show everything in one view: services, and per pipeline what is wanted and what is true."""
+    from rivertwice.instants import utc_now
+    from rivertwice.supervise.launch import agent_status
+    from rivertwice.supervise.view import pipeline_names, view_pipeline
+
+    settings, now = frame.settings, utc_now()
+    agent = agent_status(settings)
+    view: dict[str, Any] = {
+        "home": str(settings.home),
+        "broker": _ask(frame, "broker"),
+        "agent": None
+        if agent is None
+        else {"pid": agent.pid, "beat_age_s": round((now - agent.beat_at).total_seconds(), 1)},
+        "airflow": _ask(frame, "airflow"),
+        "pipelines": [view_pipeline(settings, name, now) for name in pipeline_names(settings)],
+    }
+    frame.emit(view, lambda: _status_text(view))
+
+
+def _ask(frame: Frame, service: str) -> dict[str, Any] | None:
+    try:
+        if service == "broker":
+            from rivertwice.log.broker import broker_status
+
+            broker = broker_status(frame.settings)
+            return None if broker is None else {"bootstrap": broker.bootstrap, "pid": broker.pid}
+        from rivertwice.orchestration.services import airflow_status
+
+        airflow = airflow_status(frame.settings)
+        return {"url": airflow.url, "running": airflow.running} if any(airflow.services.values()) else None
+    except RivertwiceError as error:
+        return {"error": error.reason, "message": str(error)}
+
+
+def _status_text(view: dict[str, Any]) -> str:
+    lines = [f"home     {view['home']}"]
+    for service in ("broker", "agent", "airflow"):
+        found = view[service]
+        shown = "down" if found is None else ", ".join(f"{key} {value}" for key, value in found.items())
+        lines.append(f"{service:<8} {shown}")
+    headers = (
+        "pipeline", "wanted", "state", "driver", "epoch", "timeline", "batch", "watermark", "lag", "reconciled", "savepoint",
+    )  # fmt: skip
+    rows = [
+        (
+            item["name"],
+            item["desired"],
+            item["state"],
+            (item["driver"] or {}).get("pid"),
+            (item["driver"] or {}).get("epoch"),
+            item["timeline"],
+            item["batch"],
+            item["watermark"],
+            item["lag"],
+            _reconciled(item["reconcile"]),
+            (item["savepoint"] or {}).get("id"),
+        )
+        for item in view["pipelines"]
+    ]
+    lines.append(as_table(headers, rows))
+    lines += [f"{item['name']}: given up: {item['given_up']}" for item in view["pipelines"] if item["given_up"]]
+    return "\n".join(lines)
+
+
+def _reconciled(found: dict[str, Any] | None) -> str | None:
+    if found is None or "error" in found:
+        return None if found is None else str(found["error"])
+    counts = found.get("counts")
+    stream = counts.get("stream", counts) if isinstance(counts, dict) else {}
+    return " ".join(f"{verdict} {count}" for verdict, count in stream.items() if isinstance(count, int) and count)

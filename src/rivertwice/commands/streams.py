@@ -1,0 +1,155 @@
+"""start, stop, pipelines, test, schema: definitions and their streams."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.errors import ServiceError
+
+
+@click.command(epilog=example("rivertwice start flight_delays --wait"))
+@click.argument("name")
+@click.option("--wait", is_flag=True, help="Wait until a driver runs the stream.")
+@click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
+@pass_frame
+def start(frame: Frame, name: str, wait: bool, timeout: int) -> None:
+    """Ask for the stream NAME to run. The agent starts it, now and after every crash.
+
+    The very first start creates the first timeline. A stream that the agent gave up is tried again.
+    """
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.definition import load_definition
+    from rivertwice.supervise.launch import agent_status
+    from rivertwice.timeline.intent import write_intent
+
+    settings = frame.settings
+    load_definition(settings.definitions / frame.known_pipeline(name))  # a definition that cannot run is refused here
+    asked_at = utc_now()
+    intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
+    agent = agent_status(settings)
+    if agent is None:
+        frame.progress("no agent lives, so nothing will start it yet; run `rivertwice up`")
+        if wait:
+            message = f"no agent lives in {settings.home}, so {name} would never start; run `rivertwice up`"
+            raise ServiceError(message)
+    result: dict[str, Any] = {
+        "pipeline": name,
+        "desired": intent.desired,
+        "agent": None if agent is None else agent.pid,
+    }
+    if wait:
+        result |= _wait_running(frame, name, asked_at, timeout)
+    text = f"{name}: running is wanted" + (f"; driver pid {result['pid']}, epoch {result['epoch']}" if wait else "")
+    frame.emit(result, text)
+
+
+def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> dict[str, Any]:
+    from rivertwice.stream.lease import lease_owner
+    from rivertwice.supervise.memory import load_memory
+    from rivertwice.timeline.intent import read_heartbeat
+
+    home = frame.settings.pipeline(name)
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        owner, beat = lease_owner(home), read_heartbeat(home)
+        if owner is not None and beat is not None and beat.epoch == owner.epoch and beat.state in {"running", "idle"}:
+            return {"pid": owner.pid, "epoch": owner.epoch, "timeline": beat.timeline, "state": beat.state}
+        memory = load_memory(frame.settings, name)
+        if memory.broken_at is not None and memory.broken_at >= asked_at:
+            message = f"{name} did not start, and the agent has given up: {memory.broken_because}; see {home.logs / 'driver.log'}"
+            raise ServiceError(message)
+        time.sleep(0.2)
+    message = f"{name} does not run after {timeout} s; see `rivertwice agent status` and {home.logs / 'driver.log'}"
+    raise ServiceError(message)
+
+
+@click.command(epilog=example("rivertwice stop flight_delays --wait"))
+@click.argument("name")
+@click.option("--wait", is_flag=True, help="Wait until the driver has drained and gone.")
+@click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
+@pass_frame
+def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
+    """Ask for the stream NAME to stop. It drains: the running batch is finished, nothing is cut off."""
+    from rivertwice.instants import utc_now
+    from rivertwice.stream.lease import lease_owner
+    from rivertwice.timeline.intent import write_intent
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    write_intent(home, "stopped", "cli", utc_now())
+    deadline = time.monotonic() + timeout
+    while wait and (owner := lease_owner(home)) is not None:
+        if time.monotonic() > deadline:
+            message = f"driver pid {owner.pid} of {name} still drains after {timeout} s; see `rivertwice agent status`"
+            raise ServiceError(message)
+        time.sleep(0.2)
+    frame.emit({"pipeline": name, "desired": "stopped"}, f"{name}: {'stopped' if wait else 'stopped is wanted'}")
+
+
+@click.command(epilog=example("rivertwice pipelines"))
+@pass_frame
+def pipelines(frame: Frame) -> None:
+    """List the definitions of the project, with topic, window and watermark."""
+    from rivertwice.pipeline.definition import load_all
+
+    found = load_all(frame.settings.definitions)
+    rows = []
+    for name, definition in found.items():
+        _, source = definition.source
+        rows.append((name, source.topic, definition.window.size, source.watermark, ", ".join(definition.keys)))
+    value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql"}) for item in found.values()]
+    frame.emit(value, lambda: as_table(("pipeline", "topic", "window", "watermark", "keys"), rows))
+
+
+@click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays"))
+@click.argument("name", required=False)
+@pass_frame
+def test_cases(frame: Frame, name: str | None) -> None:
+    """Run the cases of NAME, or of all pipelines, as a stream and as a batch. Exit 3 if a case fails."""
+    from rivertwice.pipeline.cases import run_cases
+    from rivertwice.pipeline.definition import load_all
+    from rivertwice.pipeline.engine import spark_session
+
+    settings = frame.settings
+    names = [frame.known_pipeline(name)] if name else list(load_all(settings.definitions))
+    spark = spark_session(settings, "rivertwice-test")
+    results = []
+    try:
+        for each in names:
+            frame.progress(f"cases of {each} ...")
+            for result in run_cases(spark, settings.definitions / each):
+                frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
+                results.append((each, result))
+    finally:
+        spark.stop()
+    failed = [result for _, result in results if not result.passed]
+    rows = [(each, result.case, "passed" if result.passed else "FAILED") for each, result in results]
+    text = as_table(("pipeline", "case", "result"), rows)
+    for result in failed:
+        text += f"\n{result.case}: {'; '.join(result.differences)}"
+    frame.emit(
+        {"cases": [{"pipeline": each, **to_plain(result)} for each, result in results], "failed": len(failed)}, text
+    )
+    if failed:
+        raise SystemExit(DEFECT)
+
+
+@click.command(epilog=example("rivertwice schema > docs/pipeline.schema.json"))
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead.")
+@pass_frame
+def schema(frame: Frame, file: Path | None) -> None:
+    """Print the JSON Schema of pipeline.yaml, so that editors complete and check it."""
+    from rivertwice.pipeline.model import DefinitionFile
+
+    text = json.dumps(DefinitionFile.model_json_schema(by_alias=True), indent=2, sort_keys=True)
+    if file is None:
+        click.echo(text)
+    else:
+        file.write_text(text + "\n")
+        frame.emit({"file": str(file)}, f"wrote {file}")

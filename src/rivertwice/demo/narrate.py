@@ -1,0 +1,44 @@
+"""Tells a long story on a terminal or in a log: numbered steps, elapsed time, what each came to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+
+class Narrator:
+    """Numbers the steps and keeps the time since the demo began."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """Create a narrator; without a console it writes to standard output."""
+        self.console = console or Console(highlight=False, soft_wrap=True)
+        self._begun = time.monotonic()
+        self._step = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self._begun
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Tell one step: its title before, how long it took after."""
+        self._step += 1
+        begun = time.monotonic()
+        self.console.print(f"\n[bold cyan]{self._step:>2}  {escape(title)}[/]")
+        yield
+        self.console.print(
+            f"    [green]done[/] in {time.monotonic() - begun:.1f} s   [dim]({self.elapsed_s:.0f} s so far)[/]"
+        )
+
+    def say(self, line: str) -> None:
+        """Tell a fact."""
+        self.console.print(f"    {escape(line)}")
+
+    def progress(self, line: str) -> None:
+        """Tell how long work goes on."""
+        self.console.print(f"    [dim]{escape(line)}[/]")

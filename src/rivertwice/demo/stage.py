@@ -1,0 +1,134 @@
+"""The demo's stage: its home folder, the services, and how all of it is taken down again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import ConfigError, ServiceError
+from rivertwice.log import kafka
+from rivertwice.log.broker import start_broker
+from rivertwice.orchestration.services import AirflowInfo, start_airflow
+from rivertwice.pipeline.definition import load_all
+from rivertwice.store.files import read_json, replace_json
+from rivertwice.stream.lease import lease_owner
+from rivertwice.supervise.launch import start_agent
+from rivertwice.timeline.intent import read_exit, read_heartbeat
+
+MARKER = "demo.json"
+PIPELINE = "flight_delays"
+
+
+def prepare_home(settings: Settings, say: Callable[[str], None]) -> None:
+    """Give the demo an empty home. Only a home that a demo made is ever emptied.
+
+    Raises:
+        ConfigError: the home holds state that no demo made.
+    """
+    marker = settings.home / MARKER
+    if settings.home.exists() and any(settings.home.iterdir()):
+        if read_json(marker) is None:
+            message = (
+                f"{settings.home} holds state that no demo made, so the demo leaves it alone; set RIVERTWICE_HOME to an "
+                "empty folder and start the demo again"
+            )
+            raise ConfigError(message)
+        say("an earlier demo left its home here; its services are stopped and its state is removed")
+        take_down(settings)
+        shutil.rmtree(settings.home)
+    settings.home.mkdir(parents=True, exist_ok=True)
+    replace_json(marker, {"format": 1, "made_by": "rivertwice demo"})
+
+
+def take_down(settings: Settings) -> None:
+    """Drain the streams and stop every service of this home.
+
+    Raises:
+        ServiceError: something still runs.
+    """
+    command = [str(Path(sys.executable).parent / "rivertwice"), "down"]
+    done = subprocess.run(command, env={**os.environ, **settings.to_env()}, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        message = f"`rivertwice down` ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+        raise ServiceError(message)
+
+
+class AirflowStart(threading.Thread):
+    """Starts Airflow beside the stream; `info` waits for it and raises what went wrong."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Create the thread; `start` begins."""
+        super().__init__(name="airflow-start", daemon=True)
+        self._settings = settings
+        self._info: AirflowInfo | None = None
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        """Start Airflow."""
+        try:
+            self._info = start_airflow(self._settings)
+        except Exception as error:
+            self._error = error
+
+    def info(self) -> AirflowInfo:
+        """Wait until Airflow is up and return its address and login."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        if self._info is None:
+            message = "Airflow's start ended without a result; look at the logs under its home"
+            raise ServiceError(message)
+        return self._info
+
+
+def start_services(settings: Settings, say: Callable[[str], None]) -> AirflowStart:
+    """Start broker, topics and agent; Airflow comes up meanwhile."""
+    airflow = AirflowStart(settings)
+    airflow.start()
+    broker = start_broker(settings)
+    say(f"Kafka broker at {broker.bootstrap}, pid {broker.pid}")
+    for definition in load_all(settings.definitions).values():
+        for source in definition.sources.values():
+            kafka.ensure_topic(settings, source.topic, source.partitions, {})
+    agent = start_agent(settings)
+    say(f"agent, pid {agent.pid}; Airflow is starting meanwhile")
+    return airflow
+
+
+def wait_for(what: str, condition: Callable[[], Any], home: PipelineHome, timeout_s: float) -> Any:
+    """Wait until `condition` returns something true and return it.
+
+    Raises:
+        ServiceError: it did not within `timeout_s`; the message says what the driver last said.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            message = (
+                f"{what} did not happen within {timeout_s:.0f} s; the driver last said {read_heartbeat(home)}, the last "
+                f"exit was {read_exit(home)}; see {home.logs}"
+            )
+            raise ServiceError(message)
+        time.sleep(0.25)
+
+
+def kill_driver(home: PipelineHome) -> tuple[int, int]:
+    """Kill the driver with SIGKILL and return its (pid, epoch)."""
+    owner = lease_owner(home)
+    if owner is None:
+        message = "no driver lives, so none can be killed"
+        raise ServiceError(message)
+    os.kill(owner.pid, signal.SIGKILL)
+    return owner.pid, owner.epoch

@@ -1,0 +1,242 @@
+"""The demo's story: each step does one thing for real, checks what must hold, and tells it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.demo.figures import Delay, count_verdicts, late_addresses, mean_delay
+from rivertwice.demo.narrate import Narrator
+from rivertwice.demo.stage import PIPELINE, AirflowStart, kill_driver, start_services, wait_for
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import utc_now
+from rivertwice.log.replay import ReplayRequest, replay
+from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.orchestration.services import AirflowInfo
+from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+from rivertwice.savepoint.catalogue import PROVED, load_savepoint
+from rivertwice.savepoint.restore import restore_savepoint
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.sequence import head, last_seq
+from rivertwice.timeline.served import export_sha256, read_served, served_stamp, stream_rows, wait_served
+
+DAYS = (date(2013, 6, 30), date(2013, 7, 1))
+ROTATE_AT = 30
+KILL_AT = 90
+
+
+class StoryError(RivertwiceError):
+    """Something the demo shows did not hold."""
+
+    reason = "demo"
+
+
+@dataclass
+class Ending:
+    """What the demo ends with."""
+
+    airflow: AirflowInfo
+    savepoint: str = ""
+    late: int = 0
+    batches: int = 0
+    stream: Delay = field(default_factory=lambda: Delay(0, 0, 0))
+    served: Delay = field(default_factory=lambda: Delay(0, 0, 0))
+    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
+
+
+def require(holds: object, claim: str) -> None:
+    """Raise StoryError unless the claim holds."""
+    if not holds:
+        message = f"this should hold and does not: {claim}"
+        raise StoryError(message)
+
+
+class Story:
+    """Runs the steps in order on one home."""
+
+    def __init__(self, settings: Settings, tell: Narrator) -> None:
+        """Create a story; nothing happens yet."""
+        self._settings = settings
+        self._tell = tell
+        self._home: PipelineHome = settings.pipeline(PIPELINE)
+
+    def run(self) -> Ending:
+        """Tell it from the first step to the last; raise at the first that does not hold."""
+        tell = self._tell
+        with tell.step("Start Kafka, the agent and Airflow"):
+            airflow = start_services(self._settings, tell.say)
+        with tell.step("Ask for the stream to run, and replay 30 June and 1 July 2013 into the log"):
+            self._begin()
+        with tell.step("Wait for Airflow"):
+            ending, client = self._airflow(airflow)
+        with tell.step(f"Airflow rotates a savepoint while the stream runs, and proves it (rotate__{PIPELINE})"):
+            ending.savepoint = self._rotate(client)
+        with tell.step("Kill the driver with SIGKILL; the agent brings it back"):
+            self._kill()
+        with tell.step(f"Extend the archive (archive__{PIPELINE}) and wait until the stream has read everything"):
+            self._run_dag(client, "archive")
+            self._drain_log(ending)
+        with tell.step(f"Compare stream, served and truth (reconcile__{PIPELINE})"):
+            self._first_reconcile(client, ending)
+        with tell.step(f"Recompute the windows that lost flights and publish them (backfill__{PIPELINE})"):
+            self._backfill(client)
+        with tell.step(f"Compare again (reconcile__{PIPELINE})"):
+            self._second_reconcile(client, ending)
+        with tell.step("Restore the savepoint into a second timeline and move the head to it"):
+            self._restore(ending)
+        return ending
+
+    def _begin(self) -> None:
+        write_intent(self._home, "running", "demo", utc_now())
+        _, source = self._definition().source
+        request = ReplayRequest(topic=source.topic, partitions=source.partitions, days=DAYS)
+        report = replay(self._settings, request, progress=self._tell.progress)
+        require(report.sent == report.planned > 1800, f"{report.planned} flights are sent, not {report.sent}")
+        self._tell.say(
+            f"{report.sent} flights in the log, in the order in which they really left; each belongs to the hour it "
+            "should have left"
+        )
+
+    def _definition(self) -> Any:
+        from rivertwice.pipeline.definition import load_definition
+
+        return load_definition(self._settings.definitions / PIPELINE)
+
+    def _airflow(self, start: AirflowStart) -> tuple[Ending, AirflowClient]:
+        info = start.info()
+        client = AirflowClient(info.url, info.user, info.password)
+        verbs = ("supervise", "rotate", "archive", "reconcile", "backfill")
+        client.wait_for_dags({f"{verb}__{PIPELINE}" for verb in verbs}, timeout=120.0)
+        self._tell.say(f"Airflow at {info.url}, user {info.user}")
+        return Ending(airflow=info), client
+
+    def _run_dag(self, client: AirflowClient, verb: str, conf: Mapping[str, Any] | None = None) -> str:
+        dag_id = f"{verb}__{PIPELINE}"
+        run_id = client.trigger(dag_id, conf)
+        state = client.wait(dag_id, run_id, timeout=600.0, progress=self._tell.progress)
+        if state != "success":
+            failed = [task.task_id for task in client.tasks(dag_id, run_id) if task.state == "failed"]
+            message = f"{dag_id} ended {state}; failed tasks: {failed}; see {self._settings.home / 'airflow'}"
+            raise StoryError(message)
+        return run_id
+
+    def _batch(self) -> int:
+        beat = read_heartbeat(self._home)
+        return -1 if beat is None or beat.batch is None else beat.batch
+
+    def _rotate(self, client: AirflowClient) -> str:
+        wait_for(f"batch {ROTATE_AT}", lambda: self._batch() >= ROTATE_AT, self._home, 240.0)
+        before = self._batch()
+        run_id = self._run_dag(client, "rotate", {"reason": "demo"})
+        report = client.xcom(f"rotate__{PIPELINE}", run_id, "report")
+        savepoint = load_savepoint(self._home, report["savepoint"])
+        require(savepoint.status == PROVED, f"savepoint {savepoint.id} is proved")
+        require(self._batch() > before, "the stream went on while the savepoint was taken and proved")
+        proof = savepoint.proof or {}
+        self._tell.say(f"{savepoint.id} taken at batch {savepoint.manifest.batch}, {proof.get('reason', '')}")
+        self._tell.say(f"the stream did not pause: batch {before} when asked, batch {self._batch()} when proved")
+        return str(savepoint.id)
+
+    def _kill(self) -> None:
+        wait_for(f"batch {KILL_AT}", lambda: self._batch() >= KILL_AT, self._home, 240.0)
+        pid, epoch = kill_driver(self._home)
+        batch = self._batch()
+        self._tell.say(f"killed driver {pid} (epoch {epoch}) at batch {batch}")
+
+        def back() -> bool:
+            owner, beat = lease_owner(self._home), read_heartbeat(self._home)
+            return (
+                owner is not None and beat is not None and beat.epoch == owner.epoch > epoch and self._batch() > batch
+            )
+
+        wait_for("the driver's return", back, self._home, 180.0)
+        owner = lease_owner(self._home)
+        self._tell.say(
+            f"driver {owner.pid if owner else '?'} (epoch {epoch + 1}) is back and has committed new batches"
+        )
+
+    def _drain_log(self, ending: Ending) -> None:
+        def read_all() -> bool:
+            beat = read_heartbeat(self._home)
+            return beat is not None and beat.lag == 0 and beat.state == "idle"
+
+        wait_for("the end of the log", read_all, self._home, 600.0)
+        ending.batches = self._batch() + 1
+        self._tell.say(f"{ending.batches} batches committed, lag 0")
+
+    def _reconcile(self, client: AirflowClient, ending: Ending) -> dict[str, Any]:
+        self._run_dag(client, "reconcile")
+        newest = newest_reconcile(self._home)
+        if newest is None:
+            raise StoryError("a reconcile ran, but none is recorded")
+        rows = verdict_rows(self._home, newest["run"])
+        ending.verdicts = {pair: count_verdicts(rows, pair) for pair in ("stream", "served")}
+        for pair, counts in ending.verdicts.items():
+            told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+            self._tell.say(f"{pair} against truth: {told}")
+            require(counts["DEFECT"] == 0, f"no window of {pair} is a defect")
+            require(counts["NOT_COMPARABLE"] == 0, f"no window of {pair} is NOT_COMPARABLE")
+        require(newest["gate"]["passed"], "the gate of Great Expectations passes")
+        return newest
+
+    def _first_reconcile(self, client: AirflowClient, ending: Ending) -> None:
+        newest = self._reconcile(client, ending)
+        counts = ending.verdicts["stream"]
+        closed = sum(counts.values()) - counts["OPEN"]
+        require(closed >= 0.9 * sum(counts.values()), f"at least 90 % of the windows are closed, not {closed}")
+        causes = cause_rows(self._home, newest["run"])
+        late = late_addresses(causes)
+        ending.late = len(late)
+        require(ending.late >= 200, f"at least 200 flights are named as dropped, not {ending.late}")
+        first = next(row for row in causes if row["cause"] == "late" and row["pair"] == "stream")
+        self._tell.say(
+            f"{ending.late} flights were dropped as late, each named; for instance {first['topic']}/{first['partition']} "
+            f"offset {first['offset']}, scheduled {first['event_time']:%d %B %H:%M} UTC, in batch {first['batch']}"
+        )
+        self._tell.say(f"balance of (record, window) pairs: {newest['balance']}")
+
+    def _backfill(self, client: AirflowClient) -> None:
+        before = last_seq(self._home)
+        self._run_dag(client, "backfill", {"scope": "wanting", "reason": "demo"})
+        require(last_seq(self._home) > before, "the backfill was published")
+        wait_served(self._home, last_seq(self._home), 60.0)
+
+    def _second_reconcile(self, client: AirflowClient, ending: Ending) -> None:
+        self._reconcile(client, ending)
+        served = ending.verdicts["served"]
+        require(served["LATE"] == 0, f"no served window lacks flights any more, but {served['LATE']} do")
+        emitted, now = stream_rows(self._home), read_served(self._home)
+        if emitted is None or now is None:
+            raise StoryError("the stream has emitted nothing")
+        ending.stream, ending.served = mean_delay(emitted), mean_delay(now)
+        self._tell.say(
+            f"mean delay of closed hours: the stream showed {ending.stream.mean} min, served now shows "
+            f"{ending.served.mean} min"
+        )
+
+    def _restore(self, ending: Ending) -> None:
+        before = export_sha256(self._home)
+        report = restore_savepoint(self._settings, PIPELINE, ending.savepoint, progress=self._tell.progress)
+        require(head(self._home) == report.timeline, f"the head is {report.timeline}")
+        sequence = last_seq(self._home)
+        wait_for(
+            "served on the new head",
+            lambda: (stamp := served_stamp(self._home)) is not None and stamp.sequence >= sequence,
+            self._home,
+            60.0,
+        )
+        after = export_sha256(self._home)
+        require(before == after, f"what is served did not change: {before} before, {after} after")
+
+        def runs_on_child() -> bool:
+            beat = read_heartbeat(self._home)
+            return beat is not None and beat.timeline == report.timeline and beat.state in {"running", "idle"}
+
+        wait_for(f"the stream on {report.timeline}", runs_on_child, self._home, 120.0)
+        self._tell.say(f"{report.replayed} recorded batches replayed, each equal; the stream runs on {report.timeline}")
+        self._tell.say(f"SHA-256 of everything served, before and after: {after}")

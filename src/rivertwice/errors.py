@@ -1,0 +1,126 @@
+"""The error tree. Every message says the fact, the value, the consequence and the remedy.
+
+RivertwiceError
+├── DefinitionError          a pipeline definition cannot be accepted
+├── ConfigError              settings, paths or ids are missing or not allowed
+├── RequestError             a form, a command or a plan request is refused before anything starts
+├── FingerprintError         a checkpoint, savepoint or timeline belongs to another definition
+├── LedgerError              the ledger contradicts itself or the checkpoint
+│   └── RangeMismatchError   a batch is already committed, but with another offset range
+├── LogGapError              records that are needed are in neither the log nor the archive
+├── LeaseLostError           another driver owns the pipeline
+├── LostRaceError            a compare-and-set lost against another writer (retry with a fresh view)
+├── UnknownOutcomeError      it is not known whether an action happened; look before repeating it
+├── SavepointError           a savepoint is missing, damaged or not proved
+│   └── ReplayMismatchError  a replay of recorded ranges gave another output or state
+├── AuditError               a backfill's result failed its audit and was not published
+├── SuiteError               a Great Expectations suite did not load as it was declared
+└── ServiceError             a service (broker, Airflow, store) did not start or answer
+"""
+
+from __future__ import annotations
+
+
+class RivertwiceError(Exception):
+    """Root of the tree.
+
+    Attributes:
+        reason: stable machine-readable word for the failure.
+        retryable: whether the same call may succeed later without a change by a person.
+    """
+
+    reason: str = "error"
+    retryable: bool = False
+
+
+class DefinitionError(RivertwiceError):
+    """A pipeline definition cannot be accepted."""
+
+    reason = "definition"
+
+
+class ConfigError(RivertwiceError):
+    """Settings, paths or ids are missing or not allowed."""
+
+    reason = "config"
+
+
+class RequestError(RivertwiceError):
+    """A request is refused before anything starts."""
+
+    reason = "request"
+
+
+class FingerprintError(RivertwiceError):
+    """Stored state belongs to another definition."""
+
+    reason = "fingerprint"
+
+
+class LedgerError(RivertwiceError):
+    """The ledger contradicts itself or the checkpoint."""
+
+    reason = "ledger"
+
+
+class RangeMismatchError(LedgerError):
+    """A batch is already committed, but with another offset range."""
+
+    reason = "range_mismatch"
+
+
+class LogGapError(RivertwiceError):
+    """Records that are needed are in neither the log nor the archive."""
+
+    reason = "log_gap"
+
+
+class LeaseLostError(RivertwiceError):
+    """Another driver owns the pipeline."""
+
+    reason = "lease_lost"
+
+
+class LostRaceError(RivertwiceError):
+    """A compare-and-set lost against another writer."""
+
+    reason = "lost_race"
+    retryable = True
+
+
+class UnknownOutcomeError(RivertwiceError):
+    """It is not known whether an action happened."""
+
+    reason = "unknown_outcome"
+    retryable = True
+
+
+class SavepointError(RivertwiceError):
+    """A savepoint is missing, damaged or not proved."""
+
+    reason = "savepoint"
+
+
+class ReplayMismatchError(SavepointError):
+    """A replay of recorded ranges gave another output or state."""
+
+    reason = "replay_mismatch"
+
+
+class AuditError(RivertwiceError):
+    """A backfill's result failed its audit and was not published."""
+
+    reason = "audit"
+
+
+class SuiteError(RivertwiceError):
+    """A Great Expectations suite did not load as it was declared."""
+
+    reason = "suite"
+
+
+class ServiceError(RivertwiceError):
+    """A service did not start or answer."""
+
+    reason = "service"
+    retryable = True

@@ -1,0 +1,76 @@
+"""Instants and half-open ranges: aware UTC in code, epoch milliseconds only on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from rivertwice.errors import RequestError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def utc_now() -> datetime:
+    """Return the present instant; only effects call this, decisions take `now`."""
+    return datetime.now(UTC)
+
+
+def to_ms(instant: datetime) -> int:
+    """Return epoch milliseconds, rounded down. A naive datetime is refused."""
+    if instant.tzinfo is None:
+        message = f"{instant!r} has no time zone, so it names no instant; give it one, for instance a trailing Z"
+        raise RequestError(message)
+    return (instant - EPOCH) // _MS
+
+
+def from_ms(epoch_ms: int) -> datetime:
+    """Return the aware UTC instant of `epoch_ms`."""
+    return EPOCH + epoch_ms * _MS
+
+
+def to_iso(instant: datetime) -> str:
+    """Return ISO 8601 in UTC with a trailing Z."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def parse_iso(text: str) -> datetime:
+    """Parse ISO 8601 with a zone, for instance `2013-06-30T04:00:00Z`.
+
+    Raises:
+        RequestError: the text is no timestamp or has no zone.
+    """
+    try:
+        instant = datetime.fromisoformat(text.strip())
+    except ValueError:
+        message = f"{text!r} is no ISO 8601 timestamp; write it as 2013-06-30T04:00:00Z"
+        raise RequestError(message) from None
+    if instant.tzinfo is None:
+        message = f"{text!r} has no time zone, so it names no instant; write it as {text.strip()}Z or with an offset"
+        raise RequestError(message)
+    return instant.astimezone(UTC)
+
+
+@dataclass(frozen=True, order=True)
+class TimeRange:
+    """A half-open range of event time, `[start, end)`."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if to_ms(self.start) >= to_ms(self.end):
+            message = (
+                f"the range [{to_iso(self.start)}, {to_iso(self.end)}) is empty or reversed; "
+                "ranges are half-open, so the end must be later than the start"
+            )
+            raise RequestError(message)
+
+    @classmethod
+    def parse(cls, start: str, end: str) -> TimeRange:
+        """Parse two ISO 8601 texts into a range."""
+        return cls(parse_iso(start), parse_iso(end))
+
+    def contains(self, instant: datetime) -> bool:
+        """Say whether `start <= instant < end`."""
+        return self.start <= instant < self.end

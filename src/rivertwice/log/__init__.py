@@ -1,0 +1,1 @@
+"""The log: Kafka topics plus the archive. Only this room speaks to Kafka."""

@@ -1,0 +1,147 @@
+"""Ranges of offsets, partition by partition. Pure; half-open: `(start, end)` holds start and not end.
+
+A record's address is (cluster id, topic id, partition, offset); the ids say which log, these ranges which records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rivertwice.errors import RequestError
+
+OffsetRanges = dict[int, tuple[int, int]]
+
+
+def between(starts: Mapping[int, int], ends: Mapping[int, int]) -> OffsetRanges:
+    """Return the ranges from `starts` to `ends`; a partition without a start begins at 0.
+
+    Raises:
+        RequestError: a start lies after its end.
+    """
+    for partition, end in ends.items():
+        if starts.get(partition, 0) > end:
+            message = (
+                f"partition {partition} would run backwards, from offset {starts[partition]} to {end}; the topic was "
+                "created anew or the two ends belong to different topics"
+            )
+            raise RequestError(message)
+    return {partition: (starts.get(partition, 0), end) for partition, end in sorted(ends.items())}
+
+
+def drop_empty(ranges: OffsetRanges) -> OffsetRanges:
+    """Return the ranges that hold at least one offset."""
+    return {partition: (start, end) for partition, (start, end) in sorted(ranges.items()) if start < end}
+
+
+def count(ranges: OffsetRanges) -> int:
+    """Return how many offsets the ranges hold; on a plain topic that is the number of records."""
+    return sum(max(0, end - start) for start, end in ranges.values())
+
+
+def contains(ranges: OffsetRanges, partition: int, offset: int) -> bool:
+    """Say whether an address lies in the ranges."""
+    start, end = ranges.get(partition, (0, 0))
+    return start <= offset < end
+
+
+def intersect(left: OffsetRanges, right: OffsetRanges) -> OffsetRanges:
+    """Return the offsets that are in both; empty ranges are left out."""
+    shared = {
+        partition: (max(left[partition][0], right[partition][0]), min(left[partition][1], right[partition][1]))
+        for partition in left.keys() & right.keys()
+    }
+    return drop_empty(shared)
+
+
+def split(ranges: OffsetRanges, by: OffsetRanges) -> tuple[OffsetRanges, OffsetRanges, OffsetRanges]:
+    """Return the parts of `ranges` below, inside and above `by`; where `by` has nothing, all is above."""
+    cuts = drop_empty(by)
+    below: OffsetRanges = {}
+    above: OffsetRanges = {}
+    for partition, (start, end) in ranges.items():
+        low, high = cuts.get(partition, (start, start))
+        below[partition] = (start, min(end, low))
+        above[partition] = (max(start, high), end)
+    return drop_empty(below), intersect(ranges, cuts), drop_empty(above)
+
+
+def subtract(ranges: OffsetRanges, taken: OffsetRanges) -> OffsetRanges:
+    """Return `ranges` without the offsets of `taken`.
+
+    Raises:
+        RequestError: `taken` lies in the middle of a range, so that two pieces would be left; use `split`.
+    """
+    below, _, above = split(ranges, taken)
+    return merge(below, above)
+
+
+def merge(left: OffsetRanges, right: OffsetRanges) -> OffsetRanges:
+    """Return one range per partition that holds exactly the offsets of both.
+
+    Raises:
+        RequestError: two ranges of a partition neither touch nor overlap.
+    """
+    merged = drop_empty(left)
+    for partition, (start, end) in drop_empty(right).items():
+        low, high = merged.get(partition, (start, end))
+        if start > high or end < low:
+            message = (
+                f"partition {partition}: [{low}, {high}) and [{start}, {end}) do not touch, so one range would take in "
+                "offsets of neither; handle the two apart"
+            )
+            raise RequestError(message)
+        merged[partition] = (min(low, start), max(high, end))
+    return dict(sorted(merged.items()))
+
+
+def plan_chunks(ranges: OffsetRanges, size: int) -> list[OffsetRanges]:
+    """Cut ranges into successive chunks of at most `size` offsets, together exactly `ranges`.
+
+    The partitions advance side by side: each chunk takes the same share of every range, so that records of the same
+    time land in the same chunk and a crash leaves the partitions equally far.
+
+    Raises:
+        RequestError: `size` is not positive.
+    """
+    if size < 1:
+        message = f"a chunk of {size} offsets holds nothing, so no chunk would ever be done; ask for at least 1"
+        raise RequestError(message)
+    left = drop_empty(ranges)
+    pieces = -(-count(left) // size)
+    return list(_chunks(left, pieces, size))
+
+
+def _chunks(left: OffsetRanges, pieces: int, size: int) -> Iterator[OffsetRanges]:
+    for index in range(1, pieces + 1):
+        if index == pieces:
+            ends = {partition: end for partition, (_, end) in left.items()}
+        else:
+            ends = _share(left, pieces - index + 1, size)
+        yield drop_empty({partition: (left[partition][0], ends[partition]) for partition in left})
+        left = drop_empty({partition: (ends[partition], end) for partition, (_, end) in left.items()})
+
+
+def _share(left: OffsetRanges, pieces: int, size: int) -> dict[int, int]:
+    """Return where the next chunk ends: an even share of each range, topped up to exactly `size`."""
+    ends = {partition: start + (end - start) // pieces for partition, (start, end) in left.items()}
+    room = size - sum(ends[partition] - left[partition][0] for partition in left)
+    for partition, (start, end) in left.items():
+        more = min(max(room, 0), end - ends[partition])
+        ends[partition] = max(start, ends[partition] + more)
+        room -= more
+    return ends
+
+
+def encode_ends(ends: Mapping[int, int]) -> dict[str, int]:
+    """Return offsets with text keys, as JSON wants them."""
+    return {str(partition): offset for partition, offset in sorted(ends.items())}
+
+
+def decode_ends(encoded: Mapping[str, int]) -> dict[int, int]:
+    """Return what `encode_ends` was given."""
+    return {int(partition): int(offset) for partition, offset in sorted(encoded.items(), key=lambda pair: int(pair[0]))}
+
+
+def describe(ranges: OffsetRanges) -> str:
+    """Return the ranges as a person reads them: `partition 0 [3, 9), partition 2 [0, 4)`."""
+    return ", ".join(f"partition {partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items()))

@@ -1,0 +1,65 @@
+"""The archive's Delta table without Spark: what it holds, and its schema.
+
+One table per topic name. The application transactions say how far it reaches, exactly: `archive/<topic id>/<p>` is
+the end of partition p, `archive/<topic id>/<p>/start` its start. A topic that was deleted and created again has
+another id, so its records never mix with the old one's.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rivertwice.config import Settings
+from rivertwice.log.addresses import OffsetRanges, between
+from rivertwice.store.delta import open_table
+
+FORMAT = 1
+PARTITION_BY = ("day",)
+SCHEMA = pa.schema(
+    [
+        pa.field("_format", pa.int32()),
+        pa.field("cluster_id", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("timestamp_type", pa.int32()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
+        pa.field("day", pa.string()),
+    ]
+)
+
+
+def transaction_names(topic_id: str, partition: int) -> tuple[str, str]:
+    """Return the application ids that carry a partition's start and end."""
+    name = f"archive/{topic_id}/{partition}"
+    return f"{name}/start", name
+
+
+def archived_ranges(settings: Settings, topic: str, topic_id: str) -> OffsetRanges:
+    """Return what the archive holds of one topic; partitions without a record yet have an empty range."""
+    table = open_table(settings.archive(topic))
+    if table is None:
+        return {}
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    partition = 0
+    while True:  # every commit names every partition, so the first without a name is past the last
+        start, end = (table.transaction_version(name) for name in transaction_names(topic_id, partition))
+        if start is None or end is None:
+            return between(starts, ends)
+        starts[partition], ends[partition] = int(start), int(end)
+        partition += 1
+
+
+def archived_ends(settings: Settings, topic: str, topic_id: str) -> dict[int, int]:
+    """Return per partition the first offset the archive does not have yet."""
+    return {partition: end for partition, (_, end) in archived_ranges(settings, topic, topic_id).items()}
+
+
+def archived_starts(settings: Settings, topic: str, topic_id: str) -> dict[int, int]:
+    """Return per partition the oldest offset the archive has."""
+    return {partition: start for partition, (start, _) in archived_ranges(settings, topic, topic_id).items()}

@@ -1,0 +1,268 @@
+"""The embedded broker: a real Apache Kafka (KRaft, one process, loopback) under `HOME/broker`.
+
+Start, in steps:
+1. Take `start.lock`: starters queue up.
+2. Try `run.lock`. A running broker holds it for its life (it inherits the descriptor), so who cannot get it
+   adopts the broker that has it.
+3. Choose ports (the ones used before if they are free), write the configuration, format the folder once.
+4. Start the process in a session of its own: it outlives whoever started it.
+5. Wait until it answers a metadata request.
+
+A crash after any step leaves either no process (the next start begins again) or a process that holds
+`run.lock` (the next start adopts it).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
+from rivertwice.log.broker_config import LOG4J, broker_properties, choose_ports, encode_properties, new_cluster_id
+from rivertwice.setup.java import java_env
+from rivertwice.store.files import read_json, replace_bytes, replace_json
+
+LOG = logging.getLogger(__name__)
+_QUIET = logging.getLogger("rivertwice.log.quiet")  # a broker that is still starting is no news
+_QUIET.setLevel(logging.CRITICAL)
+START_SECONDS = 90.0
+STOP_SECONDS = 30.0
+_MAIN = "kafka.Kafka"
+
+
+@dataclass(frozen=True)
+class BrokerInfo:
+    """A broker that answers.
+
+    Attributes:
+        bootstrap: its address.
+        pid: the embedded broker's process; None if the cluster is not ours.
+        cluster_id: the cluster's id.
+    """
+
+    bootstrap: str
+    pid: int | None
+    cluster_id: str
+
+
+def start_broker(settings: Settings, *, heap: str = "384m") -> BrokerInfo:
+    """Start the embedded broker, or return the one that runs already.
+
+    With a configured address nothing is started: the cluster there must answer.
+
+    Raises:
+        ServiceError: it did not come up; the message names the log.
+        ConfigError: there is no Java.
+    """
+    if settings.bootstrap:
+        return BrokerInfo(settings.bootstrap, None, _wait_for_answer(settings.bootstrap, None, settings.broker))
+    folder = settings.broker
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / "start.lock"):
+        pid = _adopt_or_launch(settings, heap)
+        bootstrap = settings.bootstrap_servers()
+        found = _wait_for_answer(bootstrap, pid, folder)
+    return BrokerInfo(bootstrap, pid, found)
+
+
+def _adopt_or_launch(settings: Settings, heap: str) -> int:
+    """Return the pid of the running broker, or of a new one.
+
+    A process that was killed a moment ago still holds the lock while the system takes it down, so a lock without a
+    living owner is waited for.
+    """
+    folder = settings.broker
+    deadline = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < deadline:
+        run_lock = _try_lock(folder / "run.lock")
+        if run_lock is not None:
+            try:
+                return _launch(settings, heap, run_lock)
+            finally:
+                os.close(run_lock)
+        pid = _find_pid(folder)
+        if pid is not None and (_ask(settings.bootstrap_servers(), 2.0) is not None or _alive(pid)):
+            return pid
+        time.sleep(0.1)
+    message = (
+        f"{folder / 'run.lock'} is held, but no broker of this folder runs, so none can be started; a process that a "
+        "broker once started may hold it: see `fuser` on the file, and end that process"
+    )
+    raise ServiceError(message)
+
+
+def stop_broker(settings: Settings) -> bool:
+    """Stop the embedded broker cleanly; return False if none runs or the cluster is not ours.
+
+    Raises:
+        ServiceError: it still runs after the time it is given.
+    """
+    if settings.bootstrap or not settings.broker.exists():
+        return False
+    with _locked(settings.broker / "start.lock"):
+        pid = _find_pid(settings.broker)
+        if pid is None:
+            return False
+        process = psutil.Process(pid)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except psutil.TimeoutExpired:
+            message = (
+                f"the broker (pid {pid}) still runs {STOP_SECONDS:.0f} s after SIGTERM; its data is safe, but the "
+                f"ports stay taken; read {settings.broker / 'logs' / 'server.log'}, then end process {pid}"
+            )
+            raise ServiceError(message) from None
+    return True
+
+
+def broker_status(settings: Settings) -> BrokerInfo | None:
+    """Return the broker if it runs and answers within a few seconds, else None."""
+    if settings.bootstrap is None and (
+        not (settings.broker / "ports.json").exists() or _find_pid(settings.broker) is None
+    ):
+        return None
+    bootstrap = settings.bootstrap_servers()
+    found = _ask(bootstrap, 5.0)
+    if found is None:
+        return None
+    return BrokerInfo(bootstrap, None if settings.bootstrap else _find_pid(settings.broker), found)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _try_lock(path: Path) -> int | None:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _find_pid(folder: Path) -> int | None:
+    """Find this folder's broker by its arguments; a stored pid could belong to another process by now."""
+    properties = str(folder / "server.properties")
+    for process in psutil.process_iter(["cmdline", "status"]):
+        arguments = process.info["cmdline"] or []
+        if arguments[-2:] == [_MAIN, properties] and process.info["status"] != psutil.STATUS_ZOMBIE:
+            return int(process.pid)
+    return None
+
+
+def _launch(settings: Settings, heap: str, run_lock: int) -> int:
+    folder = settings.broker
+    if not any(settings.broker_jars.glob("*.jar")):
+        message = f"no broker jars in {settings.broker_jars}, so the embedded broker cannot start; run `make setup`"
+        raise ServiceError(message)
+    ports = choose_ports(read_json(folder / "ports.json"))
+    replace_json(folder / "ports.json", list(ports))
+    properties = folder / "server.properties"
+    log4j = folder / "log4j2.yaml"
+    replace_bytes(properties, encode_properties(broker_properties(folder, ports)).encode())
+    replace_bytes(log4j, LOG4J.encode())
+    java = java_env(settings)
+    command = [
+        str(Path(java["JAVA_HOME"]) / "bin" / "java"),
+        f"-Xmx{heap}",
+        "-Xms128m",
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        f"-Dkafka.logs.dir={folder / 'logs'}",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-cp",
+        f"{settings.broker_jars}/*",
+    ]
+    if not (folder / "log" / "meta.properties").exists():
+        _format(command, properties)
+    with (folder / "console.log").open("ab") as console:
+        process = subprocess.Popen(
+            [*command, _MAIN, str(properties)],
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            env=os.environ | java,
+            start_new_session=True,
+            pass_fds=(run_lock,),
+        )
+    LOG.info("broker started: pid %s, 127.0.0.1:%s", process.pid, ports[0])
+    return process.pid
+
+
+def _format(command: list[str], properties: Path) -> None:
+    cluster = new_cluster_id()
+    arguments = [
+        "format",
+        "-t",
+        cluster,
+        "-c",
+        str(properties),
+        "--ignore-formatted",
+    ]
+    done = subprocess.run(
+        [*command, "kafka.tools.StorageTool", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        output = (done.stdout + done.stderr)[-1500:]
+        message = f"formatting the broker's folder {properties.parent} failed: {output}"
+        raise ServiceError(message)
+
+
+def _ask(bootstrap: str, seconds: float) -> str | None:
+    """Return the cluster's id if a broker answers."""
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "logger": _QUIET}
+    client = AdminClient(settings)
+    try:
+        answer = client.list_topics(timeout=seconds)
+    except KafkaException:
+        return None
+    return str(answer.cluster_id) if answer.brokers else None
+
+
+def _wait_for_answer(bootstrap: str, pid: int | None, folder: Path) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        found = _ask(bootstrap, 1.0)
+        if found is not None:
+            return found
+        if pid is not None and not _alive(pid):
+            message = (
+                f"the broker (pid {pid}) ended before it answered at {bootstrap}; "
+                f"read {folder / 'console.log'} and {folder / 'logs'}, then run `rivertwice up` again"
+            )
+            raise ServiceError(message)
+        time.sleep(0.05)
+    message = f"no broker answers at {bootstrap} after {START_SECONDS:.0f} s; see {folder / 'logs'} or the address"
+    raise ServiceError(message)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,195 @@
+"""Kafka through confluent-kafka: topics, offsets, ids. Every error names the address and the remedy."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+
+from rivertwice.config import Settings
+from rivertwice.errors import ConfigError, ServiceError
+
+LOG = logging.getLogger(__name__)
+TIMEOUT = 20.0  # seconds; a broker that was killed needs up to 5 s to come back
+
+_LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+_RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arrival, which may be years ago
+
+
+def _config(settings: Settings) -> dict[str, Any]:
+    return {"bootstrap.servers": settings.bootstrap_servers(), "socket.timeout.ms": 10_000, "logger": LOG}
+
+
+@contextmanager
+def _explained(settings: Settings, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        what = error.args[0] if error.args else "no answer in time"
+        message = (
+            f"Kafka at {settings.bootstrap_servers()} failed at {doing}: {what}; "
+            "see `rivertwice status`, and start the embedded broker with `rivertwice up`"
+        )
+        raise ServiceError(message) from error
+
+
+def admin(settings: Settings) -> AdminClient:
+    """Return an admin client for the configured cluster; nothing is sent yet."""
+    return AdminClient(_config(settings))
+
+
+def producer(settings: Settings, *, on_error: Callable[[KafkaError], None] | None = None) -> Producer:
+    """Return an idempotent producer: acknowledged by all replicas, in order, without duplicates."""
+    config = _config(settings) | {
+        "enable.idempotence": True,
+        "enable.gapless.guarantee": True,  # what cannot be sent ends the producer, it is not left out
+        "acks": "all",
+        "linger.ms": 20,
+        "compression.type": "lz4",
+        "queue.buffering.max.messages": 200_000,
+    }
+    if on_error is not None:
+        config["error_cb"] = on_error
+    return Producer(config)
+
+
+def consumer(settings: Settings, *, group: str = "rivertwice-reader") -> Consumer:
+    """Return a consumer that commits nothing and fails, rather than jumps, when an offset is gone."""
+    return Consumer(
+        _config(settings)
+        | {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error", "check.crcs": True}
+    )
+
+
+def read_at(settings: Settings, places: Sequence[TopicPartition]) -> dict[tuple[int, int], Message]:
+    """Return the one record at each place, by (partition, offset).
+
+    Raises:
+        ServiceError: not all of them came in time.
+    """
+    if not places:
+        return {}
+    reader = consumer(settings)
+    found: dict[tuple[int, int], Message] = {}
+    wanted = {(place.partition, place.offset) for place in places}
+    deadline = time.monotonic() + TIMEOUT
+    try:
+        reader.assign(list(places))
+        while wanted - found.keys() and time.monotonic() < deadline:
+            for message in reader.consume(500, 0.5):
+                if message.error() is None:
+                    found[(int(message.partition() or 0), int(message.offset() or 0))] = message
+    finally:
+        reader.close()
+    if wanted - found.keys():
+        text = (
+            f"Kafka at {settings.bootstrap_servers()} did not give the records at {sorted(wanted - found.keys())} "
+            f"(partition, offset) within {TIMEOUT:.0f} s; see `rivertwice status`"
+        )
+        raise ServiceError(text)
+    return {address: found[address] for address in sorted(wanted)}
+
+
+def ensure_topic(settings: Settings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    """Create `topic` if it is absent; retention is unlimited unless `config` says otherwise.
+
+    Raises:
+        ConfigError: it exists with another number of partitions; addresses and keys would not fit.
+    """
+    new = NewTopic(topic, partitions, 1 if settings.bootstrap is None else -1, config=_RETENTION | dict(config or {}))
+    client = admin(settings)
+    with _explained(settings, f"creating topic {topic}"):
+        try:
+            client.create_topics([new], request_timeout=TIMEOUT)[topic].result(TIMEOUT)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    found = len(_partitions(settings, topic))
+    if found != partitions:
+        message = (
+            f"topic {topic} has {found} partitions, not {partitions}; keys would move and offsets would not fit "
+            f"the definition; write `partitions: {found}` in the definition or use another topic"
+        )
+        raise ConfigError(message)
+
+
+def delete_topic(settings: Settings, topic: str) -> None:
+    """Delete a topic and wait until the broker has agreed; an absent topic is fine."""
+    client = admin(settings)
+    with _explained(settings, f"deleting topic {topic}"):
+        try:
+            client.delete_topics([topic], request_timeout=TIMEOUT)[topic].result(TIMEOUT)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+
+
+def topic_exists(settings: Settings, topic: str) -> bool:
+    """Say whether the cluster has the topic."""
+    with _explained(settings, "listing topics"):
+        return topic in admin(settings).list_topics(timeout=TIMEOUT).topics
+
+
+def _describe(settings: Settings, topic: str) -> Any:
+    client = admin(settings)  # held until the answer is in: a dropped client cancels its requests
+    with _explained(settings, f"describing topic {topic}"):
+        asked = client.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)
+        return asked[topic].result(TIMEOUT)
+
+
+def _partitions(settings: Settings, topic: str) -> list[int]:
+    return sorted(partition.id for partition in _describe(settings, topic).partitions)
+
+
+def _offsets(settings: Settings, topic: str, spec: OffsetSpec) -> dict[int, int]:
+    wanted = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic)}
+    client = admin(settings)
+    deadline = time.monotonic() + TIMEOUT
+    with _explained(settings, f"reading the offsets of topic {topic}"):
+        while True:
+            asked = client.list_offsets(wanted, request_timeout=TIMEOUT)
+            try:
+                found = {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in asked.items()}
+            except KafkaException as error:
+                # A topic made a moment ago has no leader yet; after a broker's restart the old leader is asked once.
+                if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return dict(sorted(found.items()))
+
+
+def end_offsets(settings: Settings, topic: str) -> dict[int, int]:
+    """Return per partition the offset the next record will get."""
+    return _offsets(settings, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def begin_offsets(settings: Settings, topic: str) -> dict[int, int]:
+    """Return per partition the oldest offset Kafka still has."""
+    return _offsets(settings, topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+
+def delete_records(settings: Settings, topic: str, before: Mapping[int, int]) -> None:
+    """Make Kafka forget the records below the given offsets, as retention would."""
+    places = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+    client = admin(settings)
+    with _explained(settings, f"deleting records of topic {topic}"):
+        for answer in client.delete_records(places, request_timeout=TIMEOUT).values():
+            answer.result(TIMEOUT)
+
+
+def cluster_id(settings: Settings) -> str:
+    """Return the id of the Kafka cluster, the first part of a record's address."""
+    with _explained(settings, "asking for the cluster id"):
+        found = admin(settings).list_topics(timeout=TIMEOUT).cluster_id
+    return str(found)
+
+
+def topic_id(settings: Settings, topic: str) -> str:
+    """Return the topic's id, which a topic deleted and created again does not keep."""
+    return str(_describe(settings, topic).topic_id)

@@ -1,0 +1,218 @@
+"""Exactly the records of given offset ranges, whether they lie in the archive, in Kafka or across the seam."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rivertwice.config import Settings
+from rivertwice.errors import LogGapError
+from rivertwice.log import kafka
+from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
+from rivertwice.log.archive_table import archived_ranges
+from rivertwice.store.delta import open_table
+
+KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+_HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
+_ARCHIVE = T.StructType(
+    [
+        T.StructField("topic_id", T.StringType()),
+        T.StructField("topic", T.StringType()),
+        T.StructField("partition", T.IntegerType()),
+        T.StructField("offset", T.LongType()),
+        T.StructField("timestamp", T.TimestampType()),
+        T.StructField("timestamp_type", T.IntegerType()),
+        T.StructField("key", T.BinaryType()),
+        T.StructField("value", T.BinaryType()),
+        T.StructField("headers", _HEADERS),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """Where each wanted record is read.
+
+    Attributes:
+        archive: ranges taken from the archive.
+        kafka: ranges taken from Kafka.
+        missing: ranges neither has: (partition, start, end).
+    """
+
+    archive: OffsetRanges
+    kafka: OffsetRanges
+    missing: tuple[tuple[int, int, int], ...]
+
+
+def plan_read(wanted: OffsetRanges, archived: OffsetRanges, retained: OffsetRanges) -> ReadPlan:
+    """Decide where to read: the archive has precedence, so each offset is read once, and the rest is Kafka's.
+
+    Args:
+        wanted: what to read.
+        archived: what the archive holds.
+        retained: what Kafka still has.
+    """
+    below, inside, above = split(drop_empty(wanted), archived)
+    old_gap, old_here, between_gap = split(below, retained)
+    seam_gap, new_here, new_gap = split(above, retained)
+    whole = old_here.keys() & new_here.keys()  # Kafka reaches around the archive: one read instead of three
+    joined = {p: (old_here[p][0], new_here[p][1]) for p in whole}
+    gaps = (old_gap, between_gap, seam_gap, new_gap)
+    return ReadPlan(
+        archive={p: bounds for p, bounds in inside.items() if p not in whole},
+        kafka=dict(sorted({**old_here, **new_here, **joined}.items())),
+        missing=tuple(sorted((p, *bounds) for gap in gaps for p, bounds in gap.items())),
+    )
+
+
+def read_ranges(
+    spark: SparkSession,
+    settings: Settings,
+    topic: str,
+    ranges: OffsetRanges,
+    *,
+    count_check: bool = True,
+    topic_id: str | None = None,
+) -> DataFrame:
+    """Return exactly the records of `ranges`, with Kafka's columns (`headers` among them).
+
+    What the archive has comes from the archive, the rest from Kafka; every offset is read once.
+
+    Args:
+        spark: the session.
+        settings: the archive's folder and the cluster.
+        topic: the topic.
+        ranges: half-open offset ranges by partition.
+        count_check: also count the archive's part, so that a damaged archive is an error and not a smaller result.
+        topic_id: id of the topic the offsets belong to; None asks Kafka for the id it has now.
+
+    Raises:
+        LogGapError: records are in neither; the message names partition and offsets.
+    """
+    known = topic_id or kafka.topic_id(settings, topic)
+    archived = archived_ranges(settings, topic, known)
+    plan = plan_read(ranges, archived, _retained(settings, topic, known, ranges, archived))
+    if plan.missing:
+        raise _gap(topic, plan.missing)
+    frames: list[DataFrame] = []
+    if plan.archive:
+        stored = read_archive(spark, settings, topic, known, plan.archive)
+        if count_check:
+            check_count(stored, plan.archive, f"the archive of topic {topic}")
+        frames.append(stored)
+    if plan.kafka:
+        frames.append(read_kafka(spark, settings, topic, plan.kafka))
+    if not frames:
+        return spark.createDataFrame([], _kafka_schema())
+    return functools.reduce(DataFrame.unionByName, frames)
+
+
+def _retained(
+    settings: Settings, topic: str, topic_id: str, wanted: OffsetRanges, archived: OffsetRanges
+) -> OffsetRanges:
+    """Return what Kafka has of the topic, or nothing if the archive suffices or the topic is another by now."""
+    if count(intersect(wanted, archived)) == count(wanted) or kafka.topic_id(settings, topic) != topic_id:
+        return {}
+    begin, end = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
+    return {partition: (begin[partition], end[partition]) for partition in end}
+
+
+def _gap(topic: str, missing: Iterable[tuple[int, int, int]]) -> LogGapError:
+    shown = ", ".join(f"partition {partition} [{start}, {end})" for partition, start, end in missing)
+    message = (
+        f"topic {topic}: {shown} is in neither Kafka nor the archive, so no result over it can be right; run the archive "
+        "more often than Kafka's retention deletes, or ask for a range that is still there"
+    )
+    return LogGapError(message)
+
+
+def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: OffsetRanges) -> DataFrame:
+    """Return the records of `ranges` from Kafka alone; Spark fails if one of them is gone meanwhile."""
+    wanted = drop_empty(ranges)
+    starts = {str(partition): start for partition, (start, _) in wanted.items()}
+    ends = {str(partition): end for partition, (_, end) in wanted.items()}
+    return (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers())
+        .option("assign", json.dumps({topic: sorted(wanted)}))
+        .option("startingOffsets", json.dumps({topic: starts}))
+        .option("endingOffsets", json.dumps({topic: ends}))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+        .select(*KAFKA_COLUMNS)
+    )
+
+
+def select_files(actions: Iterable[Mapping[str, Any]], uris: Sequence[str], ranges: OffsetRanges) -> list[str]:
+    """Return the files that may hold a wanted record, by the bounds Delta keeps for each.
+
+    Args:
+        actions: one mapping per file with `path`, `min.partition`, `max.partition`, `min.offset`, `max.offset`.
+        uris: the same files' full names; they end in `path`.
+        ranges: wanted offsets. A file without bounds is kept.
+    """
+    by_name = {uri.rpartition("/")[2]: uri for uri in uris}
+    kept = [by_name[str(action["path"]).rpartition("/")[2]] for action in actions if _may_hold(action, ranges)]
+    return sorted(kept)
+
+
+def _may_hold(action: Mapping[str, Any], ranges: OffsetRanges) -> bool:
+    names = ("min.partition", "max.partition", "min.offset", "max.offset")
+    bounds = [int(action[name]) for name in names if action.get(name) is not None]
+    if len(bounds) < len(names):
+        return True
+    first, last, low, high = bounds
+    return any(first <= p <= last and start <= high and low < end for p, (start, end) in ranges.items())
+
+
+def read_archive(spark: SparkSession, settings: Settings, topic: str, topic_id: str, ranges: OffsetRanges) -> DataFrame:
+    """Return the records of `ranges` from the archive alone, with Kafka's columns."""
+    table = open_table(settings.archive(topic))
+    if table is None:
+        return spark.createDataFrame([], _kafka_schema())
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    files = select_files(actions, table.file_uris(), ranges)
+    if not files:
+        return spark.createDataFrame([], _kafka_schema())
+    rows = spark.read.schema(_ARCHIVE).parquet(*files)
+    wanted = functools.reduce(operator.or_, (_in_range(p, *bounds) for p, bounds in ranges.items()))
+    kept = rows.where((F.col("topic_id") == F.lit(topic_id)) & wanted)
+    return kept.withColumnRenamed("timestamp_type", "timestampType").select(*KAFKA_COLUMNS)
+
+
+def _in_range(partition: int, start: int, end: int) -> Column:
+    offset = F.col("offset")
+    return (F.col("partition") == F.lit(partition)) & (offset >= F.lit(start)) & (offset < F.lit(end))
+
+
+def check_count(rows: DataFrame, ranges: OffsetRanges, what: str) -> None:
+    """Count rows per partition and compare with the ranges.
+
+    Raises:
+        LogGapError: a partition holds more or fewer records than offsets.
+    """
+    found = {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
+    wrong = {p: bounds for p, bounds in drop_empty(ranges).items() if found.get(p, 0) != bounds[1] - bounds[0]}
+    if wrong:
+        counts = ", ".join(f"{found.get(p, 0)} records in partition {p}" for p in wrong)
+        message = (
+            f"{what} should hold every offset of {describe(wrong)} once, but has {counts}; it is damaged or the topic is "
+            "compacted or transactional, which leaves gaps; nothing was computed from it"
+        )
+        raise LogGapError(message)
+
+
+def _kafka_schema() -> T.StructType:
+    fields = {field.name: field for field in _ARCHIVE.fields}
+    stamp = T.StructField("timestampType", T.IntegerType())
+    return T.StructType([fields.get(name, stamp) for name in KAFKA_COLUMNS])

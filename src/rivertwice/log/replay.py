@@ -1,0 +1,255 @@
+"""The flight replayer: produces the planned records, paced or as fast as it goes, and resumes where it stopped.
+
+The plan is the same on every run, and an idempotent producer fills each partition in the plan's order without a hole.
+So a topic holds the first n records of each partition's plan, and a run goes on after them; the last of them is
+compared with the plan, key and time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+
+from rivertwice.config import Settings
+from rivertwice.errors import RequestError, ServiceError
+from rivertwice.instants import from_ms, to_iso
+from rivertwice.log import kafka
+from rivertwice.log.flights import LogRecord, plan_records, read_flights
+from rivertwice.log.poison import plan_poison
+from rivertwice.setup.data import flights_csv
+
+PROGRESS_SECONDS = 2.0
+FLUSH_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """What to replay.
+
+    Attributes:
+        topic: where to; it is created if absent.
+        partitions: the topic's partitions.
+        days: first and last scheduled local day, both included; None replays the year.
+        speed: seconds of the story per second of ours; 0 is as fast as it goes.
+        limit: stop after so many records of the plan; None replays all of it.
+        poison_share: additional records that cannot be accepted, as a share of the flights.
+        seed: seed of the poison.
+    """
+
+    topic: str
+    partitions: int = 4
+    days: tuple[date, date] | None = None
+    speed: float = 0.0
+    limit: int | None = None
+    poison_share: float = 0.0
+    seed: int = 20130630
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What a replay did.
+
+    Attributes:
+        planned: records of the plan, up to the limit.
+        present: records that were in the topic already.
+        sent: records this run produced and Kafka acknowledged.
+        poison: poison records in the plan, up to the limit.
+        ends: where the topic ends now, by partition.
+        seconds: how long it took.
+    """
+
+    planned: int
+    present: int
+    sent: int
+    poison: int
+    ends: dict[int, int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """All records in order, and which of them are poison."""
+
+    records: tuple[LogRecord, ...]
+    poison: frozenset[int]
+
+
+def plan_replay(settings: Settings, request: ReplayRequest) -> ReplayPlan:
+    """Return the records the request stands for; the same on every call."""
+    if request.speed < 0:
+        message = f"a speed of {request.speed} runs backwards; give event seconds per second, or 0 for no pacing"
+        raise RequestError(message)
+    flights = read_flights(flights_csv(settings), request.days)
+    planned = plan_records(flights, request.partitions)
+    placed = [record.partition for record in planned]
+    poison = plan_poison(flights, placed, request.poison_share, request.seed)
+    records: list[LogRecord] = []
+    bad: set[int] = set()
+    for position, record in enumerate(planned):
+        records.append(record)
+        if position in poison:
+            bad.add(len(records))
+            records.append(poison[position].record)
+    kept = len(records) if request.limit is None else min(request.limit, len(records))
+    return ReplayPlan(tuple(records[:kept]), frozenset(place for place in bad if place < kept))
+
+
+def select_unsent(records: Sequence[LogRecord], ends: Mapping[int, int]) -> list[LogRecord]:
+    """Return the records after the first `ends[p]` of each partition.
+
+    Raises:
+        RequestError: a partition already holds more than the plan has for it.
+    """
+    seen: Counter[int] = Counter()
+    unsent: list[LogRecord] = []
+    for record in records:
+        if seen[record.partition] >= ends.get(record.partition, 0):
+            unsent.append(record)
+        seen[record.partition] += 1
+    for partition, end in ends.items():
+        if end > seen[partition]:
+            message = (
+                f"partition {partition} already holds {end} records, the plan only {seen[partition]}; it was filled by "
+                "another replay (other days, share or limit); use another topic or the same request"
+            )
+            raise RequestError(message)
+    return unsent
+
+
+def replay(
+    settings: Settings,
+    request: ReplayRequest,
+    *,
+    progress: Callable[[str], None] | None = None,
+    stop: threading.Event | None = None,
+) -> ReplayReport:
+    """Produce what is not in the topic yet.
+
+    Args:
+        settings: the cluster and the data.
+        request: what to replay.
+        progress: told a line every few seconds.
+        stop: ends the replay early when set; another run goes on from there.
+
+    Raises:
+        RequestError: the topic holds something else.
+        ServiceError: Kafka did not acknowledge every record; running it again goes on after the last one that it did.
+    """
+    started = time.monotonic()
+    plan = plan_replay(settings, request)
+    kafka.ensure_topic(settings, request.topic, request.partitions)
+    ends = kafka.end_offsets(settings, request.topic)
+    unsent = select_unsent(plan.records, ends)
+    _require_same(settings, request.topic, plan.records, ends)
+    stop = stop or threading.Event()
+    sent = _produce(settings, request.topic, _paced(unsent, request.speed, stop), len(unsent), progress)
+    return ReplayReport(
+        planned=len(plan.records),
+        present=len(plan.records) - len(unsent),
+        sent=sent,
+        poison=len(plan.poison),
+        ends=kafka.end_offsets(settings, request.topic),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _paced(records: Sequence[LogRecord], speed: float, stop: threading.Event) -> Iterator[LogRecord | None]:
+    """Yield the records, each when its time has come; None means: nothing is due, serve the producer."""
+    begun = time.monotonic()
+    for record in records:
+        if speed > 0:
+            due = begun + (record.timestamp_ms - records[0].timestamp_ms) / 1000 / speed
+            while (left := due - time.monotonic()) > 0 and not stop.is_set():
+                yield None
+                stop.wait(min(left, 0.2))
+        if stop.is_set():
+            return
+        yield record
+
+
+def _produce(
+    settings: Settings,
+    topic: str,
+    records: Iterator[LogRecord | None],
+    total: int,
+    progress: Callable[[str], None] | None,
+) -> int:
+    tally = _Tally()
+    client = kafka.producer(settings)
+    said = time.monotonic()
+    for record in records:
+        if record is not None:
+            _send(client, topic, record, tally)
+        client.poll(0)
+        if tally.errors:
+            break
+        if progress is not None and time.monotonic() - said >= PROGRESS_SECONDS:
+            said = time.monotonic()
+            at = "" if record is None else f", the clock says {to_iso(from_ms(record.timestamp_ms))}"
+            progress(f"{tally.acknowledged} of {total} records{at}")
+    left = client.flush(FLUSH_SECONDS)
+    if left or tally.errors:
+        first = str(tally.errors[0]) if tally.errors else f"no answer within {FLUSH_SECONDS:.0f} s"
+        message = (
+            f"Kafka acknowledged {tally.acknowledged} of {total} records ({first}); the topic holds them in order "
+            "without a hole; start the replay again and it goes on after them"
+        )
+        raise ServiceError(message)
+    return tally.acknowledged
+
+
+class _Tally:
+    """Counts what Kafka said about each record."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.errors: list[KafkaError] = []
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.errors.append(error)
+
+
+def _send(client: Producer, topic: str, record: LogRecord, tally: _Tally) -> None:
+    while not tally.errors:
+        try:
+            client.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                timestamp=record.timestamp_ms,
+                headers=list(record.headers),
+                on_delivery=tally,
+            )
+        except BufferError:  # the producer's queue is full: let it send
+            client.poll(0.1)
+        else:
+            return
+
+
+def _require_same(settings: Settings, topic: str, records: Sequence[LogRecord], ends: Mapping[int, int]) -> None:
+    """Compare the last record of each partition with the plan's record at that place."""
+    planned: dict[tuple[int, int], LogRecord] = {}
+    seen: Counter[int] = Counter()
+    for record in records:
+        planned[(record.partition, seen[record.partition])] = record
+        seen[record.partition] += 1
+    begins = kafka.begin_offsets(settings, topic)
+    places = [TopicPartition(topic, p, end - 1) for p, end in ends.items() if end > begins[p]]
+    for place, message in kafka.read_at(settings, places).items():
+        wanted = planned[place]
+        if (message.key(), message.timestamp()[1]) != (wanted.key, wanted.timestamp_ms):
+            text = (
+                f"topic {topic}, partition {place[0]}, offset {place[1]} holds {message.key()!r}, the "
+                f"plan has {wanted.key!r} there; it was filled by another replay; use another topic or the same request"
+            )
+            raise RequestError(text)

@@ -1,0 +1,104 @@
+"""A scratch topic that holds a range of the log again, so that a stream can replay what Kafka has forgotten."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from rivertwice.config import Settings, require_name
+from rivertwice.errors import LogGapError, ServiceError
+from rivertwice.log import kafka
+from rivertwice.log.addresses import OffsetRanges
+
+_log = logging.getLogger(__name__)
+_FLUSH_S = 60.0
+
+
+@contextmanager
+def replay_topic(settings: Settings, name: str, partitions: int) -> Iterator[str]:
+    """Create an empty scratch topic for the block, and delete it afterwards; one left by a crash is replaced."""
+    require_name(name, "replay topic")
+    if kafka.topic_exists(settings, name):
+        kafka.delete_topic(settings, name)
+    kafka.ensure_topic(settings, name, partitions)
+    try:
+        yield name
+    finally:
+        kafka.delete_topic(settings, name)
+
+
+def feed_replay_topic(settings: Settings, name: str, ranges: OffsetRanges, records: Iterable[Mapping[str, Any]]) -> int:
+    """Produce records into an empty scratch topic: same partition, key, value, headers and timestamp, offset - start.
+
+    Args:
+        settings: gives the Kafka address.
+        name: the scratch topic.
+        ranges: partition to half-open offset range; its start becomes offset 0.
+        records: Kafka's columns, ordered by offset within each partition.
+
+    Returns:
+        how many records were produced.
+
+    Raises:
+        LogGapError: a record is missing, so later offsets would shift.
+        ServiceError: Kafka did not acknowledge all of them.
+    """
+    following = {partition: start for partition, (start, _) in ranges.items()}
+    failed: list[str] = []
+    producer = kafka.producer(settings)
+
+    count = 0
+    for record in records:
+        partition, offset = int(record["partition"]), int(record["offset"])
+        if offset != following.get(partition):
+            raise LogGapError(_gap(partition, following.get(partition), offset))
+        following[partition] = offset + 1
+        place = offset - ranges[partition][0]
+        headers = [(header["key"], header["value"]) for header in record["headers"] or []]
+        while True:
+            try:
+                producer.produce(
+                    name,
+                    value=_bytes(record["value"]),
+                    key=_bytes(record["key"]),
+                    partition=partition,
+                    timestamp=int(record["timestamp_ms"]),
+                    headers=headers,
+                    on_delivery=partial(_check, failed, place),
+                )
+                break
+            except BufferError:
+                producer.poll(0.5)
+        count += 1
+        if count % 1000 == 0:
+            producer.poll(0)
+    left = producer.flush(_FLUSH_S)
+    for partition, (_, end) in ranges.items():
+        if following[partition] != end:
+            raise LogGapError(_gap(partition, following[partition], end))
+    if left or failed:
+        message = f"Kafka did not take {left} records of replay topic {name} ({failed[:1]}); nothing depends on it; run it again"
+        raise ServiceError(message)
+    _log.info("replay topic %s: %s records", name, count)
+    return count
+
+
+def _check(failed: list[str], place: int, error: Any, message: Any) -> None:
+    if error is not None:
+        failed.append(str(error))
+    elif message.offset() != place:
+        failed.append(f"offset {message.offset()} instead of {place}")
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _gap(partition: int, wanted: int | None, found: int) -> str:
+    return (
+        f"partition {partition}: the record at offset {wanted} is missing (the next one is {found}); a replay would shift "
+        "all later offsets and is refused; neither Kafka nor the archive has it, so use a newer savepoint"
+    )

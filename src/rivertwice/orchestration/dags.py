@@ -1,0 +1,211 @@
+"""The DAGs of a pipeline, one per verb: `supervise__P`, `rotate__P`, `archive__P`, `reconcile__P`, `backfill__P`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, task
+
+from rivertwice.config import Settings
+from rivertwice.orchestration import steps
+from rivertwice.orchestration.notifiers import AlertNotifier
+from rivertwice.orchestration.operators import RivertwiceSparkOperator, SuperviseEpoch
+from rivertwice.orchestration.requests import (
+    INSTANT_LENGTH,
+    INSTANT_PATTERN,
+    REASON_LENGTH,
+    REASON_PATTERN,
+    SCOPES,
+)
+from rivertwice.pipeline.definition import Definition
+
+ROTATE_EVERY = "*/15 * * * *"
+RECONCILE_EVERY = "5 * * * *"
+ARCHIVE_EVERY = "35 * * * *"
+BACKFILL_EVERY = "45 2 * * *"
+
+# A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.
+_CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
+    """Watch the stream, epoch after epoch. Starting and stopping it is the agent's, by intent."""
+    name = definition.name
+    stream = Asset(name=f"stream.{name}", uri=f"x-rivertwice://streams/{name}")
+    with DAG(
+        dag_id=f"supervise__{name}",
+        schedule="@continuous",
+        start_date=_CONTINUOUS_START,
+        **_common(
+            name,
+            "supervise",
+            "Watches the stream: agent alive, driver alive. Pausing it changes nothing for the stream.",
+        ),
+    ) as dag:
+        SuperviseEpoch(task_id="watch", pipeline=name, stream=stream, retries=0)
+    return dag
+
+
+def rotate_dag(settings: Settings, definition: Definition) -> DAG:
+    """Take a savepoint while the stream runs, prove it by a replay, prune what nothing protects."""
+    name = definition.name
+    params = {
+        "prove": Param(
+            True, type="boolean", title="Prove", description="Restore it into scratch and replay recorded batches."
+        ),
+        "reason": _reason_param(),
+    }
+    with DAG(
+        dag_id=f"rotate__{name}",
+        schedule=_cron(ROTATE_EVERY),
+        params=params,
+        **_common(name, "rotate", "Takes a savepoint while the stream runs, proves it, prunes."),
+    ) as dag:
+        savepoint = _step("take", steps.take_savepoint)(name)
+        wanted = _gate("proof_wanted", steps.is_proof_wanted, ignore_downstream_trigger_rules=False)(savepoint)
+        prove = RivertwiceSparkOperator(
+            task_id="prove",
+            settings=settings,
+            job="prove",
+            arguments=["--pipeline", name, "--savepoint", savepoint],
+            name=f"prove-{name}",
+        )
+        prune = _step("prune", steps.prune_savepoints, trigger_rule="none_failed_min_one_success")(name)
+        report = _step("report", steps.report_rotation, trigger_rule="none_failed_min_one_success")(name, savepoint)
+        wanted >> prove
+        savepoint >> prune
+        prove >> prune >> report
+    return dag
+
+
+def archive_dag(settings: Settings, definition: Definition) -> DAG:
+    """Extend the archive, so that the log outlives Kafka's retention."""
+    name = definition.name
+    with DAG(
+        dag_id=f"archive__{name}",
+        schedule=_cron(ARCHIVE_EVERY),
+        **_common(name, "archive", "Copies new records from Kafka into the archive, each offset once."),
+    ) as dag:
+        arguments = _step("check", steps.check_archive)(name)
+        RivertwiceSparkOperator(
+            task_id="extend", settings=settings, job="archive", arguments=arguments, name=f"archive-{name}"
+        )
+    return dag
+
+
+def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
+    """Compare what the stream produced, what is served, and what the log says; fail on a defect."""
+    name = definition.name
+    params = {
+        "start": _instant_param("From", "First window to compare; empty means all that are closed."),
+        "end": _instant_param("To", "End of the range, exclusive."),
+    }
+    with DAG(
+        dag_id=f"reconcile__{name}",
+        schedule=_cron(RECONCILE_EVERY),
+        params=params,
+        **_common(name, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
+    ) as dag:
+        arguments = _step("validate", steps.check_reconcile)(name)
+        compare = RivertwiceSparkOperator(
+            task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-{name}"
+        )
+        compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
+    return dag
+
+
+def backfill_dag(settings: Settings, definition: Definition) -> DAG:
+    """Recompute windows from the log, audit them, publish them in one commit."""
+    name = definition.name
+    params = {
+        "scope": Param(
+            "wanting",
+            type="string",
+            enum=list(SCOPES),
+            title="Scope",
+            description="wanting: the windows that the newest reconcile found wanting. range: the windows between From and To.",
+        ),
+        "start": _instant_param("From", "First window to recompute; only with scope range."),
+        "end": _instant_param("To", "End of the range, exclusive."),
+        "reason": _reason_param(),
+        "dry_run": Param(False, type="boolean", title="Dry run", description="Plan and explain only."),
+    }
+    with DAG(
+        dag_id=f"backfill__{name}",
+        schedule=_cron(BACKFILL_EVERY),
+        params=params,
+        **_common(
+            name, "backfill", "Recomputes closed windows from the log, audits them and publishes them in one commit."
+        ),
+    ) as dag:
+        backfill = _gate("plan", steps.plan_backfill)(name)
+        compute = RivertwiceSparkOperator(
+            task_id="compute",
+            settings=settings,
+            job="backfill",
+            arguments=["--pipeline", name, "--backfill", backfill],
+            name=f"backfill-{name}",
+        )
+        sequence = _step("publish", steps.publish_backfill)(name, backfill)
+        compute >> sequence
+        _step("await_served", steps.await_served)(name, sequence)
+    return dag
+
+
+def _step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return the task that does `work`; calling it with another task's output makes it depend on that task."""
+    made: Callable[..., Any] = task(task_id=task_id, **options)(work)
+    return made
+
+
+def _gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return the task that does `work` and skips what comes after it if the result is empty or false."""
+    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(work)
+    return made
+
+
+def _common(name: str, verb: str, description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["rivertwice", verb, name],
+        "doc_md": f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
+        "default_args": {
+            "owner": "rivertwice",
+            # An API server that is restarted, a lost race, a killed worker: worth another try. What no retry can cure fails
+            # at once (AirflowFailException).
+            "retries": 2,
+            "retry_delay": timedelta(seconds=5),
+            "on_failure_callback": AlertNotifier(pipeline=name),
+        },
+    }
+
+
+def _cron(expression: str) -> CronTriggerTimetable:
+    return CronTriggerTimetable(expression, timezone="UTC", run_immediately=timedelta(0))
+
+
+def _instant_param(title: str, description: str) -> Param:
+    return Param(
+        None,
+        type=["null", "string"],
+        format="date-time",
+        pattern=INSTANT_PATTERN,
+        maxLength=INSTANT_LENGTH,
+        title=title,
+        description=f"{description} ISO 8601 with a zone, for instance 2013-06-30T04:00:00Z.",
+    )
+
+
+def _reason_param() -> Param:
+    return Param(
+        "",
+        type="string",
+        pattern=REASON_PATTERN,
+        maxLength=REASON_LENGTH,
+        title="Reason",
+        description="Kept with what comes out.",
+    )

@@ -1,0 +1,56 @@
+"""Which pipelines get DAGs. Reads the definitions only, so that parsing a DAG file costs no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rivertwice.config import Settings
+from rivertwice.errors import ConfigError, DefinitionError
+from rivertwice.pipeline.definition import YAML_FILE, load_definition
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+    from rivertwice.pipeline.definition import Definition
+
+
+@dataclass(frozen=True)
+class Found:
+    """One pipeline folder: its definition, or why it cannot be accepted."""
+
+    name: str
+    definition: Definition | None
+    refusal: str | None
+
+
+def find_definitions(settings: Settings) -> list[Found]:
+    """Return every pipeline folder of the project, sorted by name; a broken one hides no other."""
+    found = []
+    for file in sorted(settings.definitions.glob(f"*/{YAML_FILE}")):
+        try:
+            found.append(Found(file.parent.name, load_definition(file.parent), None))
+        except (ConfigError, DefinitionError, OSError) as error:
+            found.append(Found(file.parent.name, None, str(error)))
+    return found
+
+
+def every_dag(factory: Callable[[Settings, Definition], DAG]) -> Iterator[DAG]:
+    """Yield the DAG of each pipeline whose definition is accepted."""
+    settings = Settings.from_env()
+    for found in find_definitions(settings):
+        if found.definition is not None:
+            yield factory(settings, found.definition)
+
+
+def require_definitions() -> None:
+    """Raise if any definition is refused; in a DAG file of its own, Airflow shows that as an import error.
+
+    Raises:
+        DefinitionError: names each refused pipeline and the reason.
+    """
+    refused = [found for found in find_definitions(Settings.from_env()) if found.refusal is not None]
+    if refused:
+        lines = "\n".join(f"pipeline {found.name} has no DAGs: {found.refusal}" for found in refused)
+        raise DefinitionError(lines)

@@ -1,0 +1,136 @@
+"""Our two operators: a supervision epoch, and a Spark job of this project."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from rivertwice.config import Settings
+from rivertwice.instants import to_iso, utc_now
+from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment
+from rivertwice.orchestration.health import choose_grace
+from rivertwice.orchestration.outcomes import find_refusal
+from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
+
+
+class SuperviseEpoch(BaseOperator):
+    """One epoch of watching a stream, deferred to the triggerer: it holds no worker and owns no process.
+
+    What was seen last is cached in the asset store, where the UI and the REST API show it; the truth stays in the home.
+
+    Args:
+        pipeline: name of the pipeline.
+        stream: the asset whose store caches what was seen.
+        epoch: length of the epoch in seconds.
+        grace: seconds a fault may last before it fails the epoch.
+        poll: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        stream: Asset,
+        epoch: float = 600.0,
+        grace: float = 60.0,
+        poll: float = 2.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(inlets=[stream], **kwargs)
+        self.pipeline = pipeline
+        self.stream = stream
+        self.epoch = epoch
+        self.grace = grace
+        self.poll = poll
+
+    def execute(self, context: Any) -> None:
+        """Hand the epoch to the triggerer."""
+        failures = int(context["asset_state_store"][self.stream].get("failures") or 0)
+        trigger = EpochTrigger(
+            pipeline=self.pipeline,
+            ends_at=to_iso(utc_now() + timedelta(seconds=self.epoch)),
+            grace=choose_grace(failures, self.grace, self.epoch),
+            poll=self.poll,
+        )
+        self.defer(trigger=trigger, method_name="finish")
+
+    def finish(self, context: Any, event: dict[str, Any]) -> str:
+        """Cache what was seen, and fail if a fault lasted too long.
+
+        Raises:
+            AirflowFailException: the agent is dead, has given up, or the driver is not back in time.
+        """
+        store = context["asset_state_store"][self.stream]
+        store.set("seen", {**event["seen"], "message": event["message"], "at": to_iso(utc_now())})
+        if event["status"] != EPOCH_ENDED:
+            store.set("failures", int(store.get("failures") or 0) + 1)
+            message = f"{self.pipeline}: {event['status']}: {event['message']}"
+            raise AirflowFailException(message)
+        store.set("failures", 0)
+        return str(event["message"])
+
+
+class RivertwiceSparkOperator(SparkSubmitOperator):
+    """Submits one of this project's Spark jobs through the connection `spark_default`.
+
+    Arguments go to the job as a list, never through a shell. What no retry can cure fails the task at once; any other failure is
+    retried.
+
+    Args:
+        settings: where the project, its state and the connector's jars lie.
+        job: name of the job, a file in `spark_jobs/`.
+        arguments: the job's arguments; a list, or the output of a task that returns one.
+    """
+
+    def __init__(self, *, settings: Settings, job: str, arguments: Any, **kwargs: Any) -> None:
+        super().__init__(
+            application=str(settings.project / "spark_jobs" / f"{job}.py"),
+            application_args=arguments,
+            conn_id=SPARK_CONNECTION,
+            spark_binary=str(Path(sys.executable).with_name("spark-submit")),
+            jars=",".join(str(jar) for jar in sorted(settings.spark_jars.glob("*.jar"))) or None,
+            driver_memory="2g",
+            conf=submit_conf(settings),
+            pool=SPARK_POOL,
+            # A local application dies with its submitter, so there is nothing to reattach to.
+            durable=False,
+            **kwargs,
+        )
+        self.settings = settings
+
+    def execute(self, context: Any) -> Any:
+        """Submit and wait.
+
+        Raises:
+            AirflowFailException: the job refused.
+        """
+        # Here, not while the DAG file is parsed: finding Java asks it for its version.
+        self.env_vars = spark_environment(self.settings)
+        try:
+            return super().execute(context)
+        except AirflowException as error:
+            refusal = find_refusal(str(error))
+            if refusal is None:
+                raise
+            raise AirflowFailException(refusal) from error
+
+
+def submit_conf(settings: Settings) -> dict[str, str]:
+    """Return what only the submission can set; the jobs set the SQL settings themselves. A local master listens on loopback."""
+    conf = {
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
+    }
+    if settings.spark_master.startswith("local"):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return conf

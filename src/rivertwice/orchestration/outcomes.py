@@ -1,0 +1,37 @@
+"""What a Spark job's end means for its task: retry, or not. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rivertwice.errors import RivertwiceError
+
+_USAGE = 2
+_EXIT_CODE = re.compile(r"Error code is: (\d+)")
+_REASON = re.compile(r"(?:^|\s)([a-z_]+): (\S.*)$")
+
+
+def find_refusal(text: str) -> str | None:
+    """Return why no retry can cure a job's failure, or None if one may.
+
+    `text` is the operator's error: the exit code, and the end of the job's output. Our jobs say `REASON: message` with the
+    reason of the error tree; exit code 2 is a refused argument. Whatever says neither (a killed JVM, a lost race) may do better
+    the next time.
+    """
+    final = {error.reason for error in _tree(RivertwiceError) if not error.retryable}
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        found = _REASON.search(line)
+        if found and found.group(1) in final:
+            return f"{found.group(1)}: {found.group(2)}"
+    code = _EXIT_CODE.search(text)
+    if code and int(code.group(1)) == _USAGE:
+        return next((line for line in reversed(lines) if "refused" in line or "error:" in line), lines[-1])
+    return None
+
+
+def _tree(root: type[RivertwiceError]) -> Iterator[type[RivertwiceError]]:
+    for child in root.__subclasses__():
+        yield child
+        yield from _tree(child)

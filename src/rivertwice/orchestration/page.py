@@ -1,0 +1,72 @@
+"""The page "rivertwice" in Airflow's navigation: state and verdicts of each pipeline.
+
+The page itself is a file without data. The data comes from one endpoint that asks for the user Airflow has logged in.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.plugins_manager import AirflowPlugin
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
+
+from rivertwice.config import Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import utc_now
+from rivertwice.orchestration.definitions import find_definitions
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/rivertwice"
+_PAGE = Path(__file__).with_name("page.html")
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'",
+    "Cache-Control": "no-store",
+}
+
+app = FastAPI(title="rivertwice", docs_url=None, redoc_url=None, openapi_url=None)
+
+
+@app.get("/", response_class=HTMLResponse)
+def page() -> HTMLResponse:
+    """Return the page; it holds no data."""
+    return HTMLResponse(_PAGE.read_text(encoding="utf-8"), headers=_HEADERS)
+
+
+@app.get("/api/pipelines")
+def pipelines(user: GetUserDep) -> dict[str, Any]:
+    """Return the state of every pipeline. A pipeline that cannot be read shows why, and hides no other."""
+    from rivertwice.orchestration.page_data import describe_pipeline
+
+    settings, now = Settings.from_env(), utc_now()
+    shown: list[dict[str, Any]] = []
+    for found in find_definitions(settings):
+        if found.definition is None:
+            shown.append({"name": found.name, "error": found.refusal})
+            continue
+        try:
+            shown.append(describe_pipeline(settings, found.definition, now))
+        except (RivertwiceError, OSError, ValueError, KeyError) as error:
+            log.warning("the page cannot show %s: %s", found.name, error)
+            shown.append({"name": found.name, "error": f"{type(error).__name__}: {error}"})
+    return {"pipelines": shown}
+
+
+class RivertwicePlugin(AirflowPlugin):
+    """Adds the page to Airflow: an app of its own and an entry in the navigation."""
+
+    name = "rivertwice"
+    fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "rivertwice"}]  # noqa: RUF012
+    external_views = [  # noqa: RUF012
+        {
+            "name": "rivertwice",
+            "href": f"{PREFIX}/",
+            "url_route": "rivertwice",
+            "destination": "nav",
+            "nav_top_level": True,
+        }
+    ]

@@ -1,0 +1,259 @@
+"""What the page shows of a pipeline: plain values, read afresh from the home at each request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.instants import from_ms, to_iso
+from rivertwice.orchestration.health import OK, Seen, classify_health
+from rivertwice.orchestration.observe import observe_pipeline
+from rivertwice.pipeline.definition import Definition
+from rivertwice.reconcile.results import cause_rows, reconcile_runs, verdict_rows
+from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.store.files import read_json
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import head_path, path_ledger
+from rivertwice.timeline.sequence import read_sequence
+from rivertwice.timeline.served import served_stamp
+
+WINDOWS = 50
+CAUSES = 3
+TREND = 12
+SAVEPOINTS = 8
+ENTRIES = 10
+ALERTS = 8
+
+_GRAVITY = ("DEFECT", "NOT_COMPARABLE", "LATE", "OPEN", "AGREES")
+
+
+def describe_pipeline(settings: Settings, definition: Definition, now: datetime) -> dict[str, Any]:
+    """Return everything the page shows of one pipeline."""
+    home = settings.pipeline(definition.name)
+    runs = reconcile_runs(home)
+    return {
+        "name": definition.name,
+        "description": definition.description,
+        "now": to_iso(now),
+        "stream": _stream(settings, definition.name, now),
+        "ledger": describe_ledger(path_ledger(home)),
+        "timeline": _timeline(home),
+        "savepoints": _savepoints(home),
+        "reconcile": _reconcile(home, runs),
+        "trend": [
+            {"run": run["run"], "at": to_iso(run["created_at"]), "counts": run["counts"]} for run in runs[-TREND:]
+        ],
+        "alerts": _alerts(settings, definition.name),
+    }
+
+
+def describe_ledger(rows: Sequence[LedgerRow]) -> dict[str, Any] | None:
+    """Return the sums over the head's path and its last batch; None before the first batch."""
+    if not rows:
+        return None
+    last = rows[-1]
+    return {
+        "batches": len(rows),
+        "read": sum(row.read for row in rows),
+        "accepted": sum(row.accepted for row in rows),
+        "dead": sum(row.bad for row in rows),
+        "emitted": sum(row.emitted for row in rows),
+        "last": {
+            "batch": last.batch,
+            "timeline": last.timeline,
+            "epoch": last.epoch,
+            "read": last.read,
+            "emitted": last.emitted,
+            "watermark": _instant(last.batch_watermark_ms),
+            "committed_at": to_iso(last.committed_at),
+        },
+    }
+
+
+def describe_windows(
+    verdicts: Iterable[Mapping[str, Any]], causes: Iterable[Mapping[str, Any]], limit: int = WINDOWS
+) -> dict[str, Any]:
+    """Return the result rows whose verdict is not AGREES in some pair, gravest first, with their causes by address."""
+    rows: dict[tuple[Any, str], dict[str, Any]] = {}
+    for verdict in verdicts:
+        place = (verdict["window_start"], verdict["key"])
+        row = rows.setdefault(
+            place, {"start": verdict["window_start"], "key": verdict["key"], "pairs": {}, "late": 0, "reason": ""}
+        )
+        row["pairs"][verdict["pair"]] = verdict["verdict"]
+        row["late"] = max(row["late"], verdict["late"])
+        row["reason"] = row["reason"] or verdict["reason"]
+    by_place: dict[tuple[Any, str | None], dict[tuple[Any, ...], Mapping[str, Any]]] = {}
+    for cause in causes:
+        address = (cause["cause"], cause["topic"], cause["partition"], cause["offset"])
+        by_place.setdefault((cause["window_start"], cause["key"]), {}).setdefault(address, cause)
+    wanting = [row for row in rows.values() if any(word != "AGREES" for word in row["pairs"].values())]
+    wanting.sort(
+        key=lambda row: (min(_gravity(word) for word in row["pairs"].values()), -row["late"], row["start"], row["key"])
+    )
+    return {
+        "total": len(wanting),
+        "rows": [_window(row, list(by_place.get((row["start"], row["key"]), {}).values())) for row in wanting[:limit]],
+    }
+
+
+def _window(row: Mapping[str, Any], causes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "start": to_iso(row["start"]),
+        "key": ", ".join(str(value) for value in json.loads(row["key"]).values()) or "all",
+        "stream": row["pairs"].get("stream"),
+        "served": row["pairs"].get("served"),
+        "late": row["late"],
+        "reason": row["reason"],
+        "more": max(len(causes) - CAUSES, 0),
+        "causes": [
+            {
+                "cause": cause["cause"],
+                "address": None
+                if cause["offset"] is None
+                else f"{cause['topic']}-{cause['partition']}@{cause['offset']}",
+                "batch": cause["batch"],
+                "event_time": to_iso(cause["event_time"]) if cause["event_time"] else None,
+                "watermark": _instant(cause["late_watermark_ms"]),
+                "detail": cause["detail"],
+            }
+            for cause in causes[:CAUSES]
+        ],
+    }
+
+
+def _gravity(word: str) -> int:
+    return _GRAVITY.index(word) if word in _GRAVITY else 0
+
+
+def _stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
+    seen = observe_pipeline(settings, name)
+    health = classify_health(seen, now)
+    agent = read_json(settings.home / "agent" / "heartbeat.json") or {}
+    beat = seen.heartbeat
+    return {
+        "healthy": health.word == OK,
+        "message": health.message,
+        "desired": None
+        if seen.intent is None
+        else {"desired": seen.intent.desired, "by": seen.intent.by, "at": to_iso(seen.intent.updated_at)},
+        "agent": {
+            "age_s": None if seen.agent_at is None else (now - seen.agent_at).total_seconds(),
+            "reason": (agent.get("pipelines") or {}).get(name, {}).get("reason"),
+        },
+        "driver": None
+        if beat is None
+        else {
+            "state": beat.state if seen.owner else _ended_state(seen),
+            "epoch": beat.epoch,
+            "pid": beat.pid,
+            "age_s": (now - beat.at).total_seconds(),
+            "batch": beat.batch,
+            "watermark": _instant(beat.watermark_ms),
+            "lag": beat.lag,
+            "rows_per_s": beat.rows_per_s,
+        },
+        "last_exit": None
+        if seen.last_exit is None
+        else {"class": seen.last_exit.failure, "at": to_iso(seen.last_exit.at), "epoch": seen.last_exit.epoch},
+    }
+
+
+def _ended_state(seen: Seen) -> str:
+    """Return how a driver that holds no lease ended: drained when its own record says so, else gone."""
+    beat, last = seen.heartbeat, seen.last_exit
+    return "drained" if beat and last and last.clean and last.epoch == beat.epoch else "gone"
+
+
+def _timeline(home: PipelineHome) -> dict[str, Any]:
+    entries = read_sequence(home)
+    stamp = served_stamp(home)
+    return {
+        "path": [{"timeline": part.timeline, "first": part.first, "last": part.last} for part in head_path(home)],
+        "sequence": entries[-1].seq if entries else 0,
+        "served": None if stamp is None else {"sequence": stamp.sequence, "batch": stamp.batch},
+        "entries": [
+            {
+                "seq": entry.seq,
+                "kind": entry.kind,
+                "at": to_iso(entry.created_at),
+                "text": _entry_text(entry.kind, entry.payload),
+            }
+            for entry in reversed(entries[-ENTRIES:])
+        ],
+    }
+
+
+def _entry_text(kind: str, payload: Mapping[str, Any]) -> str:
+    if kind == "head":
+        return f"{payload['timeline']} serves: {payload['reason']}"
+    ranges = payload["ranges"]
+    first, last = min(start for start, _ in ranges), max(end for _, end in ranges)
+    return f"{payload['backfill']}, {len(ranges)} range{'s'[: len(ranges) != 1]} within {_instant(first)} to {_instant(last)}"
+
+
+def _savepoints(home: PipelineHome) -> dict[str, Any]:
+    found = list_savepoints(home)
+    return {
+        "total": len(found),
+        "proved": sum(one.status == "proved" for one in found),
+        "rows": [
+            {
+                "id": one.id,
+                "status": one.status,
+                "timeline": one.manifest.timeline,
+                "batch": one.manifest.batch,
+                "at": to_iso(one.manifest.created_at),
+                "bytes": one.manifest.size,
+                "pinned": one.pinned,
+                "reason": one.manifest.reason,
+            }
+            for one in reversed(found[-SAVEPOINTS:])
+        ],
+    }
+
+
+def _reconcile(home: PipelineHome, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    if not runs:
+        return None
+    run = runs[-1]
+    return {
+        "run": run["run"],
+        "at": to_iso(run["created_at"]),
+        "timeline": run["timeline"],
+        "batch": run["batch"],
+        "sequence": run["sequence"],
+        "counts": run["counts"],
+        "balance": run["balance"],
+        "late_by_partition": run["late_by_partition"],
+        "gate": {"passed": run["gate"]["passed"], "alerts": run["gate"]["alerts"]},
+        "duration_s": run["duration_s"],
+        "windows": describe_windows(verdict_rows(home, run["run"]), cause_rows(home, run["run"])),
+    }
+
+
+def _alerts(settings: Settings, name: str) -> list[dict[str, Any]]:
+    path = settings.home / "alerts.jsonl"
+    if not path.exists():
+        return []
+    with path.open("rb") as handle:
+        handle.seek(max(path.stat().st_size - 200_000, 0))
+        lines = handle.read().decode(errors="replace").splitlines()
+    found = []
+    for line in reversed(lines):
+        try:
+            alert = json.loads(line)
+        except ValueError:
+            continue  # the first line of the tail may be cut
+        if isinstance(alert, dict) and alert.get("pipeline") == name:
+            found.append({key: alert.get(key) for key in ("at", "severity", "kind", "message")})
+        if len(found) == ALERTS:
+            break
+    return found
+
+
+def _instant(epoch_ms: int | None) -> str | None:
+    return None if not epoch_ms else to_iso(from_ms(epoch_ms))

@@ -1,0 +1,93 @@
+"""Detached processes that we start, recognise again later, and stop with all they have started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psutil
+
+# The kernel's start times have a resolution of 10 ms; a process id is not handed out again that fast.
+_SAME_START = 0.05
+
+
+@dataclass(frozen=True)
+class ProcessMark:
+    """A process named so that a later process with the same id is not taken for it."""
+
+    pid: int
+    started: float
+
+
+def mark_of(pid: int) -> ProcessMark:
+    """Return the mark of a process that was just started; one that is gone already gets a mark that is never alive."""
+    try:
+        return ProcessMark(pid, psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return ProcessMark(pid, 0.0)
+
+
+def is_alive(mark: ProcessMark) -> bool:
+    """Say whether the very process still runs (a zombie does not)."""
+    try:
+        process = psutil.Process(mark.pid)
+        same = abs(process.create_time() - mark.started) <= _SAME_START
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def session_members(leaders: Iterable[int]) -> list[psutil.Process]:
+    """Return the living processes of the sessions that `leaders` began, also when a leader is gone.
+
+    The kernel does not hand out a process id while a session of that number has members, so this names no stranger.
+    """
+    sessions = set(leaders)
+    members = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) in sessions and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process)
+        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            continue
+    return members
+
+
+def end_sessions(leaders: Iterable[int], patience: float = 10.0) -> list[int]:
+    """Kill every member of the sessions, those forked meanwhile too, and wait until all are gone; return their ids."""
+    leaders = list(leaders)
+    deadline = time.monotonic() + patience
+    ended: list[int] = []
+    while (members := session_members(leaders)) and time.monotonic() < deadline:
+        for process in members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        ended += [process.pid for process in members]
+        psutil.wait_procs(members, timeout=0.5)
+    return ended
+
+
+def stop(marks: Iterable[ProcessMark], grace: float) -> None:
+    """End the processes and everything in their sessions: asked first, killed after `grace` seconds."""
+    marks = list(marks)
+    sessions = [mark.pid for mark in marks if is_alive(mark) or not psutil.pid_exists(mark.pid)]
+    for mark in marks:
+        if is_alive(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(mark.pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace
+    while time.monotonic() < deadline and any(is_alive(mark) for mark in marks):
+        _reap(marks)
+        time.sleep(0.1)
+    end_sessions(sessions)
+    _reap(marks)
+
+
+def _reap(marks: Iterable[ProcessMark]) -> None:
+    for mark in marks:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(mark.pid, os.WNOHANG)

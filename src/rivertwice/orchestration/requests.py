@@ -1,0 +1,162 @@
+"""What a run was asked for, checked again before anything starts. Pure.
+
+The form's schema refuses most of it with HTTP 400. But a run can also be started by REST with keys that no form has, by
+a schedule, or by a DAG that was edited; so the first task checks all of it once more, and only what passed here goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rivertwice.errors import RequestError
+from rivertwice.instants import TimeRange, parse_iso, to_iso
+
+INSTANT_PATTERN = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})$"
+REASON_PATTERN = r"^[^\x00-\x1f{}$`\\]*$"
+REASON_LENGTH = 200
+INSTANT_LENGTH = 40
+LONGEST = timedelta(days=366)
+FUTURE = timedelta(days=1)
+SCOPES = ("wanting", "range")
+
+
+@dataclass(frozen=True)
+class BackfillForm:
+    """A checked request for a backfill; `range` None means the windows that the newest reconcile found wanting."""
+
+    range: TimeRange | None
+    reason: str
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class RotateForm:
+    """A checked request for a savepoint."""
+
+    prove: bool
+    reason: str
+
+
+def read_backfill(conf: Mapping[str, Any], params: Mapping[str, Any], now: datetime) -> BackfillForm:
+    """Check a backfill's form.
+
+    Raises:
+        RequestError: an unknown key, a value of another type, or a range that cannot be meant.
+    """
+    _refuse_unknown(conf, ("scope", "start", "end", "reason", "dry_run"))
+    scope = _choice(params, "scope", SCOPES)
+    asked = read_range(params, now)
+    if scope == "range" and asked is None:
+        message = "scope is range but neither start nor end is given; give both, or ask for scope wanting"
+        raise RequestError(message)
+    if scope == "wanting" and asked is not None:
+        message = (
+            "scope is wanting, which takes its windows from the newest reconcile, but start and end are given too; "
+            "leave them empty, or ask for scope range"
+        )
+        raise RequestError(message)
+    return BackfillForm(asked, _reason(params), _flag(params, "dry_run"))
+
+
+def read_reconcile(conf: Mapping[str, Any], params: Mapping[str, Any], now: datetime) -> TimeRange | None:
+    """Check a reconcile's form; None means everything that is closed.
+
+    Raises:
+        RequestError: an unknown key, or a range that cannot be meant.
+    """
+    _refuse_unknown(conf, ("start", "end"))
+    return read_range(params, now)
+
+
+def read_rotate(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RotateForm:
+    """Check a rotation's form.
+
+    Raises:
+        RequestError: an unknown key or a value of another type.
+    """
+    _refuse_unknown(conf, ("prove", "reason"))
+    return RotateForm(_flag(params, "prove"), _reason(params))
+
+
+def read_nothing(conf: Mapping[str, Any]) -> None:
+    """Check the form of a DAG that takes no values.
+
+    Raises:
+        RequestError: some were given.
+    """
+    _refuse_unknown(conf, ())
+
+
+def read_range(params: Mapping[str, Any], now: datetime) -> TimeRange | None:
+    """Return the range that `start` and `end` name, or None if both are empty.
+
+    Raises:
+        RequestError: only one is given, one is no instant, or the range is reversed, empty, longer than a year, or in the future.
+    """
+    start, end = _instant(params, "start"), _instant(params, "end")
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        missing = "start" if start is None else "end"
+        message = f"{missing} is empty; a range is half-open and needs both its ends"
+        raise RequestError(message)
+    asked = TimeRange(start, end)
+    if end - start > LONGEST:
+        message = (
+            f"the range [{to_iso(start)}, {to_iso(end)}) is {(end - start).days} days long, more than {LONGEST.days}; "
+            "ask for it in parts"
+        )
+        raise RequestError(message)
+    if end > now + FUTURE:
+        message = f"the range ends at {to_iso(end)}, which lies in the future; nothing can be closed there: choose an earlier end"
+        raise RequestError(message)
+    return asked
+
+
+def _refuse_unknown(conf: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    unknown = sorted(str(key)[:60] for key in conf if key not in known)
+    if unknown:
+        allowed = ", ".join(known) or "none"
+        message = f"this DAG does not know {unknown[0]!r}; the values it takes are: {allowed}"
+        raise RequestError(message)
+
+
+def _instant(params: Mapping[str, Any], key: str) -> datetime | None:
+    value = params.get(key)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or len(value) > INSTANT_LENGTH or not re.match(INSTANT_PATTERN, value):
+        message = f"{key} {str(value)[:60]!r} is no instant with a zone; write it as 2013-06-30T04:00:00Z"
+        raise RequestError(message)
+    return parse_iso(value)
+
+
+def _reason(params: Mapping[str, Any]) -> str:
+    value = params.get("reason", "")
+    if not isinstance(value, str) or len(value) > REASON_LENGTH or not re.match(REASON_PATTERN, value):
+        message = (
+            f"reason {str(value)[:60]!r} cannot be kept; write one line of at most {REASON_LENGTH} characters without "
+            "control characters, braces, $, ` and \\"
+        )
+        raise RequestError(message)
+    return value
+
+
+def _flag(params: Mapping[str, Any], key: str) -> bool:
+    value = params.get(key, False)
+    if not isinstance(value, bool):
+        message = f"{key} {str(value)[:60]!r} is neither true nor false"
+        raise RequestError(message)
+    return value
+
+
+def _choice(params: Mapping[str, Any], key: str, allowed: tuple[str, ...]) -> str:
+    value = params.get(key)
+    if value not in allowed:
+        message = f"{key} {str(value)[:60]!r} is not one of {', '.join(allowed)}"
+        raise RequestError(message)
+    return str(value)

@@ -1,0 +1,201 @@
+"""A small client of Airflow's REST API: trigger a run, watch it, say why it failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from rivertwice.errors import RequestError, ServiceError
+
+_FINAL = frozenset({"success", "failed"})
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """One task of a run."""
+
+    task_id: str
+    state: str
+    try_number: int
+    map_index: int = -1
+
+
+def _say_nothing(_line: str) -> None:
+    return None
+
+
+class AirflowClient:
+    """Speaks to one Airflow. A token is fetched at the first call and again when it has expired."""
+
+    def __init__(self, url: str, user: str, password: str, *, timeout: float = 30.0) -> None:
+        self._login = {"username": user, "password": password}
+        self._http = httpx.Client(base_url=url, timeout=timeout, trust_env=False)
+        self._token: str | None = None
+
+    @staticmethod
+    def health(url: str) -> dict[str, str]:
+        """Return the status per component; empty when the API server does not answer."""
+        try:
+            answer = httpx.get(f"{url}/api/v2/monitor/health", timeout=15.0, trust_env=False)
+            answer.raise_for_status()
+        except httpx.HTTPError:
+            return {}
+        return {name: str(part.get("status")) for name, part in answer.json().items() if isinstance(part, dict)}
+
+    def ensure_pool(self, name: str, slots: int, description: str) -> None:
+        """Create the pool unless it exists; a size that a person changed is left alone."""
+        body = {"name": name, "slots": slots, "description": description, "include_deferred": False}
+        answer = self._request("POST", "/api/v2/pools", json=body)
+        if answer.status_code != httpx.codes.CONFLICT:
+            self._checked(answer)
+
+    def dag_ids(self) -> set[str]:
+        """Return the ids of the DAGs that Airflow knows and can start."""
+        body = self._checked(self._request("GET", "/api/v2/dags", params={"limit": 100, "exclude_stale": True}))
+        return {str(dag["dag_id"]) for dag in body["dags"]}
+
+    def import_errors(self) -> list[str]:
+        """Return what kept DAG files from loading."""
+        body = self._checked(self._request("GET", "/api/v2/importErrors", params={"limit": 100}))
+        return [f"{error['filename']}: {error['stack_trace']}" for error in body["import_errors"]]
+
+    def wait_for_dags(self, dag_ids: set[str], timeout: float = 60.0) -> None:
+        """Wait until Airflow has parsed every one of `dag_ids`.
+
+        Raises:
+            ServiceError: some are still missing; the message carries the import errors.
+        """
+        deadline = time.monotonic() + timeout
+        while missing := dag_ids - self.dag_ids():
+            if time.monotonic() > deadline:
+                errors = "\n".join(self.import_errors()) or "no import errors are reported"
+                message = f"Airflow does not know {', '.join(sorted(missing))} after {timeout:.0f} s; {errors}"
+                raise ServiceError(message)
+            time.sleep(0.5)
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a run and return its id.
+
+        Raises:
+            RequestError: Airflow refuses the form (HTTP 400, 404, 409, 422); nothing has started.
+        """
+        body = {"logical_date": None, "conf": dict(conf or {})}
+        answer = self._request("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
+        if answer.status_code in {400, 404, 409, 422}:
+            message = f"Airflow refuses to start {dag_id}: {_detail(answer)}"
+            raise RequestError(message)
+        return str(self._checked(answer)["dag_run_id"])
+
+    def state(self, dag_id: str, run_id: str) -> str:
+        """Return the state of a run: queued, running, success or failed."""
+        return str(self._checked(self._request("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"))["state"])
+
+    def wait(
+        self,
+        dag_id: str,
+        run_id: str,
+        timeout: float = 600.0,
+        *,
+        progress: Callable[[str], None] = _say_nothing,
+        interval: float = 0.5,
+    ) -> str:
+        """Wait until the run has ended and return its state; each change of a task is told to `progress`.
+
+        Raises:
+            ServiceError: the run had not ended after `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        said: dict[tuple[str, int], str] = {}
+        while True:
+            state = self.state(dag_id, run_id)
+            for task in self.tasks(dag_id, run_id):
+                key = (task.task_id, task.map_index)
+                if task.state != "none" and said.get(key) != task.state:
+                    said[key] = task.state
+                    progress(f"{dag_id} {task.task_id}: {task.state}")
+            if state in _FINAL:
+                return state
+            if time.monotonic() > deadline:
+                message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s"
+                raise ServiceError(message)
+            time.sleep(interval)
+
+    def runs(self, dag_id: str) -> list[str]:
+        """Return the ids of a DAG's runs, oldest first."""
+        params = {"order_by": "run_after", "limit": 100}
+        body = self._checked(self._request("GET", f"/api/v2/dags/{dag_id}/dagRuns", params=params))
+        return [str(run["dag_run_id"]) for run in body["dag_runs"]]
+
+    def tasks(self, dag_id: str, run_id: str) -> list[TaskState]:
+        """Return the tasks of a run with their states."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances"
+        rows = self._checked(self._request("GET", path))["task_instances"]
+        return [
+            TaskState(row["task_id"], row["state"] or "none", int(row["try_number"]), int(row["map_index"]))
+            for row in rows
+        ]
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
+        """Return what a task handed on."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self._checked(self._request("GET", path))["value"]
+
+    def failures(self, dag_id: str, run_id: str, lines: int = 15) -> str:
+        """Return the end of the log of each failed task, so that a person sees why the run failed."""
+        parts = []
+        for task in self.tasks(dag_id, run_id):
+            if task.state == "failed":
+                tail = "\n".join(f"    {line}" for line in self.task_log(dag_id, run_id, task)[-lines:])
+                parts.append(f"{task.task_id} (try {task.try_number}):\n{tail}")
+        return "\n".join(parts) or "no task has failed"
+
+    def task_log(self, dag_id: str, run_id: str, task: TaskState) -> list[str]:
+        """Return the log of one task's last try, line by line."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task.task_id}/logs/{max(task.try_number, 1)}"
+        answer = self._request("GET", path, params={"map_index": task.map_index, "full_content": True})
+        content = self._checked(answer)["content"]
+        return [line for entry in content for line in _log_lines(entry)]
+
+    def _request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, headers=self._headers(), **kwargs)
+            if answer.status_code == httpx.codes.UNAUTHORIZED:
+                self._token = None
+                answer = self._http.request(method, path, headers=self._headers(), **kwargs)
+        except httpx.HTTPError as error:
+            message = f"Airflow at {self._http.base_url} does not answer ({error}); look at `rivertwice status`"
+            raise ServiceError(message) from error
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        if self._token is None:
+            self._token = str(self._checked(self._http.post("/auth/token", json=self._login))["access_token"])
+        return {"Authorization": f"Bearer {self._token}"}
+
+    @staticmethod
+    def _checked(answer: httpx.Response) -> Any:
+        if answer.is_error:
+            message = f"Airflow answered {answer.request.url} with HTTP {answer.status_code}: {_detail(answer)}"
+            raise ServiceError(message)
+        return answer.json() if answer.content else None
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        detail = answer.json().get("detail", answer.text)
+    except ValueError:
+        detail = answer.text
+    return str(detail)[:2000]
+
+
+def _log_lines(entry: Any) -> list[str]:
+    if not isinstance(entry, dict):
+        return str(entry).splitlines()
+    lines = str(entry.get("event", "")).splitlines()
+    for error in entry.get("error_detail") or []:
+        lines.append(f"{error.get('exc_type')}: {error.get('exc_value')}")
+    return lines

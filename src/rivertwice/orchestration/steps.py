@@ -1,0 +1,202 @@
+"""What the tasks of our DAGs do: check the form, call the room that does it, say what came out.
+
+Everything heavy is imported inside the functions: they run in a task's process, never while a DAG file is parsed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from rivertwice.config import Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import to_iso, utc_now
+from rivertwice.orchestration.alerts import AirflowAlert, send_alert
+from rivertwice.orchestration.requests import read_backfill, read_nothing, read_reconcile, read_rotate
+
+log = logging.getLogger(__name__)
+
+SERVED_PATIENCE = 180.0
+KEPT_SAVEPOINTS = 12
+"""Newest savepoints that pruning leaves, besides those that something protects."""
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn an error that no retry can cure into one that Airflow does not retry."""
+    try:
+        yield
+    except RivertwiceError as error:
+        if error.retryable:
+            raise
+        raise AirflowFailException(str(error)) from error
+
+
+def take_savepoint(pipeline: str) -> str:
+    """Take a savepoint and return its id; a scheduled rotation of a stream that never committed is skipped."""
+    from rivertwice.savepoint.take import take_savepoint as take
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        form = read_rotate(_conf(context), context["params"])
+        _skip_if_nothing_committed(settings, pipeline, context)
+        savepoint = take(settings, pipeline, now=utc_now(), reason=form.reason or _who(context))
+    log.info("took savepoint %s of %s", savepoint.id, pipeline)
+    return str(savepoint.id)
+
+
+def is_proof_wanted(_savepoint: str) -> bool:
+    """Say whether the form asks for a proof."""
+    return bool(get_current_context()["params"]["prove"])
+
+
+def prune_savepoints(pipeline: str) -> list[str]:
+    """Remove the savepoints that nothing protects; return their ids."""
+    from rivertwice.savepoint.prune import prune_savepoints as prune
+
+    home = Settings.from_env().pipeline(pipeline)
+    with refusals():
+        report = prune(home, keep=KEPT_SAVEPOINTS, now=utc_now())
+    log.info("pruned %s savepoints of %s: %s", len(report.deleted), pipeline, ", ".join(report.deleted) or "none")
+    return list(report.deleted)
+
+
+def report_rotation(pipeline: str, savepoint: str) -> dict[str, Any]:
+    """Return what the rotation came to."""
+    from rivertwice.savepoint.catalogue import list_savepoints
+
+    found = list_savepoints(Settings.from_env().pipeline(pipeline))
+    status = next((one.status for one in found if one.id == savepoint), "gone")
+    log.info("savepoint %s is %s; %s has %s savepoints", savepoint, status, pipeline, len(found))
+    return {"savepoint": savepoint, "status": status, "savepoints": len(found)}
+
+
+def check_archive(pipeline: str) -> list[str]:
+    """Check the form and return the arguments of the archive job."""
+    context = get_current_context()
+    with refusals():
+        read_nothing(_conf(context))
+        _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
+    return ["--pipeline", pipeline]
+
+
+def check_reconcile(pipeline: str) -> list[str]:
+    """Check the form and return the arguments of the reconcile job."""
+    context = get_current_context()
+    with refusals():
+        asked = read_reconcile(_conf(context), context["params"], utc_now())
+        _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
+    arguments = ["--pipeline", pipeline]
+    if asked is not None:
+        arguments += ["--from", to_iso(asked.start), "--to", to_iso(asked.end)]
+    return arguments
+
+
+def gate_reconcile(pipeline: str) -> dict[str, Any]:
+    """Read the newest reconcile: send each warning, fail on anything critical.
+
+    Raises:
+        AirflowFailException: the gate has not passed; the message names each critical alert.
+    """
+    from rivertwice.reconcile.results import newest_reconcile
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        newest = newest_reconcile(settings.pipeline(pipeline))
+    if newest is None:
+        message = f"no reconcile of {pipeline} is recorded, although its job ended well; look at its log"
+        raise AirflowFailException(message)
+    gate = newest["gate"]
+    critical = []
+    for alert in gate["alerts"]:
+        log.warning("%s %s: %s", alert["severity"], alert["kind"], alert["message"])
+        if alert["severity"] == "critical":
+            critical.append(f"{alert['kind']}: {alert['message']}")
+        else:
+            _send(settings, pipeline, context, alert["kind"], alert["severity"], alert["message"])
+    if critical or not gate["passed"]:
+        raise AirflowFailException(
+            f"reconcile {newest['run']} of {pipeline}: " + "; ".join(critical or ["the gate has not passed"])
+        )
+    log.info("reconcile %s of %s: %s", newest["run"], pipeline, newest["counts"])
+    return {"run": newest["run"], "counts": newest["counts"]}
+
+
+def plan_backfill(pipeline: str) -> str:
+    """Check the form, plan, explain and save; return the backfill's id, or nothing when nothing is to be done."""
+    from rivertwice.backfill.explain import explain_plan
+    from rivertwice.backfill.model import BackfillRequest
+    from rivertwice.backfill.plan import observe_backfill
+    from rivertwice.backfill.plan import plan_backfill as plan_it
+    from rivertwice.backfill.store import save_plan
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        form = read_backfill(_conf(context), context["params"], utc_now())
+        _skip_if_nothing_committed(settings, pipeline, context)
+        view = observe_backfill(settings, pipeline)
+        if form.range is None and not view.wanting:
+            log.info("the newest reconcile of %s found no window wanting; nothing to do", pipeline)
+            return ""
+        plan = plan_it(BackfillRequest(pipeline, form.range, form.reason or _who(context)), view)
+        for line in explain_plan(plan).splitlines():
+            log.info("%s", line)
+        if form.dry_run:
+            log.info("this was a dry run; nothing is computed")
+            return ""
+        save_plan(settings.pipeline(pipeline), plan)
+    return plan.id
+
+
+def publish_backfill(pipeline: str, backfill: str) -> int:
+    """Publish an audited backfill; return the number of its entry in the sequence."""
+    from rivertwice.backfill.publish import publish_backfill as publish
+    from rivertwice.backfill.store import load_plan
+
+    settings = Settings.from_env()
+    with refusals():
+        entry = publish(settings, load_plan(settings.pipeline(pipeline), backfill))
+    log.info("published %s as entry %s of the sequence of %s", backfill, entry.seq, pipeline)
+    return int(entry.seq)
+
+
+def await_served(pipeline: str, sequence: int) -> int:
+    """Wait until the agent has rebuilt `served` with entry `sequence`; return the sequence it carries.
+
+    The publication stands also when this fails: only the agent rebuilds `served`, so look whether it runs.
+    """
+    from rivertwice.timeline.served import wait_served
+
+    stamp = wait_served(Settings.from_env().pipeline(pipeline), sequence, SERVED_PATIENCE)
+    log.info("served of %s carries entry %s", pipeline, stamp.sequence)
+    return int(stamp.sequence)
+
+
+def _conf(context: Any) -> dict[str, Any]:
+    return dict(getattr(context["dag_run"], "conf", None) or {})
+
+
+def _is_scheduled(context: Any) -> bool:
+    return str(getattr(context["dag_run"], "run_type", "manual")).rsplit(".", 1)[-1].lower() == "scheduled"
+
+
+def _who(context: Any) -> str:
+    return "scheduled" if _is_scheduled(context) else "asked for in Airflow"
+
+
+def _skip_if_nothing_committed(settings: Settings, pipeline: str, context: Any) -> None:
+    from rivertwice.timeline.sequence import head
+
+    if _is_scheduled(context) and head(settings.pipeline(pipeline)) is None:
+        message = f"{pipeline} has no timeline yet: its stream was never started, so there is nothing to do"
+        raise AirflowSkipException(message)
+
+
+def _send(settings: Settings, pipeline: str, context: Any, kind: str, severity: str, message: str) -> None:
+    run = context["dag_run"]
+    send_alert(settings, AirflowAlert(pipeline, run.dag_id, run.run_id, kind, severity, message, utc_now()))

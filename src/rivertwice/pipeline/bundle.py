@@ -1,0 +1,106 @@
+"""A definition as it ran, content-addressed and kept for ever under `bundles/ID/`."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rivertwice.errors import DefinitionError
+from rivertwice.pipeline.definition import load_definition, parse_files, read_files
+from rivertwice.pipeline.fingerprint import Fingerprint, fingerprint_of
+from rivertwice.pipeline.model import Definition
+from rivertwice.store.files import replace_bytes
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The files of one definition.
+
+    Attributes:
+        id: SHA-256 over the files' paths and bytes, in hex.
+        files: path relative to the definition's folder, to bytes.
+        fingerprint: what decides resume, replay or refuse.
+        definition: what the files say.
+    """
+
+    id: str
+    files: Mapping[str, bytes]
+    fingerprint: Fingerprint
+    definition: Definition
+
+
+def bundle_id(files: Mapping[str, bytes]) -> str:
+    """Return the id of `files`: SHA-256 over each path and content, each with its length, sorted by path."""
+    digest = hashlib.sha256(b"rivertwice bundle 1\n")
+    for path in sorted(files):
+        for part in (path.encode(), files[path]):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def build_bundle(folder: Path) -> Bundle:
+    """Return the bundle of the definition in `folder`; its cases do not belong to it.
+
+    Raises:
+        DefinitionError: the definition cannot be accepted.
+    """
+    definition = load_definition(folder)
+    files = read_files(folder)
+    return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
+
+
+def save_bundle(bundle: Bundle, bundles: Path) -> Path:
+    """Store the bundle unless it is already there, whole or not at all; return its folder."""
+    folder = bundles / bundle.id
+    if folder.exists():
+        load_bundle(bundles, bundle.id)
+        return folder
+    bundles.mkdir(parents=True, exist_ok=True)
+    temp = Path(tempfile.mkdtemp(dir=bundles, prefix=f".{bundle.id[:8]}."))
+    try:
+        for path, data in bundle.files.items():
+            replace_bytes(temp / path, data)
+        temp.chmod(0o755)
+        temp.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        load_bundle(bundles, bundle.id)
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+    return folder
+
+
+def load_bundle(bundles: Path, wanted: str) -> Bundle:
+    """Return a stored bundle after checking that its files are the ones its id was made of.
+
+    Raises:
+        DefinitionError: the bundle is missing, was altered or is no longer accepted.
+    """
+    folder = bundles / wanted
+    if not folder.is_dir():
+        message = (
+            f"bundle {wanted[:12]} is not in {bundles}; rows that name it cannot be recomputed without it: restore the "
+            "folder from a backup, or run from the definition it was made of"
+        )
+        raise DefinitionError(message)
+    files = read_files(folder)
+    found = bundle_id(files)
+    if found != wanted:
+        message = (
+            f"bundle {wanted[:12]} in {bundles} has the content of {found[:12]}; it was altered, so what ran is not "
+            "known: restore the folder from a backup"
+        )
+        raise DefinitionError(message)
+    definition = parse_files(files, str(folder))
+    return Bundle(wanted, files, fingerprint_of(definition), definition)
+
+
+def load_bundle_definition(bundles: Path, wanted: str) -> Definition:
+    """Return the definition of a stored bundle, its hash checked."""
+    return load_bundle(bundles, wanted).definition

@@ -1,0 +1,140 @@
+"""A user's unit tests, `cases/*.yaml`: events in arrival order and what must come of them. Pure but for reading."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from rivertwice.errors import DefinitionError, RequestError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.pipeline.decode import REASONS, SCHEMA_ID_HEADER
+from rivertwice.pipeline.definition import describe
+from rivertwice.pipeline.model import Definition
+
+Row = dict[str, Any]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Event(_Model):
+    """One record of the log."""
+
+    id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="How `expect` names the record.")
+    at: datetime = Field(description="The record's own timestamp.")
+    value: Row | None = Field(default=None, description="Fields that differ from `defaults`; written as JSON.")
+    raw: str | None = Field(default=None, description="The value as text, instead of `value`.")
+    tombstone: bool = Field(default=False, description="The record has no value.")
+    headers: dict[str, str] | None = Field(default=None, description="Instead of the schema id the definition wants.")
+
+    @field_validator("at", mode="before")
+    @classmethod
+    def _instant(cls, value: Any) -> datetime:
+        text = value.isoformat() if isinstance(value, datetime) else str(value)
+        try:
+            return parse_iso(text)
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+
+    @model_validator(mode="after")
+    def _one_value(self) -> Self:
+        if (self.value is not None) + (self.raw is not None) + self.tombstone != 1:
+            message = f"event {self.id!r} must have exactly one of value, raw and tombstone"
+            raise ValueError(message)
+        return self
+
+
+class Expect(_Model):
+    """What must come of the events; only the columns that a row names are compared."""
+
+    batch: list[Row] = Field(description="Every row of a recompute over all accepted events.")
+    stream: list[Row] = Field(description="Every row the stream emits: its closed windows.")
+    late: list[str] = Field(default_factory=list, description="Ids of events the stream drops as late.")
+    dead: dict[str, str] = Field(default_factory=dict, description="Id to reason of events that are not accepted.")
+
+    @field_validator("dead")
+    @classmethod
+    def _known(cls, value: dict[str, str]) -> dict[str, str]:
+        unknown = [reason for reason in value.values() if reason not in REASONS]
+        if unknown:
+            message = f"{unknown[0]!r} is no reason of a dead letter; use one of {', '.join(REASONS)}"
+            raise ValueError(message)
+        return value
+
+
+class Case(_Model):
+    """One case: micro-batches of events in arrival order, and what is expected."""
+
+    name: str
+    description: str
+    defaults: Row = Field(default_factory=dict, description="Fields every `value` starts from.")
+    batches: list[list[Event]] = Field(min_length=1, description="One list of events per micro-batch.")
+    expect: Expect
+
+    @model_validator(mode="after")
+    def _ids(self) -> Self:
+        ids = [event.id for event in self.events]
+        if len(set(ids)) != len(ids):
+            message = f"two events share an id in {ids}; give each its own"
+            raise ValueError(message)
+        unknown = [name for name in (*self.expect.late, *self.expect.dead) if name not in ids]
+        if unknown:
+            message = f"expect names {unknown[0]!r}, which is the id of no event; correct it"
+            raise ValueError(message)
+        if any(not batch for batch in self.batches):
+            message = "a micro-batch without events never runs; remove it"
+            raise ValueError(message)
+        return self
+
+    @property
+    def events(self) -> list[Event]:
+        """All events in arrival order; an event's index is its offset in partition 0."""
+        return [event for batch in self.batches for event in batch]
+
+
+def load_cases(folder: Path) -> list[Case]:
+    """Return the cases of the pipeline in `folder`, by file name.
+
+    Raises:
+        DefinitionError: a file is no case; names file, field, value and remedy.
+    """
+    cases = []
+    for path in sorted((folder / "cases").glob("*.yaml")):
+        try:
+            cases.append(Case.model_validate({"name": path.stem, **(yaml.safe_load(path.read_bytes()) or {})}))
+        except ValidationError as error:
+            raise DefinitionError(describe(error, str(path))) from None
+        except (yaml.YAMLError, TypeError) as error:
+            message = f"{path} is no case in YAML: {error}"
+            raise DefinitionError(message) from None
+    return cases
+
+
+def record_value(case: Case, event: Event) -> bytes | None:
+    """Return the bytes of the event's value as they would lie in the log."""
+    if event.tombstone:
+        return None
+    if event.raw is not None:
+        return event.raw.encode()
+    return json.dumps({**case.defaults, **(event.value or {})}, default=_json).encode()
+
+
+def record_headers(event: Event, definition: Definition) -> list[dict[str, Any]]:
+    """Return the event's headers; by default the first schema id the definition accepts."""
+    _, source = definition.source
+    default = {SCHEMA_ID_HEADER: source.schema_ids[0]} if source.schema_ids else {}
+    headers = default if event.headers is None else event.headers
+    return [{"key": key, "value": value.encode()} for key, value in headers.items()]
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, datetime):
+        return to_iso(value)
+    message = f"{value!r} has no JSON form; write it as a text, a number, true, false or null"
+    raise DefinitionError(message)

@@ -1,0 +1,168 @@
+"""Run a case in both modes: the batch compiler over all its events, the stream over its micro-batches."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows
+from rivertwice.pipeline.case_files import Case, load_cases, record_headers, record_value
+from rivertwice.pipeline.compile import accepted, compile_batch, compile_stream, included, with_window_end
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.model import Definition
+
+RAW_SCHEMA = (
+    "key binary, value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, "
+    "offset bigint, timestamp timestamp"
+)
+_ARROW = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What came of a case.
+
+    Attributes:
+        case: the case's name.
+        batch: rows of the recompute.
+        stream: rows the stream emitted.
+        late: ids of the events the stream dropped as late.
+        dead: id to reason of the events that were not accepted.
+        differences: one sentence per difference; empty when the case holds.
+    """
+
+    case: str
+    batch: list[Row]
+    stream: list[Row]
+    late: list[str]
+    dead: dict[str, str]
+    differences: list[str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything came as expected."""
+        return not self.differences
+
+
+def run_case(spark: SparkSession, definition: Definition, case: Case) -> CaseResult:
+    """Run the case as a stream and as a batch and compare both with what it expects.
+
+    The stream reads one file per micro-batch. It also ends with a micro-batch without data if the last one moved the
+    watermark, so windows that the last events close are emitted.
+    """
+    with tempfile.TemporaryDirectory(prefix="rivertwice-case-") as name:
+        folder = Path(name)
+        _write_batches(folder / "log", definition, case)
+        stream, watermarks = _run_stream(spark, definition, folder)
+        raw = spark.read.schema(RAW_SCHEMA).parquet(str(folder / "log"))
+        return _judge(spark, definition, case, raw, stream, watermarks)
+
+
+def run_cases(spark: SparkSession, folder: Path) -> Iterator[CaseResult]:
+    """Run every case of the pipeline in `folder`, one after the other."""
+    definition = load_definition(folder)
+    for case in load_cases(folder):
+        yield run_case(spark, definition, case)
+
+
+def _judge(
+    spark: SparkSession, definition: Definition, case: Case, raw: DataFrame, stream: list[Row], watermarks: list[int]
+) -> CaseResult:
+    _, source = definition.source
+    decoded = decode(raw, source)
+    rows = accepted(decoded, source)
+    batch = _collect(compile_batch(spark, definition, rows))
+    ids = [event.id for event in case.events]
+    verdicts = decoded.where("_reason IS NOT NULL").select("_offset", "_reason")
+    dead = {ids[row["_offset"]]: row["_reason"] for row in _collect(verdicts)}
+    late = _late_offsets(spark, definition, case, rows, watermarks)
+    expect = case.expect
+    differences = [
+        *diff_rows(definition, "batch", expect.batch, batch),
+        *diff_rows(definition, "stream", expect.stream, stream),
+        *diff_names("late", dict.fromkeys(expect.late, "late"), {ids[offset]: "late" for offset in late}),
+        *diff_names("dead", expect.dead, dead),
+    ]
+    return CaseResult(case.name, batch, stream, [ids[offset] for offset in late], dead, differences)
+
+
+def _late_offsets(
+    spark: SparkSession, definition: Definition, case: Case, rows: DataFrame, watermarks: list[int]
+) -> list[int]:
+    ends = with_window_end(included(spark, definition, rows), definition)
+    ended = _collect(ends.select("_offset", F.unix_millis("_window_end").alias("end")).orderBy("_offset"))
+    batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
+    return [row["_offset"] for row in ended if row["end"] <= watermarks[batch_of[row["_offset"]]]]
+
+
+def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
+    folder.mkdir()
+    _, source = definition.source
+    offset = 0
+    for number, batch in enumerate(case.batches):
+        records: list[dict[str, Any]] = []
+        for event in batch:
+            records.append(
+                {
+                    "key": event.id.encode(),
+                    "value": record_value(case, event),
+                    "headers": record_headers(event, definition),
+                    "topic": source.topic,
+                    "partition": 0,
+                    "offset": offset,
+                    "timestamp": event.at,
+                }
+            )
+            offset += 1
+        path = folder / f"{number:05d}.parquet"
+        pq.write_table(pa.Table.from_pylist(records, schema=_ARROW), path)
+        # The file source reads in the order of modification times.
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def _run_stream(spark: SparkSession, definition: Definition, folder: Path) -> tuple[list[Row], list[int]]:
+    """Return the emitted rows and, per micro-batch, the watermark its late filter used."""
+    emitted: list[Row] = []
+
+    def collect(frame: DataFrame, _batch: int) -> None:
+        emitted.extend(_collect(frame))
+
+    reader = spark.readStream.schema(RAW_SCHEMA).option("maxFilesPerTrigger", 1)
+    raw = reader.parquet(str(folder / "log"))
+    checkpoint = folder / "checkpoint"
+    writer = compile_stream(spark, definition, raw).writeStream.outputMode("append").foreachBatch(collect)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    count = len(list((checkpoint / "offsets").glob("[0-9]*")))
+    own = [_watermark_ms(checkpoint / "offsets" / str(number)) for number in range(count)]
+    return emitted, [0, *own]
+
+
+def _watermark_ms(path: Path) -> int:
+    # Spark's late filter of a batch uses the watermark that its predecessor ran with.
+    return int(json.loads(path.read_text().splitlines()[1])["batchWatermarkMs"])
+
+
+def _collect(frame: DataFrame) -> list[Row]:
+    return [dict(row) for row in frame.toArrow().to_pylist()]

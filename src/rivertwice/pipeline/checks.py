@@ -1,0 +1,148 @@
+"""Checks of a definition that need Spark: its plan, its columns, its window, its count column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.errors import DefinitionError
+from rivertwice.instants import EPOCH
+from rivertwice.pipeline.compile import result_schema, rows_schema, run_sql, transform
+from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.model import Definition, Source
+from rivertwice.pipeline.plan_check import (
+    RESULT_NODES,
+    ROW_NODES,
+    find_plan_refusals,
+    grouping_sizes,
+    inexact_columns,
+    leaf_columns,
+)
+from rivertwice.pipeline.rules import InSet, Pattern
+
+SAMPLES = 24
+_ROWS_FORM = "write SELECT * FROM view WHERE ..."
+
+
+def check_definition(spark: SparkSession, definition: Definition) -> None:
+    """Analyse the definition's SQL with Spark and run it over made-up rows.
+
+    Raises:
+        DefinitionError: every finding with its remedy, one a line.
+    """
+    _, source = definition.source
+    try:
+        _check_patterns(spark, source)
+        rows = spark.createDataFrame(sample_rows(definition), rows_schema(source))
+        findings = _rows_findings(spark, definition, rows)
+        if not findings:
+            result_schema(spark, definition)
+            result = transform(spark, definition, rows)
+            findings = _transform_findings(definition, result)
+            # Only a plan that holds nothing refused is run.
+            findings = findings or _window_findings(definition, result.toArrow().to_pylist())
+    except PySparkException as error:
+        message = f"Spark refuses the SQL of {definition.name!r}: {error}; correct it"
+        raise DefinitionError(message) from error
+    if findings:
+        raise DefinitionError("\n".join(f"{definition.name}: {finding}" for finding in findings))
+
+
+def sample_rows(definition: Definition) -> list[tuple[Any, ...]]:
+    """Return made-up accepted rows: several windows, every rule's values, nulls where they are allowed."""
+    _, source = definition.source
+    base = datetime(2020, 1, 1, tzinfo=UTC)
+    rows = []
+    for index in range(SAMPLES):
+        event = base + index * definition.window.size * 3 / 8
+        fields = [event if name == source.event_time else _value(source, name, index) for name in source.schema_]
+        rows.append((*fields, 0, index, event))
+    return rows
+
+
+def _value(source: Source, name: str, index: int) -> Any:
+    kind = source.schema_[name]
+    if name not in source.required_fields and index % 4 == 3:
+        return None
+    for rule in source.rules:
+        if isinstance(rule, InSet) and rule.field == name:
+            chosen = rule.values[index % len(rule.values)]
+            return float(chosen) if kind == "double" else Decimal(chosen) if kind.startswith("dec") else chosen
+    makers: dict[str, Callable[[], Any]] = {
+        "string": lambda: f"s{index % 3}",
+        "boolean": lambda: index % 2 == 0,
+        "double": lambda: index / 4,
+        "timestamp": lambda: EPOCH + timedelta(hours=index),
+    }
+    if kind in makers:
+        return makers[kind]()
+    return Decimal(0) if kind.startswith("decimal") else index
+
+
+def _check_patterns(spark: SparkSession, source: Source) -> None:
+    patterns = [rule for rule in source.rules if isinstance(rule, Pattern)]
+    for rule in patterns:
+        try:
+            spark.range(1).select(F.lit("x").rlike(rf"\A(?:{rule.pattern})\z")).collect()
+        except PySparkException as error:
+            message = f"rule {rule.name!r}: Java cannot read the pattern {rule.pattern!r}; correct it"
+            raise DefinitionError(message) from error
+
+
+def _rows_findings(spark: SparkSession, definition: Definition, rows: DataFrame) -> list[str]:
+    if definition.rows_sql is None:
+        return []
+    kept = run_sql(spark, definition, definition.rows_sql, rows)
+    findings = find_plan_refusals(kept, ROW_NODES, compared=definition.compare)
+    if kept.schema != rows.schema:
+        findings.append(
+            f"rows.sql yields the columns {kept.columns}, not its view's {rows.columns}; it may only leave rows out: "
+            f"{_ROWS_FORM}"
+        )
+    return findings
+
+
+def _transform_findings(definition: Definition, result: DataFrame) -> list[str]:
+    view, source = definition.source
+    findings = find_plan_refusals(result, RESULT_NODES, compared=definition.compare)
+    foreign = [names for names in leaf_columns(result) if not set(source.schema_) <= set(names)]
+    if foreign:
+        findings.append(f"transform.sql reads a relation with the columns {foreign[0]}; it may read only {view!r}")
+    grouped = grouping_sizes(result)
+    if grouped != [1 + len(definition.keys)]:
+        findings.append(
+            f"transform.sql groups by {grouped} expressions, but window and keys are {1 + len(definition.keys)}, so "
+            "they would not identify a result row; group by the window and exactly the keys"
+        )
+    exact = {name for name, column in definition.columns.items() if column.compare == "exact"} | set(definition.keys)
+    wrong = sorted(inexact_columns(result) & exact) if definition.compare else []
+    findings += [
+        f"column {name!r} adds floating-point numbers, whose sum depends on their order; cast to DECIMAL before "
+        "adding, or declare compare: tolerance"
+        for name in wrong
+    ]
+    return findings
+
+
+def _window_findings(definition: Definition, rows: list[dict[str, Any]]) -> list[str]:
+    window = definition.window
+    for row in rows:
+        start, end = row[window.start_column], row[window.end_column]
+        if end - start != window.size or (start - EPOCH) % window.size:
+            return [
+                f"transform.sql yields the window [{start}, {end}), but the definition's windows last "
+                f"{format_duration(window.size)} from the epoch on; take both columns from window()"
+            ]
+    counted = sum(row[definition.count_column] or 0 for row in rows)
+    if counted != SAMPLES:
+        return [
+            f"count_column {definition.count_column!r} adds up to {counted} over {SAMPLES} rows; it must count every "
+            "row exactly once: use count(*)"
+        ]
+    return []

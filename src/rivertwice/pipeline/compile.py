@@ -1,0 +1,124 @@
+"""From a definition to DataFrames: one transform text, called by the stream and by every recompute."""
+
+from __future__ import annotations
+
+import threading
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from rivertwice.errors import DefinitionError
+from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
+from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.model import Definition, Source
+
+READ_METRICS = "rt_read"
+ACCEPTED_METRICS = "rt_accepted"
+# A temp view lives from its creation to the analysis of one statement; two threads of one session must not mix.
+_VIEW = threading.Lock()
+
+
+def accepted(decoded: DataFrame, source: Source) -> DataFrame:
+    """Return the accepted rows of `decode`'s result: the source's fields and their addresses."""
+    fields = [*source.schema_, *(name for name in decoded.columns if name.startswith("_"))]
+    kept = [name for name in fields if name not in DEAD_COLUMNS]
+    return decoded.where(F.col("_reason").isNull()).select(*kept)
+
+
+def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True) -> DataFrame:
+    """Return the streaming result of `raw` (Kafka's columns), to be written in append mode.
+
+    Two observations ride along, one per micro-batch: `rt_read` (read, bad) and `rt_accepted` (accepted,
+    min_event_ms, max_event_ms). The second sits directly above the watermark: it sees what moves it, and Spark cannot
+    push the transform's WHERE below it, where the watermark would no longer be the definition's.
+
+    Args:
+        spark: the session that `raw` belongs to.
+        definition: what to run.
+        raw: a streaming frame with Kafka's columns.
+        observe: whether the observations are wanted.
+    """
+    _, source = definition.source
+    decoded = decode(raw, source)
+    if observe:
+        read = F.count(F.lit(1)).alias("read")
+        decoded = decoded.observe(READ_METRICS, read, F.count("_reason").alias("bad"))
+    rows = accepted(decoded, source).withWatermark(source.event_time, format_duration(source.watermark))
+    if observe:
+        event_ms = F.unix_millis(source.event_time)
+        rows = rows.observe(
+            ACCEPTED_METRICS,
+            F.count(F.lit(1)).alias("accepted"),
+            F.min(event_ms).alias("min_event_ms"),
+            F.max(event_ms).alias("max_event_ms"),
+        )
+    return transform(spark, definition, included(spark, definition, rows))
+
+
+def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
+    """Return the result of the same transform over `accepted_rows`: all of them or any subset."""
+    return transform(spark, definition, included(spark, definition, accepted_rows))
+
+
+def included(spark: SparkSession, definition: Definition, rows: DataFrame) -> DataFrame:
+    """Return the accepted rows that `rows.sql` keeps, with all their columns; all rows if there is no such file."""
+    if definition.rows_sql is None:
+        return rows
+    return run_sql(spark, definition, definition.rows_sql, rows)
+
+
+def with_window_end(rows: DataFrame, definition: Definition) -> DataFrame:
+    """Return `rows` with `_window_end`, the end of the tumbling window that holds the row's event time."""
+    _, source = definition.source
+    size = int(definition.window.size.total_seconds() * 1_000_000)
+    event = F.unix_micros(source.event_time)
+    end = event - F.pmod(event, F.lit(size)) + F.lit(size)
+    return rows.withColumn("_window_end", F.timestamp_micros(end))
+
+
+def rows_schema(source: Source) -> str:
+    """Return the DDL of accepted rows."""
+    fields = [f"`{name}` {kind}" for name, kind in source.schema_.items()]
+    return ", ".join([*fields, "_partition int", "_offset bigint", "_record_time timestamp"])
+
+
+def result_schema(spark: SparkSession, definition: Definition) -> StructType:
+    """Return the result's schema, by analysing the transform over no rows.
+
+    Raises:
+        DefinitionError: the result's columns are not the definition's, in its order.
+    """
+    _, source = definition.source
+    schema = compile_batch(spark, definition, spark.createDataFrame([], rows_schema(source))).schema
+    if schema.names != definition.result_columns:
+        message = (
+            f"transform.sql of {definition.name!r} yields the columns {schema.names}, but the definition says "
+            f"{definition.result_columns} (window, keys, columns); give both the same names in the same order"
+        )
+        raise DefinitionError(message)
+    for name in (definition.window.start_column, definition.window.end_column):
+        if schema[name].dataType.typeName() != "timestamp":
+            message = f"result column {name!r} is {schema[name].dataType.simpleString()}; take it from window()"
+            raise DefinitionError(message)
+    return schema
+
+
+def transform(spark: SparkSession, definition: Definition, rows: DataFrame) -> DataFrame:
+    """Return the transform's result over `rows`, of which it sees the source's fields only.
+
+    Addresses stay out of sight: a result must not depend on where a record lay in the log.
+    """
+    _, source = definition.source
+    return run_sql(spark, definition, definition.transform_sql, rows.select(*source.schema_))
+
+
+def run_sql(spark: SparkSession, definition: Definition, sql: str, rows: DataFrame) -> DataFrame:
+    """Return what the definition's `sql` makes of `rows`, seen under the source's name."""
+    view, _ = definition.source
+    with _VIEW:
+        rows.createOrReplaceTempView(view)
+        try:
+            return spark.sql(sql)
+        finally:
+            spark.catalog.dropTempView(view)

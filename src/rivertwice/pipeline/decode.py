@@ -1,0 +1,185 @@
+"""Kafka records to typed rows, or to a reason why not. JVM expressions only, and none that can throw.
+
+JSON is read strictly: one object, double quotes, no NaN, timestamps as ISO 8601 with a zone. Two leniencies of
+Spark's parser stand, the same in a stream and in a recompute: a repeated key's last value wins, and a `string` field
+takes the JSON text of a number, boolean, array or object.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, cast
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from rivertwice.pipeline.model import Source
+from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, Rule
+
+REASONS = (
+    "tombstone",
+    "empty",
+    "size",
+    "utf8",
+    "schema_id",
+    "json",
+    "schema",
+    "missing",
+    "rule",
+    "future",
+)
+ADDRESS = ("_partition", "_offset", "_record_time")
+DEAD_COLUMNS = ("_reason", "_detail", "_key", "_value", "_headers")
+SCHEMA_ID_HEADER = "schema-id"
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+# One instant, one zone, and no year that an offset could carry out of 0001 to 9999.
+TIMESTAMP = r"\A(?!000[01]|9999)\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})\z"
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "_corrupt",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "allowComments": "false",
+    "allowUnquotedFieldNames": "false",
+}
+
+
+def decode(raw: DataFrame, source: Source) -> DataFrame:
+    """Return one row per record: the schema's fields, the address, and `_reason` (NULL: accepted) with `_detail`.
+
+    Args:
+        raw: Kafka's columns key, value, headers, topic, partition, offset, timestamp.
+        source: schema and rules.
+    """
+    headers = F.col("headers") if "headers" in raw.columns else F.lit(None)
+    records = raw.select(
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_record_time"),
+        F.col("key").alias("_key"),
+        F.col("value").alias("_value"),
+        headers.cast(HEADERS_TYPE).alias("_headers"),
+    )
+    fits = F.octet_length("_value") <= F.lit(source.max_record_bytes)
+    texts = records.withColumn("_text", F.when(fits, F.try_validate_utf8(F.col("_value").cast("string"))))
+    parsed = texts.withColumn("_parsed", F.from_json(_marked(F.col("_text")), _parse_schema(source), _OPTIONS))
+    typed = parsed.select(*texts.columns, "_parsed", *(_typed(name, kind) for name, kind in source.schema_.items()))
+    judged = typed.withColumn("_verdict", _verdict(source, fits))
+    return judged.select(
+        *source.schema_,
+        *ADDRESS,
+        F.col("_verdict.reason").alias("_reason"),
+        F.col("_verdict.detail").alias("_detail"),
+        "_key",
+        "_value",
+        "_headers",
+    )
+
+
+def _marked(text: Column) -> Column:
+    # from_json stops after the first value; the mark behind the text is read only if nothing else follows it.
+    return F.concat(F.lit('{"_record":'), text, F.lit(',"_end":true}'))
+
+
+def _parse_schema(source: Source) -> str:
+    # Timestamps are parsed as text: from_json would also take numbers and Spark's own formats.
+    fields = (f"`{name}`: {'string' if kind == 'timestamp' else kind}" for name, kind in source.schema_.items())
+    return f"_record struct<{', '.join(fields)}>, _end boolean, _corrupt string"
+
+
+def _typed(name: str, kind: str) -> Column:
+    value = F.col("_parsed._record").getField(name)
+    if kind == "timestamp":
+        value = F.when(value.rlike(TIMESTAMP), F.try_to_timestamp(value))
+    return value.alias(name)
+
+
+def _verdict(source: Source, fits: Column) -> Column:
+    text = F.col("_text")
+    cases = [
+        (F.col("_value").isNull(), "tombstone", F.lit("the record has no value")),
+        (F.octet_length("_value") == 0, "empty", F.lit("the value has no bytes")),
+        (~fits, "size", F.concat(F.octet_length("_value").cast("string"), F.lit(" bytes"))),
+        (text.isNull(), "utf8", F.lit("the value is not UTF-8")),
+        *_schema_id_case(source),
+        (_not_an_object(text), "json", F.lit("the value is not one JSON object")),
+        (_wrong_type(source), "schema", _wrong_fields(source)),
+        _missing_case(source),
+        *((_breaks(rule), "rule", F.lit(rule.name)) for rule in source.rules),
+        (_is_future(source), "future", _ahead(source)),
+    ]
+    verdict: Any = F
+    for condition, reason, detail in cases:
+        verdict = verdict.when(condition, F.struct(F.lit(reason).alias("reason"), detail.alias("detail")))
+    return cast(Column, verdict)
+
+
+def _schema_id_case(source: Source) -> list[tuple[Column, str, Column]]:
+    if not source.schema_ids:
+        return []
+    named = F.filter("_headers", lambda header: header["key"] == SCHEMA_ID_HEADER)
+    found = F.try_element_at(named, F.lit(-1))["value"].cast("string")
+    absent = found.isNull() if not source.schema_id_optional else F.lit(False)
+    unknown = F.coalesce(~found.isin(source.schema_ids), F.lit(False))
+    detail = F.coalesce(F.substring(F.make_valid_utf8(found), 1, 100), F.lit("no header schema-id"))
+    return [(absent | unknown, "schema_id", detail)]
+
+
+def _not_an_object(text: Column) -> Column:
+    # A wrong type leaves the rest of the object readable, so the mark is missing only after an error of syntax.
+    framed = text.rlike(r"\A\s*\{") & text.rlike(r"\}\s*\z")
+    return ~framed | F.col("_parsed._end").isNull()
+
+
+def _wrong_type(source: Source) -> Column:
+    parts = [F.col("_parsed._corrupt").isNotNull()]
+    for name, kind in source.schema_.items():
+        if kind == "timestamp":
+            parts.append(F.col("_parsed._record").getField(name).isNotNull() & F.col(name).isNull())
+        if kind == "double":
+            parts.append(F.coalesce(F.isnan(name) | (F.abs(name) == float("inf")), F.lit(False)))
+    return functools.reduce(operator.or_, parts)
+
+
+def _wrong_fields(source: Source) -> Column:
+    names = []
+    for name, kind in source.schema_.items():
+        wrong = F.col(name).isNull() & F.get_json_object("_text", f"$.{name}").isNotNull()
+        if kind == "double":
+            wrong = wrong | F.isnan(name) | (F.abs(name) == float("inf"))
+        names.append(F.when(wrong, F.lit(f"{name} is no {kind}")))
+    return F.concat_ws(", ", *names)
+
+
+def _missing_case(source: Source) -> tuple[Column, str, Column]:
+    required = source.required_fields
+    condition = functools.reduce(operator.or_, (F.col(name).isNull() for name in required))
+    return condition, "missing", F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in required))
+
+
+def _breaks(rule: Rule) -> Column:
+    value = F.col(rule.field)
+    if isinstance(rule, NotNull):
+        return value.isNull()
+    if isinstance(rule, InSet):
+        return ~value.isin(rule.values)
+    if isinstance(rule, Pattern):
+        return ~value.rlike(rf"\A(?:{rule.pattern})\z")
+    return _outside(rule, value)
+
+
+def _outside(rule: Range, value: Column) -> Column:
+    below = value < rule.min if rule.min is not None else F.lit(False)
+    above = value > rule.max if rule.max is not None else F.lit(False)
+    return below | above
+
+
+def _is_future(source: Source) -> Column:
+    ahead = F.unix_micros(source.event_time) - F.unix_micros("_record_time")
+    return ahead > F.lit(int(source.max_future.total_seconds() * 1_000_000))
+
+
+def _ahead(source: Source) -> Column:
+    seconds = F.unix_seconds(source.event_time) - F.unix_seconds("_record_time")
+    return F.concat(seconds.cast("string"), F.lit(" s after the record's timestamp"))

@@ -1,0 +1,166 @@
+"""Read definitions from folders or bundles; every refusal names file, field, value and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from rivertwice.errors import DefinitionError
+from rivertwice.pipeline.model import (
+    Definition,
+    DefinitionFile,
+    LatePolicy,
+    OutputColumn,
+    Source,
+    StreamPins,
+    Window,
+)
+from rivertwice.pipeline.refusals import check_sql
+from rivertwice.pipeline.window_call import check_transform_shape
+
+__all__ = [
+    "Definition",
+    "DefinitionFile",
+    "LatePolicy",
+    "OutputColumn",
+    "Source",
+    "StreamPins",
+    "Window",
+    "load_all",
+    "load_definition",
+    "parse_files",
+    "read_files",
+]
+
+YAML_FILE = "pipeline.yaml"
+TRANSFORM_FILE = "transform.sql"
+ROWS_FILE = "rows.sql"
+MAX_FILE_BYTES = 262_144
+_REMEDIES = {
+    "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",
+    "missing": "add it; docs/definitions.md shows an example",
+    "union_tag_invalid": "use one of not_null, in_set, range, pattern",
+    "union_tag_not_found": "say which rule it is: not_null, in_set, range or pattern",
+}
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of the files that make the definition in `folder` (cases are not among them)."""
+    files: dict[str, bytes] = {}
+    for name, needed in ((YAML_FILE, True), (TRANSFORM_FILE, True), (ROWS_FILE, False)):
+        path = folder / name
+        if not path.is_file():
+            if needed:
+                message = f"{path} does not exist; a pipeline needs {YAML_FILE} and {TRANSFORM_FILE}: create it"
+                raise DefinitionError(message)
+            continue
+        if path.stat().st_size > MAX_FILE_BYTES:
+            message = f"{path} has {path.stat().st_size} bytes, more than the {MAX_FILE_BYTES} allowed; shorten it"
+            raise DefinitionError(message)
+        files[name] = path.read_bytes()
+    return files
+
+
+def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
+    """Return the checked definition that `files` (relative path to bytes) make.
+
+    Raises:
+        DefinitionError: anything in them cannot be accepted.
+    """
+    texts = {name: _text(data, f"{where}/{name}") for name, data in files.items()}
+    missing = [name for name in (YAML_FILE, TRANSFORM_FILE) if name not in texts]
+    if missing:
+        message = f"{where} has no {missing[0]}; a definition is not complete without it"
+        raise DefinitionError(message)
+    value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
+    for name in ("transform_sql", "rows_sql"):
+        if name in value:
+            message = f"{where}/{YAML_FILE}: {name} is not a field; put the SQL into {name.replace('_', '.')}"
+            raise DefinitionError(message)
+    try:
+        definition = Definition.model_validate(
+            {**value, "transform_sql": texts[TRANSFORM_FILE], "rows_sql": texts.get(ROWS_FILE)}
+        )
+    except ValidationError as error:
+        raise DefinitionError(describe(error, f"{where}/{YAML_FILE}")) from None
+    check_sql(definition.transform_sql, f"{where}/{TRANSFORM_FILE}", compared=definition.compare)
+    check_transform_shape(definition, f"{where}/{TRANSFORM_FILE}")
+    if definition.rows_sql is not None:
+        check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare)
+    return definition
+
+
+def load_definition(folder: Path) -> Definition:
+    """Return the definition in `folder`, whose name must be the definition's.
+
+    Raises:
+        DefinitionError: a file is missing or says something that cannot be accepted.
+    """
+    definition = parse_files(read_files(folder), str(folder))
+    if definition.name != folder.name:
+        message = (
+            f"{folder / YAML_FILE}: name is {definition.name!r} but the folder is {folder.name!r}; commands find "
+            "a pipeline by its folder, so give both the same name"
+        )
+        raise DefinitionError(message)
+    return definition
+
+
+def load_all(root: Path) -> dict[str, Definition]:
+    """Return every definition under `root` (folders with a pipeline.yaml) by name, sorted."""
+    folders = sorted(path.parent for path in root.glob(f"*/{YAML_FILE}"))
+    return {folder.name: load_definition(folder) for folder in folders}
+
+
+def describe(error: ValidationError, path: str) -> str:
+    """Return pydantic's findings as lines that name file, field, value and remedy."""
+    lines = []
+    for finding in error.errors():
+        field = ".".join(str(part) for part in finding["loc"]) or "(whole file)"
+        value = repr(finding["input"])
+        if len(value) > 80:
+            value = value[:77] + "..."
+        text = finding["msg"].removeprefix("Value error, ")
+        remedy = _REMEDIES.get(finding["type"])
+        lines.append(f"{path}: {field} = {value}: {text}" + (f"; {remedy}" if remedy else ""))
+    return "\n".join(lines)
+
+
+def _text(data: bytes, path: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        message = f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8"
+        raise DefinitionError(message) from None
+
+
+def _yaml(text: str, path: str) -> dict[str, Any]:
+    try:
+        _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), path)
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        message = f"{path} is no YAML: {error}"
+        raise DefinitionError(message) from None
+    if not isinstance(value, dict):
+        message = f"{path} holds {type(value).__name__}, not fields; see docs/definitions.md for an example"
+        raise DefinitionError(message)
+    return value
+
+
+def _refuse_repeated_keys(node: yaml.Node | None, path: str) -> None:
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, path)
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, item in node.value:
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                message = f"{path}: line {line} gives {key.value!r} again; YAML would drop the first: remove one"
+                raise DefinitionError(message)
+            seen.add(str(key.value))
+            _refuse_repeated_keys(item, path)

@@ -1,0 +1,92 @@
+"""The Spark session every stream and every job runs in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from rivertwice.config import Settings
+from rivertwice.setup.java import java_env
+
+logger = logging.getLogger(__name__)
+_STATE = "spark.sql.streaming.stateStore"
+
+
+def session_confs(*, shuffle_partitions: int, min_batches_to_retain: int = 200) -> dict[str, str]:
+    """Return the SQL settings that results and checkpoints depend on; they may be set on a running session."""
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.caseSensitive": "false",
+        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.streaming.minBatchesToRetain": str(min_batches_to_retain),
+        f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STATE}.checkpointFormatVersion": "2",
+    }
+
+
+def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
+    """Return the settings that only a new JVM can take."""
+    confs = {
+        "spark.master": settings.spark_master,
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
+    }
+    if jars:
+        confs["spark.jars"] = ",".join(str(jar) for jar in jars)
+    return confs
+
+
+def connector_jars(settings: Settings) -> list[Path]:
+    """Return the Kafka connector's jars, sorted; empty if set-up has not fetched them."""
+    return sorted(settings.spark_jars.glob("*.jar"))
+
+
+def spark_session(
+    settings: Settings, app_name: str, *, shuffle_partitions: int = 2, extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return the process's Spark session, started if there is none.
+
+    Under `spark-submit` the submission's JVM is adopted: its master, memory and jars stand, only the SQL settings
+    are applied. A JVM of our own listens on loopback only.
+
+    Args:
+        settings: where the jars lie, and the master.
+        app_name: name the session shows.
+        shuffle_partitions: partitions of a shuffle; a checkpoint keeps its first value for ever.
+        extra: settings that win over the ones made here.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(app_name)
+    confs = session_confs(shuffle_partitions=shuffle_partitions)
+    adopted = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
+    if not adopted:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.update(java_env(settings))  # a machine without Java uses the one set-up fetched
+        jars = connector_jars(settings)
+        if not jars:
+            logger.warning("no jars in %s, so Spark cannot read Kafka; run `make setup`", settings.spark_jars)
+        confs |= start_confs(settings, jars)
+    for key, value in {**confs, **(extra or {})}.items():
+        builder = builder.config(key, value)
+    # pyspark logs every refused statement as an error with its stack, and raises it as well.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

@@ -1,0 +1,122 @@
+"""Three hashes of a definition, components kept: may state be resumed, are results comparable, is decoding the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.refusals import normalise, tokens
+from rivertwice.store.files import encode_json
+
+# Raised by whoever changes what `decode` or `compile` makes of the same definition and the same records.
+DECODER_VERSION = 1
+COMPILER_VERSION = 1
+
+STATE = ("compiler", "view", "event_time", "window", "keys", "columns", "transform", "field_types_used")
+DECODE = (
+    "decoder",
+    "format",
+    "schema",
+    "required",
+    "rules",
+    "max_future",
+    "schema_ids",
+    "schema_id_optional",
+    "max_record_bytes",
+)
+SEMANTICS = (
+    *("compiler", "view", "topic", "event_time", "window", "keys", "columns", "transform"),
+    *("rows", "watermark", "late_policy", "emit"),
+    *DECODE,
+)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Hashes of what decides resume, replay or refuse.
+
+    Attributes:
+        state: layout of the state; a checkpoint of another layout cannot be resumed.
+        semantics: everything a result depends on; results of other semantics cannot be compared.
+        decode: everything that decides which records are accepted, and as what.
+        components: the values behind the hashes, by name.
+    """
+
+    state: str
+    semantics: str
+    decode: str
+    components: Mapping[str, Any]
+
+    def hashes(self) -> dict[str, str]:
+        """Return the three hashes by name, as stored records keep them."""
+        return {"state": self.state, "semantics": self.semantics, "decode": self.decode}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One component that differs, with the hashes it belongs to."""
+
+    component: str
+    old: Any
+    new: Any
+    touches: tuple[str, ...]
+
+
+def fingerprint_of(definition: Definition) -> Fingerprint:
+    """Return the fingerprint of a definition. Comments, white space and stream pins do not matter."""
+    view, source = definition.source
+    used = {word.lower().strip("`") for word in tokens(definition.transform_sql)}
+    components: dict[str, Any] = {
+        "compiler": COMPILER_VERSION,
+        "decoder": DECODER_VERSION,
+        "view": view,
+        "topic": source.topic,
+        "event_time": source.event_time,
+        "window": [
+            format_duration(definition.window.size),
+            definition.window.start_column,
+            definition.window.end_column,
+        ],
+        "keys": definition.keys,
+        "columns": list(definition.columns),
+        "transform": normalise(definition.transform_sql),
+        "field_types_used": {name: kind for name, kind in source.schema_.items() if name in used},
+        "rows": None if definition.rows_sql is None else normalise(definition.rows_sql),
+        "watermark": format_duration(source.watermark),
+        "late_policy": definition.late.policy,
+        "emit": definition.emit,
+        "format": source.format,
+        "schema": source.schema_,
+        "required": sorted(source.required_fields),
+        "rules": [rule.model_dump() for rule in source.rules],
+        "max_future": format_duration(source.max_future),
+        "schema_ids": sorted(source.schema_ids),
+        "schema_id_optional": source.schema_id_optional,
+        "max_record_bytes": source.max_record_bytes,
+    }
+    return Fingerprint(
+        state=_hash(components, STATE),
+        semantics=_hash(components, SEMANTICS),
+        decode=_hash(components, DECODE),
+        components=components,
+    )
+
+
+def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[Change]:
+    """Return the components that differ, in order of their names; empty when nothing that matters changed."""
+    changes = []
+    for name in sorted({*old.components, *new.components}):
+        before, after = old.components.get(name), new.components.get(name)
+        if before != after:
+            groups = (("state", STATE), ("semantics", SEMANTICS), ("decode", DECODE))
+            touches = tuple(group for group, members in groups if name in members)
+            changes.append(Change(component=name, old=before, new=after, touches=touches))
+    return changes
+
+
+def _hash(components: Mapping[str, Any], names: Iterable[str]) -> str:
+    return hashlib.sha256(encode_json({name: components[name] for name in names})).hexdigest()

@@ -1,0 +1,232 @@
+"""The definition of a pipeline: what `pipelines/NAME/pipeline.yaml` and its SQL files say, checked."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rivertwice.config import NAME
+from rivertwice.pipeline.durations import Duration
+from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
+
+_COLUMN = re.compile(r"^[a-z][a-z0-9_]{0,63}$")
+_TYPE = re.compile(
+    r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
+)
+NO_TIME = timedelta(0)
+
+
+def _column(value: str) -> str:
+    if not _COLUMN.match(value):
+        message = (
+            f"{value[:80]!r} cannot name a column; names start with a lower-case letter and hold at most 64 "
+            "of a-z, 0-9 and _ (a leading _ is reserved)"
+        )
+        raise ValueError(message)
+    return value
+
+
+def _name(value: str) -> str:
+    if not NAME.match(value):
+        message = (
+            f"{value[:80]!r} is no allowed name; names start with a lower-case letter or digit and hold at "
+            "most 64 of a-z, 0-9, _ and -"
+        )
+        raise ValueError(message)
+    return value
+
+
+def _sql_type(value: str) -> str:
+    if not _TYPE.match(value):
+        message = (
+            f"{value[:80]!r} is no type of a field; use string, boolean, int, bigint, double, timestamp or decimal(P,S)"
+        )
+        raise ValueError(message)
+    return value
+
+
+Column = Annotated[str, AfterValidator(_column)]
+Name = Annotated[str, AfterValidator(_name)]
+SqlType = Annotated[str, AfterValidator(_sql_type)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Source(_Model):
+    """One topic, its record format and what makes a record acceptable."""
+
+    topic: Name
+    partitions: int = Field(ge=1, le=10_000, description="Partitions the topic is created with.")
+    format: Literal["json"] = Field(default="json", description="One JSON object per record value, UTF-8.")
+    schema_: dict[Column, SqlType] = Field(alias="schema", min_length=1, description="Field name to SQL type.")
+    required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
+    event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
+    watermark: Duration = Field(description="How far the watermark stays behind the largest event time.")
+    max_future: Duration = Field(description="How far event time may lie after the record's own timestamp.")
+    schema_ids: list[str] = Field(
+        default_factory=list,
+        description="Accepted values of the record header `schema-id`; empty: not looked at.",
+    )
+    schema_id_optional: bool = Field(default=False, description="Accept records without the header `schema-id`.")
+    max_record_bytes: int = Field(default=1_048_576, ge=1, le=67_108_864, description="Larger values are dead letters.")
+    rules: list[Rule] = Field(default_factory=list, description="Judged in this order; the first broken one is named.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.schema_.get(self.event_time) != "timestamp":
+            found = self.schema_.get(self.event_time, "absent")
+            message = f"event_time {self.event_time!r} is {found} in schema; it must be a field of type timestamp"
+            raise ValueError(message)
+        unknown = [name for name in (*self.required, *(rule.field for rule in self.rules)) if name not in self.schema_]
+        if unknown:
+            message = f"{unknown[0]!r} is required or judged by a rule but is not in schema; add or correct it"
+            raise ValueError(message)
+        names = [rule.name for rule in self.rules]
+        if len(set(names)) != len(names):
+            message = f"two rules share a name in {names}; a dead letter names its rule, so names must differ"
+            raise ValueError(message)
+        for rule in self.rules:
+            self._check_rule_type(rule)
+        return self
+
+    def _check_rule_type(self, rule: Rule) -> None:
+        kind = self.schema_[rule.field]
+        numeric = kind in ("int", "bigint", "double") or kind.startswith("decimal")
+        if isinstance(rule, Range) and not numeric:
+            message = f"rule {rule.name!r} is a range over {rule.field!r} of type {kind}; ranges judge numbers"
+            raise ValueError(message)
+        if isinstance(rule, Pattern) and kind != "string":
+            message = f"rule {rule.name!r} is a pattern over {rule.field!r} of type {kind}; patterns judge strings"
+            raise ValueError(message)
+        if isinstance(rule, InSet):
+            wanted = str if kind == "string" else bool if kind == "boolean" else int if numeric else None
+            wrong = [value for value in rule.values if type(value) is not wanted]
+            if wrong:
+                message = f"rule {rule.name!r}: {wrong[0]!r} is no value of {rule.field!r}, whose type is {kind}"
+                raise ValueError(message)
+
+    @property
+    def required_fields(self) -> tuple[str, ...]:
+        """Fields that must have a value, the event time among them, in the schema's order."""
+        return tuple(name for name in self.schema_ if name in self.required or name == self.event_time)
+
+
+class Window(_Model):
+    """A tumbling window, aligned to the epoch as Spark's `window()` is."""
+
+    size: Duration
+    start_column: Column = "window_start"
+    end_column: Column = "window_end"
+
+    @field_validator("size")
+    @classmethod
+    def _positive(cls, value: timedelta) -> timedelta:
+        if value <= NO_TIME:
+            message = "a window of no length holds no event; give a positive size, for instance '1 hour'"
+            raise ValueError(message)
+        return value
+
+
+class OutputColumn(_Model):
+    """How a result column of the stream is compared with a recompute."""
+
+    compare: Literal["exact", "tolerance"] = "exact"
+    tolerance: float | None = Field(default=None, ge=0, description="Largest absolute difference that counts as equal.")
+
+    @model_validator(mode="after")
+    def _declared(self) -> Self:
+        if (self.compare == "tolerance") != (self.tolerance is not None):
+            message = "tolerance is given exactly when compare is 'tolerance'; write both or neither"
+            raise ValueError(message)
+        return self
+
+
+class LatePolicy(_Model):
+    """What happens to rows that come after their window closed."""
+
+    policy: str = Field(default="drop", description="Only `drop` is built.", json_schema_extra={"enum": ["drop"]})
+    alert_share: float = Field(default=0.05, gt=0, le=1, description="A larger share of late rows raises an alert.")
+
+    @field_validator("policy")
+    @classmethod
+    def _built(cls, value: str) -> str:
+        if value in ("side_output", "correct"):
+            message = (
+                f"late policy {value!r} is not built yet; use 'drop': late rows stay in the log, a reconcile names "
+                "each of them and a backfill repairs their windows"
+            )
+            raise ValueError(message)
+        if value != "drop":
+            message = f"{value!r} is no late policy; use 'drop'"
+            raise ValueError(message)
+        return value
+
+
+class StreamPins(_Model):
+    """Settings that shape the checkpoint; most cannot change during a timeline's life."""
+
+    max_offsets_per_trigger: int = Field(default=10_000, ge=1, description="Records per micro-batch, at most.")
+    trigger: Duration = Field(default=NO_TIME, description="Interval between micro-batches; 0 s: as soon as possible.")
+    shuffle_partitions: int = Field(default=2, ge=1, le=200, description="State partitions; frozen in the checkpoint.")
+    min_batches_to_retain: int = Field(default=200, ge=100, description="Batches the checkpoint can go back.")
+
+    @property
+    def trigger_seconds(self) -> float:
+        """The trigger interval in seconds."""
+        return self.trigger.total_seconds()
+
+
+class DefinitionFile(_Model):
+    """What `pipeline.yaml` may say."""
+
+    name: Name
+    description: str = Field(min_length=1, max_length=2000)
+    sources: dict[Column, Source] = Field(min_length=1, description="View name (as the SQL uses it) to source.")
+    window: Window
+    keys: list[Column] = Field(default_factory=list, description="Result columns that identify a row in its window.")
+    columns: dict[Column, OutputColumn] = Field(min_length=1, description="The other result columns, in order.")
+    count_column: Column = Field(description="The column that counts the rows that went into a result row.")
+    emit: Literal["final"] = "final"
+    late: LatePolicy = LatePolicy()
+    stream: StreamPins = StreamPins()
+    compare: bool = Field(default=True, description="false: results are not reconciled; lifts the symmetry refusals.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(self.sources) > 1:
+            message = f"sources are {list(self.sources)}, but so far exactly one is built; keep one"
+            raise ValueError(message)
+        names = self.result_columns
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
+            raise ValueError(message)
+        if self.count_column not in self.columns:
+            message = f"count_column {self.count_column!r} is not among columns {list(self.columns)}; correct it"
+            raise ValueError(message)
+        if self.columns[self.count_column].compare != "exact":
+            message = f"count_column {self.count_column!r} must be compared exactly; the balance is built on it"
+            raise ValueError(message)
+        return self
+
+    @property
+    def source(self) -> tuple[str, Source]:
+        """The view name and the one source."""
+        return next(iter(self.sources.items()))
+
+    @property
+    def result_columns(self) -> list[str]:
+        """Window columns, keys and the other columns, in the result's order."""
+        return [self.window.start_column, self.window.end_column, *self.keys, *self.columns]
+
+
+class Definition(DefinitionFile):
+    """A definition with the SQL it runs: complete, immutable, independent of the folder it came from."""
+
+    transform_sql: str
+    rows_sql: str | None = None

@@ -1,0 +1,153 @@
+"""What a transform may not say, found in its text. Pure; `checks` looks at Spark's plan of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rivertwice.errors import DefinitionError
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why some functions are refused.
+
+    Attributes:
+        cause: what goes wrong.
+        remedy: what to write instead.
+        always: refused even with `compare: false`.
+    """
+
+    cause: str
+    remedy: str
+    always: bool = False
+
+
+_LIFT = ", or give up comparison with compare: false"
+CLOCK = Refusal("reads the clock, so a recompute gives another result", "use the event time" + _LIFT)
+RANDOM = Refusal("gives another value in each run", "derive the value from fields of the row" + _LIFT)
+ORDER = Refusal(
+    "depends on the order of rows, which a recompute does not keep",
+    "use min, max, sum or count" + _LIFT,
+)
+SKETCH = Refusal("is approximate, so stream and recompute may differ", "use the exact percentile or count" + _LIFT)
+DISTINCT = Refusal(
+    "counts distinct values, which Spark cannot do in a stream",
+    "group by the value in a pipeline of its own, or count rows",
+    always=True,
+)
+PLACE = Refusal("depends on how rows were split into partitions", "derive the value from fields of the row" + _LIFT)
+JAVA = Refusal("runs Java code or reads outside the sources", "remove it; this is refused always", always=True)
+ONLY_STREAM = Refusal(
+    "exists only in a stream, so it cannot be recomputed",
+    "drop duplicates by key and event time" + _LIFT,
+)
+
+FUNCTIONS: dict[str, Refusal] = {
+    **dict.fromkeys(
+        (
+            "current_timestamp", "now", "current_date", "curdate", "current_time", "localtimestamp", "current_timezone",
+        ),
+        CLOCK,
+    ),
+    **dict.fromkeys(("rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform"), RANDOM),
+    **dict.fromkeys(
+        (
+            "first", "first_value", "last", "last_value", "any_value", "max_by", "min_by", "collect_list",
+            "collect_set", "array_agg", "listagg", "string_agg", "mode", "row_number", "nth_value",
+            "lag", "lead",
+        ),
+        ORDER,
+    ),
+    **dict.fromkeys(
+        (
+            "percentile_approx", "approx_percentile", "approx_count_distinct", "count_min_sketch",
+            "histogram_numeric",
+        ),
+        SKETCH,
+    ),
+    **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id", "input_file_name"), PLACE),
+    **dict.fromkeys(("current_user", "user", "session_user", "current_catalog", "current_database"), CLOCK),
+    **dict.fromkeys(("input_file_block_start", "input_file_block_length"), PLACE),
+    **dict.fromkeys(("reflect", "java_method", "try_reflect", "read_files", "secret"), JAVA),
+    "dropduplicateswithinwatermark": ONLY_STREAM,
+}  # fmt: skip
+_PREFIXES = {"approx_": SKETCH, "hll_": SKETCH, "kll_": SKETCH, "theta_": SKETCH, "bitmap_": SKETCH}
+_BARE = frozenset(
+    {
+        "current_timestamp",
+        "current_date",
+        "current_time",
+        "localtimestamp",
+        "current_user",
+        "user",
+        "session_user",
+    }
+)
+_FILE_READ = re.compile(r"\b(text|parquet|json|csv|orc|avro|binaryfile|delta|xml)\s*\.\s*`", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"(?P<comment>--[^\n]*|/\*.*?\*/)"
+    r"|(?P<string>[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?\"(?:[^\"\\]|\\.|\"\")*\")"
+    r"|(?P<quoted>`(?:[^`]|``)*`)"
+    r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<number>[0-9][0-9A-Za-z_.]*)"
+    r"|(?P<space>\s+)"
+    r"|(?P<other>.)",
+    re.DOTALL,
+)
+
+
+def tokens(sql: str) -> list[str]:
+    """Return the tokens of `sql` without comments and white space; quoted texts keep their quotes."""
+    found = (match for match in _TOKEN.finditer(sql) if match.lastgroup not in ("comment", "space"))
+    return [match.group() for match in found]
+
+
+def normalise(sql: str) -> str:
+    """Return `sql` without comments and with single spaces; the same text means the same statement."""
+    return " ".join(tokens(sql))
+
+
+def refusal_of(function: str) -> Refusal | None:
+    """Return why a function is refused, None if it is not."""
+    name = function.lower().strip("`")
+    return FUNCTIONS.get(name) or next((why for prefix, why in _PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def find_refused(sql: str, *, compared: bool) -> list[tuple[str, Refusal]]:
+    """Return the refused functions that `sql` names, in order, with the reason of each."""
+    words = tokens(sql)
+    found: list[tuple[str, Refusal]] = []
+    for index, word in enumerate(words):
+        after = words[index + 1] if index + 1 < len(words) else ""
+        before = words[index - 1].lower() if index else ""
+        if word.lower() == "distinct" and before == "(":
+            found.append((f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
+        called = after == "(" or (word.lower() in _BARE and before not in (".", "as"))
+        why = refusal_of(word) if called and re.match(r"[A-Za-z_`]", word) else None
+        if why is not None:
+            found.append((word, why))
+    return [(name, why) for name, why in found if compared or why.always]
+
+
+def check_sql(sql: str, where: str, *, compared: bool) -> None:
+    """Refuse SQL that cannot mean the same in a stream and in a recompute, or that leaves its sources.
+
+    Raises:
+        DefinitionError: names the operator, the cause and the remedy.
+    """
+    words = tokens(sql)
+    if not words or words[0].lower() not in ("select", "with"):
+        first = words[0] if words else "nothing"
+        message = f"{where} starts with {first!r}; a transform is one SELECT, optionally after WITH"
+        raise DefinitionError(message)
+    if ";" in words:
+        message = f"{where} has a ';'; a transform is exactly one SELECT: remove it"
+        raise DefinitionError(message)
+    if _FILE_READ.search(normalise(sql)):
+        message = f"{where} reads files; {JAVA.cause}: {JAVA.remedy}"
+        raise DefinitionError(message)
+    refused = find_refused(sql, compared=compared)
+    if refused:
+        lines = [f"{where}: {name} {why.cause}; {why.remedy}" for name, why in refused]
+        raise DefinitionError("\n".join(lines))

@@ -1,0 +1,254 @@
+"""From the observed head and the derived log to the evidence that judges look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rivertwice.reconcile.derive import DerivedLog
+from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
+from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, StreamRow
+from rivertwice.reconcile.rederive import (
+    BatchCounts,
+    Chain,
+    LedgerDefect,
+    Ranges,
+    blame_windows,
+    check_ledger,
+    derive_chain,
+    select_touching,
+)
+from rivertwice.reconcile.verdict import Evidence, ServedEvidence, select_stale_published
+from rivertwice.reconcile.view import HeadView, shape_of
+from rivertwice.timeline.digest import digest_values
+from rivertwice.timeline.serving import select_winners
+
+DeadLetter = tuple[int, int, int, str]
+"""(path index, partition, offset, reason)."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The ledger as the log says it must be.
+
+    Attributes:
+        ranges, counts: per batch of the path. by_partition: (path index, partition) to counts.
+        defects: fields of the recorded ledger that differ.
+    """
+
+    ranges: Sequence[Ranges]
+    by_partition: Mapping[tuple[int, int], BatchCounts]
+    counts: Sequence[BatchCounts]
+    chain: Chain
+    defects: Sequence[LedgerDefect]
+
+
+def rederive_ledger(
+    view: HeadView,
+    ranges: Sequence[Ranges],
+    range_defects: Sequence[LedgerDefect],
+    by_partition: Mapping[tuple[int, int], BatchCounts],
+) -> Derived:
+    """Re-derive counts and watermarks and compare the recorded ledger with them."""
+    counts = [BatchCounts() for _ in view.rows]
+    for (index, _), found in by_partition.items():
+        counts[index] = counts[index].plus(found)
+    delays = [view.meanings[group].definition.source[1].watermark for group in view.groups]
+    chain = derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays])
+    defects = [*range_defects, *check_ledger(view.rows, view.topic, counts, chain)]
+    return Derived(ranges, by_partition, counts, chain, sorted(defects, key=lambda one: (one.index, one.field)))
+
+
+def gather_evidence(view: HeadView, derived: Derived, log: DerivedLog) -> tuple[Evidence, list[LateRow]]:
+    """Run the batch side and return everything the stream is judged by, and all late rows by address."""
+    definition = view.newest.definition
+    shape = shape_of(definition)
+    truth = unique_rows(log.truth(definition), shape)
+    expected = unique_rows(log.expected(definition), shape)
+    late = log.late_rows(shape, [row.batch for row in view.rows])
+    stream = _stream_rows(view, derived.chain)
+    mixed: dict[int, str] = {}
+    if len(view.meanings) > 1:
+        mixed, pure = _sort_out_meanings(view, derived.chain, log, {row[:2] for row in {*truth, *expected, *stream}})
+        for group, starts in pure.items():
+            other = view.meanings[group].definition
+            truth = _replaced(truth, unique_rows(log.truth(other), shape), starts)
+            expected = _replaced(expected, unique_rows(log.expected(other), shape), starts)
+    if not definition.compare:
+        mixed = {row.start_ms: "not compared: the definition says compare: false" for row in {*truth, *stream}}
+    blamed: dict[int, str] = {}
+    if derived.defects:
+        touched = log.touched(select_touching(derived.defects))
+        windows = {row[:2] for row in {*truth, *expected, *stream}}
+        blamed = blame_windows(derived.defects, derived.chain, windows, lambda index: touched.get(index, ()))
+    evidence = Evidence(
+        shape=shape,
+        closed_ms=derived.chain.closed_ms,
+        truth=truth,
+        expected=expected,
+        stream=stream,
+        late=late_by_row(late),
+        mixed=mixed,
+        blamed=blamed,
+    )
+    return evidence, late
+
+
+def _replaced(rows: dict[RowId, Any], others: Mapping[RowId, Any], starts: set[int]) -> dict[RowId, Any]:
+    kept = {row: value for row, value in rows.items() if row.start_ms not in starts}
+    return kept | {row: value for row, value in others.items() if row.start_ms in starts}
+
+
+def _stream_rows(view: HeadView, chain: Chain) -> dict[RowId, list[StreamRow]]:
+    if view.stream is None:
+        return {}
+    shape = shape_of(view.newest.definition)
+    index = view.index
+    found: dict[RowId, list[StreamRow]] = {}
+    stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
+    for row, one, (timeline, batch) in zip(
+        addresses(view.stream, shape), values(view.stream, shape), stamps, strict=True
+    ):
+        number = index.get((timeline, batch))
+        if number is None and timeline == view.last.timeline and batch > view.last.batch:
+            continue  # committed after we looked
+        late_ms = None if number is None else chain.late[number]
+        batch_ms = None if number is None else chain.batch[number]
+        found.setdefault(row, []).append(StreamRow(one, timeline, batch, late_ms, batch_ms))
+    return found
+
+
+def _sort_out_meanings(
+    view: HeadView, chain: Chain, log: DerivedLog, windows: set[tuple[int, int]]
+) -> tuple[dict[int, str], dict[int, set[int]]]:
+    """Return the windows that cannot be compared, and those that an older definition alone made."""
+    touched = log.groups()
+    ends = np.array(chain.batch)
+    mixed: dict[int, str] = {}
+    pure: dict[int, set[int]] = {}
+    for start, end in windows:
+        groups = set(touched.get(start, set()))
+        emitter = int(np.searchsorted(ends, end))  # the first batch whose watermark reaches the window's end
+        if emitter < len(view.groups):
+            groups.add(view.groups[emitter])
+        only = next(iter(groups)) if len(groups) == 1 else None
+        if only is None:
+            mixed[start] = "mixed: more than one definition read or emitted the window"
+        elif view.meanings[only].decode != view.newest.decode:
+            mixed[start] = "mixed: another decoding than the newest made the window"
+        elif view.meanings[only] is not view.newest:
+            pure.setdefault(only, set()).add(start)
+    return mixed, pure
+
+
+def gather_served(
+    view: HeadView, evidence: Evidence, chain: Chain, log: DerivedLog, late: Sequence[LateRow]
+) -> ServedEvidence | None:
+    """Return what the served table is judged by; None if there is none that shows the head's path."""
+    stamp = view.served_stamp
+    if view.served is None or stamp is None or (stamp.timeline, stamp.batch) not in view.index:
+        return None
+    shape = evidence.shape
+    rows: dict[RowId, list[ServedRow]] = {}
+    extras = zip(view.served.column("_status").to_pylist(), view.served.column("_backfill").to_pylist(), strict=True)
+    for row, one, (status, backfill) in zip(
+        addresses(view.served, shape), values(view.served, shape), extras, strict=True
+    ):
+        rows.setdefault(row, []).append(ServedRow(one, status, backfill))
+    starts = np.array(sorted({row.start_ms for row in {*evidence.truth, *rows}}), dtype=np.int64)
+    counted = [one for one in view.publications if one.seq <= stamp.sequence]
+    winners = select_winners(starts, counted, view.newest.semantics)
+    owner = {int(start): int(seq) for start, seq in zip(starts, winners, strict=True) if seq >= 0}
+    served = ServedEvidence(
+        rows=rows, closed_ms=chain.batch[view.index[stamp.timeline, stamp.batch]], published=frozenset(owner)
+    )
+    stale = select_stale_published(evidence, served)
+    return _with_publication_truth(view, evidence, served, {s: owner[s] for s in stale}, log, late) if stale else served
+
+
+def _with_publication_truth(
+    view: HeadView,
+    evidence: Evidence,
+    served: ServedEvidence,
+    owner: Mapping[int, int],
+    log: DerivedLog,
+    late: Sequence[LateRow],
+) -> ServedEvidence:
+    """Add what each publication owed when it was made, for windows that serve something else than the truth of now."""
+    size_ms = int(view.newest.definition.window.size.total_seconds() * 1000)
+    truth: dict[RowId, Any] = {}
+    since: dict[RowId, list[LateRow]] = {}
+    for publication in view.publications:
+        starts = {start for start, seq in owner.items() if seq == publication.seq}
+        if not starts:
+            continue
+        ends = publication.as_of.get(view.topic, {})
+        table: pa.Table = log.truth_as_of(ends, [start + size_ms for start in starts])
+        truth |= unique_rows(table, evidence.shape)
+        for one in late:
+            if one.row.start_ms in starts and one.offset >= ends.get(one.partition, 0):
+                since.setdefault(one.row, []).append(one)
+    return replace(served, publication_truth=truth, late_since=since)
+
+
+def check_emitted(view: HeadView) -> list[Finding]:
+    """Compare the changelog with the number and the digest of rows the ledger recorded for each batch."""
+    found: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    if view.stream is not None:
+        names = view.newest.definition.result_columns
+        plain = zip(*(view.stream.column(name).to_pylist() for name in names), strict=True)
+        stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
+        for stamp, row in zip(stamps, plain, strict=True):
+            found.setdefault(stamp, []).append(row)
+    findings = []
+    for one in view.rows:
+        digest = digest_values(found.get((one.timeline, one.batch), []))
+        if digest != one.digest:
+            message = (
+                f"the changelog holds other rows of batch {one.batch} of {one.timeline} than were committed: "
+                f"digest {digest}, recorded {one.digest}"
+            )
+            findings.append(Finding("changelog", message, one.batch))
+    return findings
+
+
+def check_dead_letters(view: HeadView, derived: Sequence[DeadLetter]) -> tuple[list[Finding], dict[int, int]]:
+    """Compare the recorded dead letters with those the log says must exist: (findings, recorded per partition).
+
+    Recorded rows of batches that were never committed do not count: a crash may leave them.
+    """
+    index = view.index
+    recorded: list[DeadLetter] = []
+    if view.dead is not None:
+        for row in view.dead.to_pylist():
+            number = index.get((row["_timeline"], row["_batch"]))
+            if number is not None:
+                recorded.append((number, row["partition"], row["offset"], row["reason"]))
+    per_partition: dict[int, int] = {}
+    for _, partition, _, _ in recorded:
+        per_partition[partition] = per_partition.get(partition, 0) + 1
+    findings = [
+        _dead_finding(view, one, "is not in the dead letters as it must be")
+        for one in sorted(set(derived) - set(recorded))
+    ]
+    findings += [
+        _dead_finding(view, one, "is recorded as a dead letter but must not be")
+        for one in sorted(set(recorded) - set(derived))
+    ]
+    seen: set[DeadLetter] = set()
+    for one in recorded:
+        if one in seen:
+            findings.append(_dead_finding(view, one, "is recorded twice"))
+        seen.add(one)
+    return findings, per_partition
+
+
+def _dead_finding(view: HeadView, one: DeadLetter, what: str) -> Finding:
+    index, partition, offset, reason = one
+    batch = view.rows[index].batch
+    message = f"dead letter {view.topic}/{partition}@{offset} ({reason}, batch {batch}) {what}"
+    return Finding("dead_letters", message, batch, view.topic, partition, offset)

@@ -1,0 +1,87 @@
+"""Arrow tables to plain rows by address, and verdicts to the small frames that suites judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rivertwice.instants import from_ms, to_ms
+from rivertwice.reconcile.balance import Account
+from rivertwice.reconcile.model import LateRow, RowId, Shape, Values, Verdict, key_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VERDICT_COLUMNS = (
+    "pair",
+    "window_start",
+    "window_end",
+    "key",
+    "presence",
+    "verdict",
+    "reason",
+    "late",
+    "dead",
+    "unexplained",
+    "late_share",
+)
+
+
+def addresses(table: pa.Table, shape: Shape) -> list[RowId]:
+    """Return the address of every row, in the table's order."""
+    starts = table.column("window_start").to_pylist()
+    ends = table.column("window_end").to_pylist()
+    keys = [table.column(name).to_pylist() for name in shape.keys]
+    texts = [key_text(shape.keys, values) for values in zip(*keys, strict=True)] if keys else ["{}"] * len(starts)
+    return [RowId(to_ms(start), to_ms(end), text) for start, end, text in zip(starts, ends, texts, strict=True)]
+
+
+def values(table: pa.Table, shape: Shape) -> list[Values]:
+    """Return the value columns of every row, in the table's order."""
+    return list(zip(*(table.column(name).to_pylist() for name in shape.columns), strict=True))
+
+
+def unique_rows(table: pa.Table, shape: Shape) -> dict[RowId, Values]:
+    """Return rows by address; a batch result has each address once, because it is grouped by it."""
+    return dict(zip(addresses(table, shape), values(table, shape), strict=True))
+
+
+def late_by_row(late: Iterable[LateRow]) -> dict[RowId, list[LateRow]]:
+    """Return late rows grouped by the address of the result row they belong to."""
+    grouped: dict[RowId, list[LateRow]] = {}
+    for row in late:
+        grouped.setdefault(row.row, []).append(row)
+    return grouped
+
+
+def verdict_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """Return one row per verdict, for the suite `verdicts`."""
+    import pandas as pd
+
+    rows: list[tuple[Any, ...]] = [
+        (
+            one.pair,
+            from_ms(one.row.start_ms),
+            from_ms(one.row.end_ms),
+            one.row.key,
+            one.presence,
+            one.verdict,
+            one.reason,
+            one.late,
+            one.dead,
+            one.unexplained,
+            one.late_share,
+        )
+        for one in verdicts
+    ]
+    return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+
+
+def balance_frame(total: Account, partitions: Mapping[int, Account]) -> pd.DataFrame:
+    """Return one row per partition and one for all of them, for the suite `balance`."""
+    import pandas as pd
+
+    named = {"all": total} | {str(number): account for number, account in partitions.items()}
+    return pd.DataFrame([{"partition": name, **account.to_json()} for name, account in named.items()])

@@ -1,0 +1,121 @@
+"""The gate: which alerts a reconcile raises and whether it passes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rivertwice.reconcile.balance import Account
+from rivertwice.reconcile.model import DEFECT, NOT_COMPARABLE, Finding
+
+CRITICAL = "critical"
+WARNING = "warning"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One thing a person should know.
+
+    Attributes:
+        severity: `critical` or `warning`.
+        kind: stable word: defect, finding, balance, late_share, not_comparable, suite, suite_errored.
+    """
+
+    severity: str
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class SuiteOutcome:
+    """What a Great Expectations suite said; an expectation that could not be run is errored, not failed."""
+
+    name: str
+    declared: int
+    passed: int
+    failed: tuple[Alert, ...] = ()
+    errored: tuple[Alert, ...] = ()
+
+
+@dataclass(frozen=True)
+class GateInput:
+    """What the gate decides on.
+
+    Attributes:
+        counts: pair to verdict to number of result rows.
+        total, partitions: the balance.
+        alert_share: late share above which a warning is raised, in total or in any one partition.
+    """
+
+    counts: Mapping[str, Mapping[str, int]]
+    total: Account
+    partitions: Mapping[int, Account]
+    alert_share: float
+    findings: Sequence[Finding] = ()
+    suites: Sequence[SuiteOutcome] = ()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The decision: it passes unless a critical alert was raised."""
+
+    alerts: tuple[Alert, ...] = ()
+    suites: tuple[SuiteOutcome, ...] = field(default=())
+
+    @property
+    def passed(self) -> bool:
+        """Whether no alert is critical."""
+        return all(alert.severity != CRITICAL for alert in self.alerts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the gate as stored in `reconciles.gate`."""
+        return {
+            "passed": self.passed,
+            "alerts": [asdict(alert) for alert in self.alerts],
+            "suites": [asdict(suite) for suite in self.suites],
+        }
+
+
+def decide_gate(report: GateInput) -> Gate:
+    """Decide which alerts a reconcile raises."""
+    alerts: list[Alert] = []
+    for pair, counts in report.counts.items():
+        if counts.get(DEFECT):
+            alerts.append(
+                Alert(
+                    CRITICAL,
+                    "defect",
+                    f"{counts[DEFECT]} rows of the pair {pair} are DEFECT: see `rivertwice verdicts`",
+                )
+            )
+        if counts.get(NOT_COMPARABLE):
+            alerts.append(
+                Alert(WARNING, "not_comparable", f"{counts[NOT_COMPARABLE]} rows of the pair {pair} cannot be compared")
+            )
+    alerts.extend(Alert(CRITICAL, "finding", finding.message) for finding in report.findings)
+    alerts.extend(_balance_alerts(report))
+    for suite in report.suites:
+        alerts.extend(suite.failed)
+        alerts.extend(suite.errored)
+    return Gate(tuple(alerts), tuple(report.suites))
+
+
+def _balance_alerts(report: GateInput) -> list[Alert]:
+    accounts = {"all partitions": report.total}
+    accounts |= {f"partition {number}": account for number, account in report.partitions.items()}
+    alerts = [
+        Alert(CRITICAL, "balance", f"{account.unexplained} of {account.read} records of {name} have no cause")
+        for name, account in accounts.items()
+        if account.unexplained
+    ]
+    alerts.extend(
+        Alert(
+            WARNING,
+            "late_share",
+            f"{account.late_share:.1%} of the records of {name} came too late; the pipeline's limit is {report.alert_share:.1%}",
+        )
+        for name, account in accounts.items()
+        if account.late_share > report.alert_share
+    )
+    return alerts

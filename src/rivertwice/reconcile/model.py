@@ -1,0 +1,145 @@
+"""Plain values of a reconcile: result rows by address, late rows, verdicts. No engine types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+AGREES = "AGREES"
+LATE = "LATE"
+OPEN = "OPEN"
+DEFECT = "DEFECT"
+NOT_COMPARABLE = "NOT_COMPARABLE"
+VERDICTS = (AGREES, LATE, OPEN, DEFECT, NOT_COMPARABLE)
+
+STREAM = "stream"
+SERVED = "served"
+
+
+class RowId(NamedTuple):
+    """Address of one result row: its window (epoch ms, half-open) and its key columns as sorted JSON."""
+
+    start_ms: int
+    end_ms: int
+    key: str
+
+
+Values = tuple[Any, ...]
+Rows = Mapping[RowId, Values]
+
+
+def key_text(names: Sequence[str], values: Iterable[Any]) -> str:
+    """Return key columns as JSON with sorted names; values JSON does not know appear as their text."""
+    return json.dumps(dict(zip(names, values, strict=True)), sort_keys=True, default=str)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which columns a result row has and how two of them are compared.
+
+    Attributes:
+        keys: key columns besides the window.
+        columns: value columns, in the order of every `Values` tuple.
+        tolerances: column to the largest absolute difference that still counts as equal; others are exact.
+        count_column: value column that counts input rows.
+    """
+
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    count_column: str | None = None
+
+    def count(self, values: Values | None) -> int:
+        """Return how many input rows a result row stands for; 0 for an absent row."""
+        if values is None or self.count_column is None:
+            return 0
+        return int(values[self.columns.index(self.count_column)] or 0)
+
+    def differences(self, left: Values, right: Values) -> list[str]:
+        """Return the names of the columns in which two rows differ."""
+        return [
+            name
+            for name, one, other in zip(self.columns, left, right, strict=True)
+            if not _same(one, other, self.tolerances.get(name))
+        ]
+
+
+def _same(one: Any, other: Any, tolerance: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if one == other or (one != one and other != other):
+        return True
+    return tolerance is not None and abs(float(one) - float(other)) <= tolerance
+
+
+@dataclass(frozen=True)
+class StreamRow:
+    """A changelog row on the head's path.
+
+    Attributes:
+        late_watermark_ms, watermark_ms: re-derived watermarks of its batch; the batch emits exactly the windows with
+            `late_watermark_ms < end <= watermark_ms`. None when the batch is not in the ledger.
+    """
+
+    values: Values
+    timeline: str
+    batch: int
+    late_watermark_ms: int | None
+    watermark_ms: int | None
+
+
+@dataclass(frozen=True)
+class ServedRow:
+    """A row of the served table."""
+
+    values: Values
+    status: str
+    backfill: str | None
+
+
+@dataclass(frozen=True)
+class LateRow:
+    """An accepted record that the stream had to leave out, by address."""
+
+    row: RowId
+    topic: str
+    partition: int
+    offset: int
+    batch: int
+    late_watermark_ms: int
+    event_time: datetime
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of one result row of one pair.
+
+    Attributes:
+        presence: which sides hold the row, for instance `both` or `expected only`.
+        late: late records of the row. unexplained: records that are missing or too many without a cause.
+    """
+
+    pair: str
+    row: RowId
+    verdict: str
+    reason: str
+    presence: str
+    late: int = 0
+    dead: int = 0
+    unexplained: int = 0
+    late_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect that belongs to no single result row."""
+
+    kind: str
+    message: str
+    batch: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None

@@ -1,0 +1,200 @@
+"""The ledger is re-derived from the log, never trusted: ranges, counts, event times and every watermark.
+
+A batch is addressed by its index on the head's path (0, 1, 2 ...), which is unique even after a fork.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rivertwice.timeline.ledger import LedgerRow
+
+Ranges = dict[int, tuple[int, int]]
+WATERMARK_FIELDS = frozenset({"batch_watermark_ms", "offsets_text.batchWatermarkMs"})
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """What the log holds in one batch's range; event times are of the accepted rows."""
+
+    read: int = 0
+    bad: int = 0
+    accepted: int = 0
+    min_event_ms: int | None = None
+    max_event_ms: int | None = None
+
+    def plus(self, other: BatchCounts) -> BatchCounts:
+        """Return the counts of both together."""
+        lows = [ms for ms in (self.min_event_ms, other.min_event_ms) if ms is not None]
+        highs = [ms for ms in (self.max_event_ms, other.max_event_ms) if ms is not None]
+        return BatchCounts(
+            self.read + other.read,
+            self.bad + other.bad,
+            self.accepted + other.accepted,
+            min(lows, default=None),
+            max(highs, default=None),
+        )
+
+
+@dataclass(frozen=True)
+class LedgerDefect:
+    """One field of one ledger row that the log contradicts."""
+
+    index: int
+    batch: int
+    field: str
+    recorded: Any
+    derived: Any
+
+    @property
+    def message(self) -> str:
+        """The defect in one sentence."""
+        return f"ledger of batch {self.batch}: {self.field} is {self.recorded}, the log says {self.derived}"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Re-derived watermarks by path index: `late` is by what rows are late, `batch` by what windows are emitted."""
+
+    late: tuple[int, ...]
+    batch: tuple[int, ...]
+
+    @property
+    def closed_ms(self) -> int:
+        """Windows that end at or before this are closed."""
+        return self.batch[-1] if self.batch else 0
+
+
+def parse_offsets_text(text: str, topic: str) -> tuple[int | None, dict[int, int] | None]:
+    """Return (batchWatermarkMs, partition to end offset) of a verbatim `offsets/N`; None for what it does not hold."""
+    watermark: int | None = None
+    ends: dict[int, int] | None = None
+    for line in text.splitlines():
+        if not line.startswith("{"):
+            continue
+        value = json.loads(line)
+        if "batchWatermarkMs" in value:
+            watermark = int(value["batchWatermarkMs"])
+        elif isinstance(value.get(topic), dict):
+            ends = {int(partition): int(offset) for partition, offset in value[topic].items()}
+    return watermark, ends
+
+
+def derive_ranges(
+    rows: Sequence[LedgerRow], topic: str, genesis: Mapping[int, int]
+) -> tuple[list[Ranges], list[LedgerDefect]]:
+    """Return each batch's offset ranges, by majority of three witnesses, and the ledger fields that disagree.
+
+    A boundary stands in the ledger three times: as the batch's end, in its verbatim offsets file, and as the next
+    batch's start. One altered witness is outvoted and named.
+    """
+    texts = [parse_offsets_text(row.offsets_text, topic)[1] for row in rows]
+    starts = [{int(p): int(o) for p, o in row.start_offsets.get(topic, {}).items()} for row in rows]
+    ends = [{int(p): int(o) for p, o in row.end_offsets.get(topic, {}).items()} for row in rows]
+    ranges: list[Ranges] = []
+    defects: list[LedgerDefect] = []
+    previous = dict(genesis)
+    for index, row in enumerate(rows):
+        first = {p: previous.get(p, 0) for p in ends[index]}
+        if index == 0 and not genesis:
+            first = {p: starts[0].get(p, 0) for p in ends[0]}
+        claimed = {p: starts[index].get(p, 0) for p in ends[index]}
+        if claimed != first:
+            defects.append(LedgerDefect(index, row.batch, "start_offsets", claimed, first))
+        following = starts[index + 1] if index + 1 < len(rows) else None
+        voted = {p: _vote(p, texts[index], ends[index], following) for p in ends[index]}
+        if voted != ends[index]:
+            defects.append(LedgerDefect(index, row.batch, "end_offsets", ends[index], voted))
+        text = texts[index]
+        if text is not None and {p: text.get(p) for p in voted} != voted:
+            defects.append(LedgerDefect(index, row.batch, "offsets_text", text, voted))
+        ranges.append({p: (first[p], max(first[p], voted[p])) for p in voted})
+        previous = {**previous, **voted}
+    return ranges, defects
+
+
+def _vote(partition: int, *witnesses: Mapping[int, int] | None) -> int:
+    votes = [witness[partition] for witness in witnesses if witness is not None and partition in witness]
+    return Counter(votes).most_common(1)[0][0]
+
+
+def derive_chain(counts: Sequence[BatchCounts], delays_ms: Sequence[int]) -> Chain:
+    """Return the watermarks the batches must have had.
+
+    Source: Spark raises the watermark between batches, to the largest event time seen so far less the delay; a batch
+    filters late rows by the watermark of the batch before it.
+    """
+    late: list[int] = []
+    batch: list[int] = []
+    for index in range(len(counts)):
+        previous = batch[-1] if batch else 0
+        late.append(previous)
+        seen = counts[index - 1].max_event_ms if index else None
+        batch.append(previous if seen is None else max(previous, seen - delays_ms[index - 1]))
+    return Chain(tuple(late), tuple(batch))
+
+
+def check_ledger(
+    rows: Sequence[LedgerRow], topic: str, counts: Sequence[BatchCounts], chain: Chain
+) -> list[LedgerDefect]:
+    """Return every count, event time and watermark of the ledger that the log contradicts."""
+    defects: list[LedgerDefect] = []
+    for index, (row, derived) in enumerate(zip(rows, counts, strict=True)):
+        text_watermark = parse_offsets_text(row.offsets_text, topic)[0]
+        pairs: list[tuple[str, Any, Any]] = [
+            ("read", row.read, derived.read),
+            ("bad", row.bad, derived.bad),
+            ("accepted", row.accepted, derived.accepted),
+            ("min_event_ms", row.min_event_ms, derived.min_event_ms),
+            ("max_event_ms", row.max_event_ms, derived.max_event_ms),
+            ("batch_watermark_ms", row.batch_watermark_ms, chain.batch[index]),
+        ]
+        if text_watermark is not None:
+            pairs.append(("offsets_text.batchWatermarkMs", text_watermark, chain.batch[index]))
+        defects.extend(
+            LedgerDefect(index, row.batch, name, recorded, right)
+            for name, recorded, right in pairs
+            if recorded != right
+        )
+    return defects
+
+
+def select_touching(defects: Iterable[LedgerDefect]) -> frozenset[int]:
+    """Return the path indexes whose rows name windows to blame: the batch itself, or the next one for a watermark."""
+    return frozenset(d.index + 1 if d.field in WATERMARK_FIELDS else d.index for d in defects)
+
+
+def blame_windows(
+    defects: Iterable[LedgerDefect],
+    chain: Chain,
+    windows: Iterable[tuple[int, int]],
+    touched: Callable[[int], Iterable[int]],
+) -> dict[int, str]:
+    """Return window start to reason for exactly the windows a ledger defect puts in doubt.
+
+    A wrong watermark of batch N: the windows N closes by the recorded or by the true watermark, and those that rows of
+    N+1 touch (they were judged late by it). Any other wrong field of N: the windows rows of N touch.
+
+    Args:
+        defects: fields the log contradicts.
+        chain: the re-derived watermarks.
+        windows: (start, end) of every window that has a row on any side.
+        touched: path index to the starts of the windows its rows touch.
+    """
+    known = list(windows)
+    blamed: dict[int, str] = {}
+    for defect in defects:
+        if defect.field in WATERMARK_FIELDS:
+            low = chain.late[defect.index]
+            high = max(defect.recorded, defect.derived)
+            hit = [start for start, end in known if low < end <= high]
+            hit.extend(touched(defect.index + 1))
+        else:
+            hit = list(touched(defect.index))
+        for start in hit:
+            blamed.setdefault(start, defect.message)
+    return blamed

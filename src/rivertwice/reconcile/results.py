@@ -1,0 +1,227 @@
+"""The tables verdicts, causes and reconciles: one commit each, once per run; the last one makes a run exist."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome
+from rivertwice.instants import from_ms
+from rivertwice.reconcile.model import RowId, Verdict
+from rivertwice.store import delta
+
+FORMAT = 1
+_TIME = pa.timestamp("us", "UTC")
+
+VERDICTS = pa.schema(
+    [
+        ("_format", pa.int32()),
+        ("run", pa.string()),
+        ("pair", pa.string()),
+        ("window_start", _TIME),
+        ("window_end", _TIME),
+        ("key", pa.string()),
+        ("verdict", pa.string()),
+        ("reason", pa.string()),
+        ("late", pa.int64()),
+        ("dead", pa.int64()),
+        ("as_of", pa.string()),
+        ("sequence", pa.int64()),
+        ("timeline", pa.string()),
+        ("batch", pa.int64()),
+        ("bundle", pa.string()),
+        ("created_at", _TIME),
+    ]
+)
+CAUSES = pa.schema(
+    [
+        ("_format", pa.int32()),
+        ("run", pa.string()),
+        ("pair", pa.string()),
+        ("window_start", _TIME),
+        ("key", pa.string()),
+        ("cause", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("batch", pa.int64()),
+        ("late_watermark_ms", pa.int64()),
+        ("event_time", _TIME),
+        ("detail", pa.string()),
+    ]
+)
+RECONCILES = pa.schema(
+    [
+        ("_format", pa.int32()),
+        ("run", pa.string()),
+        ("pipeline", pa.string()),
+        ("created_at", _TIME),
+        ("timeline", pa.string()),
+        ("batch", pa.int64()),
+        ("sequence", pa.int64()),
+        ("as_of", pa.string()),
+        ("counts", pa.string()),
+        ("balance", pa.string()),
+        ("late_by_partition", pa.string()),
+        ("gate", pa.string()),
+        ("duration_s", pa.float64()),
+    ]
+)
+_JSON_COLUMNS = ("as_of", "counts", "balance", "late_by_partition", "gate")
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a run looked at; every stored row carries it.
+
+    Attributes:
+        run: name of the run. timeline, batch: the last committed batch on the head's path.
+        sequence: newest head move or publication. as_of: topic to partition to offset; records below were counted.
+    """
+
+    run: str
+    pipeline: str
+    created_at: datetime
+    timeline: str
+    batch: int
+    bundle: str
+    sequence: int
+    as_of: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One named cause: a late or dead record by address, or a finding about the ledger or the dead letters."""
+
+    pair: str
+    cause: str
+    row: RowId | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    batch: int | None = None
+    late_watermark_ms: int | None = None
+    event_time: datetime | None = None
+    detail: str = ""
+
+
+def store_run(
+    home: PipelineHome,
+    stamp: Stamp,
+    verdicts: Sequence[Verdict],
+    causes: Sequence[Cause],
+    summary: Mapping[str, Any],
+) -> None:
+    """Store a run's rows. Killed and called again with the same run, each table still gets them once.
+
+    The row in `reconciles` is written last: without it the run does not exist for any reader.
+    """
+    tables = home.tables
+    _append_once(tables.verdicts, stamp.run, _verdict_table(stamp, verdicts))
+    _append_once(tables.causes, stamp.run, _cause_table(stamp, causes))
+    row = {
+        "_format": FORMAT,
+        "run": stamp.run,
+        "pipeline": stamp.pipeline,
+        "created_at": stamp.created_at,
+        "timeline": stamp.timeline,
+        "batch": stamp.batch,
+        "sequence": stamp.sequence,
+        "as_of": stamp.as_of,
+        **summary,
+    }
+    plain = {name: json.dumps(value, sort_keys=True) if name in _JSON_COLUMNS else value for name, value in row.items()}
+    _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES))
+
+
+def _append_once(path: Path, run: str, rows: pa.Table) -> None:
+    app = f"reconcile/{run}"
+    if delta.applied_version(path, app) is None:
+        delta.append(path, rows, transactions={app: 1})
+
+
+def _verdict_table(stamp: Stamp, verdicts: Sequence[Verdict]) -> pa.Table:
+    as_of = json.dumps(stamp.as_of, sort_keys=True)
+    rows = [
+        {
+            "_format": FORMAT,
+            "run": stamp.run,
+            "pair": one.pair,
+            "window_start": from_ms(one.row.start_ms),
+            "window_end": from_ms(one.row.end_ms),
+            "key": one.row.key,
+            "verdict": one.verdict,
+            "reason": one.reason,
+            "late": one.late,
+            "dead": one.dead,
+            "as_of": as_of,
+            "sequence": stamp.sequence,
+            "timeline": stamp.timeline,
+            "batch": stamp.batch,
+            "bundle": stamp.bundle,
+            "created_at": stamp.created_at,
+        }
+        for one in verdicts
+    ]
+    return pa.Table.from_pylist(rows, schema=VERDICTS)
+
+
+def _cause_table(stamp: Stamp, causes: Sequence[Cause]) -> pa.Table:
+    rows = [
+        {
+            "_format": FORMAT,
+            "run": stamp.run,
+            "pair": one.pair,
+            "window_start": None if one.row is None else from_ms(one.row.start_ms),
+            "key": None if one.row is None else one.row.key,
+            "cause": one.cause,
+            "topic": one.topic,
+            "partition": one.partition,
+            "offset": one.offset,
+            "batch": one.batch,
+            "late_watermark_ms": one.late_watermark_ms,
+            "event_time": one.event_time,
+            "detail": one.detail,
+        }
+        for one in causes
+    ]
+    return pa.Table.from_pylist(rows, schema=CAUSES)
+
+
+def reconcile_runs(home: PipelineHome) -> list[dict[str, Any]]:
+    """Return every finished run, oldest first, with its JSON columns decoded."""
+    table = delta.read(home.tables.reconciles)
+    if table is None:
+        return []
+    rows = sorted(table.to_pylist(), key=lambda row: (row["created_at"], row["run"]))
+    return [{n: json.loads(v) if n in _JSON_COLUMNS else v for n, v in row.items()} for row in rows]
+
+
+def newest_reconcile(home: PipelineHome) -> dict[str, Any] | None:
+    """Return the newest finished run, or None."""
+    runs = reconcile_runs(home)
+    return runs[-1] if runs else None
+
+
+def verdict_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
+    """Return a run's verdicts, ordered by pair, window and key."""
+    rows = _rows_of(home.tables.verdicts, run)
+    return sorted(rows, key=lambda row: (row["pair"], row["window_start"], row["key"]))
+
+
+def cause_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
+    """Return a run's causes, ordered by pair and address."""
+    rows = _rows_of(home.tables.causes, run)
+    return sorted(rows, key=lambda r: (r["pair"], r["cause"], r["topic"] or "", r["partition"] or 0, r["offset"] or 0))
+
+
+def _rows_of(path: Path, run: str) -> list[dict[str, Any]]:
+    table = delta.read(path, where=pc.field("run") == run)
+    return [] if table is None else list(table.to_pylist())

@@ -1,0 +1,254 @@
+"""The verdict on every result row: a pure function over plain rows of what is, what must be and what is true."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rivertwice.reconcile.model import (
+    AGREES,
+    DEFECT,
+    LATE,
+    NOT_COMPARABLE,
+    OPEN,
+    SERVED,
+    STREAM,
+    LateRow,
+    RowId,
+    Rows,
+    ServedRow,
+    Shape,
+    StreamRow,
+    Values,
+    Verdict,
+)
+from rivertwice.timeline.digest import digest_values
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a judge looks at.
+
+    Attributes:
+        shape: columns and how they compare.
+        closed_ms: windows that end at or before it are closed.
+        truth: batch result over all accepted rows.
+        expected: batch result over the rows that were not late.
+        stream: changelog rows on the head's path; more than one per address is a defect.
+        late: late rows by the address of the row they belong to.
+        mixed: window start to reason, for windows that no single definition made.
+        blamed: window start to reason, for windows that a ledger defect puts in doubt.
+    """
+
+    shape: Shape
+    closed_ms: int
+    truth: Rows
+    expected: Rows
+    stream: Mapping[RowId, Sequence[StreamRow]]
+    late: Mapping[RowId, Sequence[LateRow]]
+    mixed: Mapping[int, str] = field(default_factory=dict)
+    blamed: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServedEvidence:
+    """What the served table holds.
+
+    Attributes:
+        rows: served rows by address.
+        closed_ms: watermark of the batch the table was last rebuilt at; later windows are not served yet.
+        published: starts of the windows whose newest matching publication serves them.
+        publication_truth: what publications older than the reconcile must serve: batch result over the rows up to the
+            publication's own offsets, for the windows in which that differs from the truth of now.
+        late_since: late rows past the publication's offsets, for the same windows.
+    """
+
+    rows: Mapping[RowId, Sequence[ServedRow]]
+    closed_ms: int
+    published: frozenset[int] = frozenset()
+    publication_truth: Mapping[RowId, Values] = field(default_factory=dict)
+    late_since: Mapping[RowId, Sequence[LateRow]] = field(default_factory=dict)
+
+
+def window_digests(shape: Shape, rows: Iterable[tuple[RowId, Values]]) -> dict[int, str]:
+    """Return window start to an order-independent digest of its rows."""
+    grouped: dict[int, list[Values]] = defaultdict(list)
+    for row, values in rows:
+        grouped[row.start_ms].append((row.end_ms, row.key, *values))
+    return {start: digest_values(found) for start, found in grouped.items()}
+
+
+def select_dirty_windows(evidence: Evidence) -> set[int]:
+    """Return the windows whose digests differ between stream, expected and truth; only they are drilled into."""
+    shape = evidence.shape
+    truth = window_digests(shape, evidence.truth.items())
+    expected = window_digests(shape, evidence.expected.items())
+    stream = window_digests(shape, ((row, one.values) for row, found in evidence.stream.items() for one in found))
+    return {
+        start
+        for start in {*truth, *expected, *stream}
+        if not stream.get(start) == expected.get(start) == truth.get(start)
+    }
+
+
+def judge_stream(evidence: Evidence) -> list[Verdict]:
+    """Return one verdict of the pair stream for every address that any side holds, in order."""
+    dirty = select_dirty_windows(evidence)
+    addresses = sorted({*evidence.truth, *evidence.expected, *evidence.stream})
+    return [_judge_stream_row(evidence, row, row.start_ms in dirty) for row in addresses]
+
+
+def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
+    emitted = evidence.stream.get(row, ())
+    expected = evidence.expected.get(row)
+    truth = evidence.truth.get(row)
+    late = len(evidence.late.get(row, ()))
+    got = emitted[0].values if emitted else None
+    count = evidence.shape.count
+    closed = row.end_ms <= evidence.closed_ms
+    unexplained = 0
+    if row.start_ms in evidence.blamed:
+        verdict, reason = DEFECT, f"ledger: {evidence.blamed[row.start_ms]}"
+    elif row.start_ms in evidence.mixed:
+        verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
+    elif not closed and not emitted:
+        verdict, reason = OPEN, "the window is not closed yet"
+    else:
+        problem = _stream_problem(evidence, row, emitted, expected, dirty) if closed else _OPEN_EMITTED
+        if problem:
+            verdict, reason = DEFECT, problem
+            unexplained = sum(count(one.values) for one in emitted) - count(expected)
+        else:
+            verdict, reason, unexplained = _explain(evidence.shape, expected, truth, late, dirty)
+    return Verdict(
+        pair=STREAM,
+        row=row,
+        verdict=verdict,
+        reason=reason,
+        presence=_presence(STREAM, got, truth),
+        late=late,
+        unexplained=abs(unexplained),
+        late_share=_share(late, count(truth)),
+    )
+
+
+_OPEN_EMITTED = "the stream emitted a row of a window that is not closed"
+
+
+def _stream_problem(
+    evidence: Evidence, row: RowId, emitted: Sequence[StreamRow], expected: Values | None, dirty: bool
+) -> str | None:
+    if len(emitted) > 1:
+        return f"the stream emitted the row {len(emitted)} times"
+    if not emitted:
+        return None if expected is None else "the stream did not emit the row"
+    one = emitted[0]
+    if expected is None:
+        return "the stream emitted a row that no record explains"
+    if dirty:
+        names = evidence.shape.differences(one.values, expected)
+        if names:
+            return f"the stream differs from what it must have emitted in {_listed(evidence.shape, names, one.values, expected)}"
+    if one.watermark_ms is None or one.late_watermark_ms is None:
+        return f"batch {one.batch} of timeline {one.timeline}, which emitted the row, is not in the ledger"
+    if not one.late_watermark_ms < row.end_ms <= one.watermark_ms:
+        return f"batch {one.batch} emitted the row, but another batch closed its window"
+    return None
+
+
+def _explain(
+    shape: Shape, expected: Values | None, truth: Values | None, late: int, dirty: bool
+) -> tuple[str, str, int]:
+    """Explain what the stream rightly emitted against the truth: (verdict, reason, unexplained records)."""
+    names = _differing(shape, expected, truth) if dirty else []
+    missing = shape.count(truth) - shape.count(expected)
+    if not names and missing == late == 0:
+        return AGREES, "", 0
+    if late and missing == late:
+        return LATE, f"{late} of {shape.count(truth)} records came after the window closed", 0
+    detail = (
+        f"the late rule explains {late} of {missing} missing records" if missing != late else "no record explains it"
+    )
+    return DEFECT, f"the truth differs in {', '.join(names) or 'nothing'}, but {detail}", missing - late
+
+
+def judge_served(evidence: Evidence, served: ServedEvidence) -> list[Verdict]:
+    """Return one verdict of the pair served (against truth) for every address, in order."""
+    addresses = sorted({*evidence.truth, *served.rows})
+    return [_judge_served_row(evidence, served, row) for row in addresses]
+
+
+def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) -> Verdict:
+    found = served.rows.get(row, ())
+    got = found[0].values if found else None
+    truth = evidence.truth.get(row)
+    late = len(evidence.late.get(row, ()))
+    shape = evidence.shape
+    published = row.start_ms in served.published
+    missing = 0
+    if row.end_ms > min(evidence.closed_ms, served.closed_ms):
+        waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
+        verdict, reason = (DEFECT, "a window is served that is not closed") if found else (OPEN, waits)
+    elif len(found) > 1:
+        verdict, reason = DEFECT, f"the row is served {len(found)} times"
+    elif not _differing(shape, got, truth):
+        verdict, reason = AGREES, "published" if published else ""
+    elif not published and row.start_ms in evidence.mixed:
+        verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
+    else:
+        base = served.publication_truth.get(row) if published else evidence.expected.get(row)
+        cause = len(served.late_since.get(row, ())) if published else late
+        missing = shape.count(truth) - shape.count(got)
+        if not _differing(shape, got, base) and cause == missing > 0:
+            since = " after the newest publication" if published else ""
+            verdict, reason = LATE, f"{missing} of {shape.count(truth)} records came too late{since}"
+        else:
+            names = ", ".join(_differing(shape, got, base)) or "nothing it must equal"
+            verdict, reason = DEFECT, f"what is served differs in {names} and no cause explains it"
+    explained = verdict in (LATE, AGREES, OPEN, NOT_COMPARABLE)
+    return Verdict(
+        pair=SERVED,
+        row=row,
+        verdict=verdict,
+        reason=reason,
+        presence=_presence(SERVED, got, truth),
+        late=missing if verdict == LATE else 0,
+        unexplained=0 if explained else abs(missing),
+        late_share=_share(missing if verdict == LATE else 0, shape.count(truth)),
+    )
+
+
+def select_stale_published(evidence: Evidence, served: ServedEvidence) -> set[int]:
+    """Return published windows that serve something else than the truth of now."""
+    stale = set()
+    for row in {*evidence.truth, *served.rows}:
+        if row.start_ms not in served.published:
+            continue
+        found = served.rows.get(row, ())
+        if _differing(evidence.shape, found[0].values if found else None, evidence.truth.get(row)):
+            stale.add(row.start_ms)
+    return stale
+
+
+def _differing(shape: Shape, left: Values | None, right: Values | None) -> list[str]:
+    if left is None or right is None:
+        return [] if left is right else ["the whole row"]
+    return shape.differences(left, right)
+
+
+def _listed(shape: Shape, names: Sequence[str], got: Values, want: Values) -> str:
+    index = {name: position for position, name in enumerate(shape.columns)}
+    return ", ".join(f"{name} ({got[index[name]]} instead of {want[index[name]]})" for name in names)
+
+
+def _presence(pair: str, got: Values | None, truth: Values | None) -> str:
+    if got is not None and truth is not None:
+        return "both"
+    if got is not None:
+        return f"{pair} only"
+    return "truth only" if truth is not None else "neither"
+
+
+def _share(late: int, total: int) -> float:
+    return late / total if total else 0.0

@@ -1,0 +1,156 @@
+"""What a reconcile looks at, observed once and in an order that leaves no gap: served, then sequence and ledger, then rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LedgerError
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.reconcile.model import Shape
+from rivertwice.store import delta
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
+from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.served import ServedStamp, publications_of, read_served, served_stamp, stream_rows
+from rivertwice.timeline.serving import Publication
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One definition of the path, told apart by the hashes that decide about results."""
+
+    definition: Definition
+    semantics: str
+    decode: str
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """The head's path as it was at one moment.
+
+    Attributes:
+        rows: committed batches on the path, in order.
+        groups: per batch, the number of its meaning.
+        meanings: definitions that ran on the path, distinct by semantics and decode.
+        genesis: partition to first offset of the path's root.
+        sequence: newest head move or publication.
+        stream: changelog rows on the path.
+        dead: dead-letter rows of all batches, or None.
+        served, served_stamp: the served table and what it shows, or None.
+    """
+
+    home: PipelineHome
+    rows: Sequence[LedgerRow]
+    groups: Sequence[int]
+    meanings: Sequence[Meaning]
+    genesis: Mapping[int, int]
+    sequence: int
+    publications: Sequence[Publication]
+    stream: pa.Table | None
+    dead: pa.Table | None
+    served: pa.Table | None
+    served_stamp: ServedStamp | None
+
+    @property
+    def last(self) -> LedgerRow:
+        """The last committed batch."""
+        return self.rows[-1]
+
+    @property
+    def newest(self) -> Meaning:
+        """The definition of the last committed batch."""
+        return self.meanings[self.groups[-1]]
+
+    @property
+    def topic(self) -> str:
+        """The topic of the one source."""
+        return self.newest.definition.source[1].topic
+
+    @property
+    def index(self) -> dict[tuple[str, int], int]:
+        """(timeline, batch) to path index."""
+        return {(row.timeline, row.batch): number for number, row in enumerate(self.rows)}
+
+
+def observe_head(home: PipelineHome) -> HeadView:
+    """Return what the head's path holds now.
+
+    The served table is read before the ledger, so it never shows a batch the ledger here lacks; changelog rows of
+    batches committed in between are left out by the caller, who knows the last batch.
+
+    Raises:
+        LedgerError: nothing is committed yet.
+    """
+    stamp, served = _read_served(home)
+    entries = read_sequence(home)
+    head = select_head(entries)
+    path = [] if head is None else path_of(home, head)
+    rows = select_on_path(read_ledger(home), path)
+    if not rows:
+        message = (
+            f"no batch of {home.root.name} is committed yet, so there is nothing to reconcile; start the stream first"
+        )
+        raise LedgerError(message)
+    stream = stream_rows(home)
+    groups, meanings = _meanings(home, rows)
+    topic = meanings[groups[-1]].definition.source[1].topic
+    genesis = load_timeline(home, path[0].timeline).genesis.get(topic, {})
+    return HeadView(
+        home=home,
+        rows=rows,
+        groups=groups,
+        meanings=meanings,
+        genesis={int(partition): int(offset) for partition, offset in genesis.items()},
+        sequence=entries[-1].seq if entries else 0,
+        publications=publications_of(entries),
+        stream=stream,
+        dead=delta.read(home.tables.dead_letters, columns=["_timeline", "_batch", "partition", "offset", "reason"]),
+        served=served,
+        served_stamp=stamp,
+    )
+
+
+def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, pa.Table | None]:
+    """Return the served table with the stamp of the very build that was read; (None, None) if it never stood still."""
+    for _ in range(5):
+        stamp = served_stamp(home)
+        served = read_served(home)
+        if served_stamp(home) == stamp:
+            return stamp, served
+    return None, None
+
+
+def _meanings(home: PipelineHome, rows: Sequence[LedgerRow]) -> tuple[list[int], list[Meaning]]:
+    by_bundle: dict[str, int] = {}
+    meanings: list[Meaning] = []
+    for bundle in dict.fromkeys(row.bundle for row in rows):
+        definition = load_bundle_definition(home.bundles, bundle)
+        fingerprint = fingerprint_of(definition)
+        found = Meaning(definition, fingerprint.semantics, fingerprint.decode)
+        same = [
+            number
+            for number, known in enumerate(meanings)
+            if (known.semantics, known.decode) == (found.semantics, found.decode)
+        ]
+        if not same:
+            meanings.append(found)
+        by_bundle[bundle] = same[0] if same else len(meanings) - 1
+    return [by_bundle[row.bundle] for row in rows], meanings
+
+
+def shape_of(definition: Definition) -> Shape:
+    """Return how result rows of a definition are addressed and compared."""
+    return Shape(
+        keys=tuple(definition.keys),
+        columns=tuple(definition.columns),
+        tolerances={
+            name: column.tolerance for name, column in definition.columns.items() if column.tolerance is not None
+        },
+        count_column=definition.count_column,
+    )

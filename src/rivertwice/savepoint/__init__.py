@@ -1,0 +1,1 @@
+"""Savepoints: taken without a pause, proved by a restore."""

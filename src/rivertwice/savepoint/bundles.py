@@ -1,0 +1,30 @@
+"""The definitions that savepoints and recorded batches were made by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.pipeline.bundle import build_bundle, load_bundle, load_bundle_definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.stream.begin import fingerprint_hashes
+from rivertwice.timeline.ledger import LedgerRow
+
+
+def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
+    """Return the hashes of a pipeline's definition as it lies in the project now."""
+    return fingerprint_hashes(build_bundle(settings.definitions / pipeline).fingerprint)
+
+
+def load_state_definition(home: PipelineHome, manifest: Manifest) -> Definition:
+    """Return the definition whose state a savepoint holds, from its bundle."""
+    return load_bundle_definition(home.bundles, manifest.bundle)
+
+
+def equivalent_bundles(home: PipelineHome, manifest: Manifest, rows: Sequence[LedgerRow]) -> set[str]:
+    """Return the savepoint's bundle and those bundles of `rows` that have its fingerprint."""
+    ids = {row.bundle for row in rows if row.batch > manifest.batch} - {manifest.bundle}
+    same: Mapping[str, str] = manifest.fingerprint
+    fitting = {name for name in ids if fingerprint_hashes(load_bundle(home.bundles, name).fingerprint) == same}
+    return fitting | {manifest.bundle}

@@ -1,0 +1,189 @@
+"""Which savepoints there are, what is known of each, and whether their bytes are what was written."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import SavepointError
+from rivertwice.savepoint.hotcopy import hash_file
+from rivertwice.savepoint.manifest import FileEntry, Manifest, require_savepoint_id
+from rivertwice.savepoint.records import (
+    CHECKPOINT,
+    DELETING,
+    MANIFEST,
+    PIN,
+    PROOF,
+    SavepointLease,
+    read_leases,
+    read_record,
+)
+from rivertwice.store.base import BlobStore
+from rivertwice.store.places import open_store
+
+WORKERS = 8  # parallel requests to a store; 340 objects took 0.9 s on S3
+
+TAKEN = "taken"
+PROVED = "proved"
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """A savepoint that exists: its manifest, and what happened to it since.
+
+    Attributes:
+        status: `taken`, or `proved` once a replay of recorded batches agreed in output and state.
+        proof: the proof's record, if proved.
+    """
+
+    manifest: Manifest
+    store: BlobStore = field(repr=False, compare=False)
+    proof: dict[str, Any] | None = None
+    pinned: bool = False
+    leases: tuple[SavepointLease, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The savepoint's id."""
+        return self.manifest.savepoint
+
+    @property
+    def status(self) -> str:
+        """`taken` or `proved`."""
+        return TAKEN if self.proof is None else PROVED
+
+    def key(self, path: str) -> str:
+        """Return the store's key of a file of the copied checkpoint."""
+        return f"{self.id}/{CHECKPOINT}/{path}"
+
+
+def savepoint_store(home: PipelineHome) -> BlobStore:
+    """Return where a pipeline's savepoints lie."""
+    return open_store(home.savepoint_url or home.savepoints)
+
+
+def list_savepoints(home: PipelineHome) -> list[Savepoint]:
+    """Return the savepoints that exist (have a manifest and are not being deleted), oldest first."""
+    store = savepoint_store(home)
+    names = _by_savepoint(store.list())
+    there = [name for name, files in names.items() if MANIFEST in files and DELETING not in files]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = [savepoint for savepoint in pool.map(lambda name: _read(store, name), there) if savepoint]
+    return sorted(found, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.id))
+
+
+def load_savepoint(home: PipelineHome, savepoint_id: str) -> Savepoint:
+    """Return one savepoint.
+
+    Raises:
+        SavepointError: it does not exist.
+    """
+    found = _read(savepoint_store(home), require_savepoint_id(savepoint_id))
+    if found is None:
+        known = ", ".join(savepoint.id for savepoint in list_savepoints(home)) or "none"
+        message = (
+            f"savepoint {savepoint_id} does not exist (it has no manifest, or is being deleted); there are: {known}"
+        )
+        raise SavepointError(message)
+    return found
+
+
+def _read(store: BlobStore, name: str) -> Savepoint | None:
+    data = store.get(f"{name}/{MANIFEST}")
+    if data is None or store.get(f"{name}/{DELETING}") is not None:
+        return None
+    return Savepoint(
+        manifest=Manifest.from_bytes(data),
+        store=store,
+        proof=read_record(store, f"{name}/{PROOF}"),
+        pinned=store.get(f"{name}/{PIN}") is not None,
+        leases=tuple(read_leases(store, name)),
+    )
+
+
+def _by_savepoint(keys: Iterable[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for key in keys:
+        name, _, rest = key.partition("/")
+        if rest:
+            found.setdefault(name, set()).add(rest)
+    return found
+
+
+def select_newest(savepoints: Sequence[Savepoint], *, proved: bool) -> Savepoint | None:
+    """Return the newest savepoint, or the newest proved one; None if there is none."""
+    fitting = [savepoint for savepoint in savepoints if savepoint.status == PROVED or not proved]
+    return max(fitting, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.id), default=None)
+
+
+def verify_files(savepoint: Savepoint) -> int:
+    """Read every byte of a savepoint and compare it with the manifest; return the bytes read.
+
+    Raises:
+        SavepointError: a file is missing, was added, or differs; the savepoint must not be used.
+    """
+    prefix = f"{savepoint.id}/{CHECKPOINT}/"
+    there = {key[len(prefix) :] for key in savepoint.store.list(prefix)}
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = dict(pool.map(lambda path: (path, _entry(savepoint, path)), savepoint.manifest.files))
+    problem = find_damage(savepoint.manifest, found, there)
+    if problem is not None:
+        raise SavepointError(_refused(savepoint, problem))
+    return savepoint.manifest.size
+
+
+def find_damage(manifest: Manifest, found: dict[str, FileEntry | None], there: set[str]) -> str | None:
+    """Return what differs between a manifest and the files found, or None."""
+    for path, wanted in manifest.files.items():
+        entry = found.get(path)
+        if entry is None:
+            return f"{path} is missing"
+        if entry != wanted:
+            return f"{path} has {entry.size} bytes of SHA-256 {entry.sha256}, not {wanted.size} of {wanted.sha256}"
+    extra = sorted(there - set(manifest.files))
+    return f"{extra[0]} is not in the manifest" if extra else None
+
+
+def download(savepoint: Savepoint, target: Path) -> None:
+    """Copy a savepoint's checkpoint into the new folder `target`, checking every file against the manifest.
+
+    The folder appears whole or not at all.
+
+    Raises:
+        SavepointError: a file is missing or differs; nothing was left in `target`.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temp:
+        root = Path(temp) / "checkpoint"
+
+        def fetch(path: str) -> tuple[str, FileEntry | None]:
+            try:
+                savepoint.store.get_file(savepoint.key(path), root / path)
+            except FileNotFoundError:
+                return path, None
+            return path, hash_file(root / path)
+
+        with ThreadPoolExecutor(WORKERS) as pool:
+            found = dict(pool.map(fetch, savepoint.manifest.files))
+        problem = find_damage(savepoint.manifest, found, set(savepoint.manifest.files))
+        if problem is not None:
+            raise SavepointError(_refused(savepoint, problem))
+        root.rename(target)
+
+
+def _entry(savepoint: Savepoint, path: str) -> FileEntry | None:
+    data = savepoint.store.get(savepoint.key(path))
+    return None if data is None else FileEntry(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def _refused(savepoint: Savepoint, problem: str) -> str:
+    return (
+        f"savepoint {savepoint.id} is damaged: {problem}; it is refused, for a stream restored from it would go on with "
+        "wrong state; use another savepoint (`rivertwice savepoint list`) and take a new one"
+    )

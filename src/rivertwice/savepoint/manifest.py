@@ -1,0 +1,108 @@
+"""The manifest: what a savepoint is, format 1. It is written last; without it the savepoint does not exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rivertwice.errors import RequestError, SavepointError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.store.files import encode_json
+
+FORMAT = 1
+_ID = re.compile(r"^sp-[a-z0-9][a-z0-9_-]{0,63}-[0-9]{1,18}-[0-9a-f]{8}$")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of the copied checkpoint."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checkpoint's copy at a committed batch.
+
+    Attributes:
+        savepoint: `sp-<timeline>-<batch>-<8 hex>`.
+        timeline, batch: the ledger row the copy stands at: the last batch both committed in the changelog and
+            finished in the checkpoint.
+        epoch: epoch of the driver that committed the batch.
+        offsets: topic to partition to the first offset the next batch reads.
+        offsets_text: `offsets/<batch>` of the checkpoint, verbatim.
+        watermark_ms: the batch's watermark, by which rows of the next batch are late.
+        bundle, fingerprint: the definition that wrote the state.
+        pins: Spark settings that the checkpoint froze, from `offsets/<batch>`.
+        files: path below `checkpoint/` to hash and size.
+    """
+
+    savepoint: str
+    pipeline: str
+    timeline: str
+    batch: int
+    epoch: int
+    created_at: datetime
+    reason: str
+    offsets: Mapping[str, Mapping[str, int]]
+    offsets_text: str
+    watermark_ms: int
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+    bundle: str
+    fingerprint: Mapping[str, str]
+    pins: Mapping[str, Any]
+    files: Mapping[str, FileEntry] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the copied checkpoint."""
+        return sum(entry.size for entry in self.files.values())
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as canonical JSON."""
+        return encode_json({"format": FORMAT, **asdict(self), "created_at": to_iso(self.created_at)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Read a manifest.
+
+        Raises:
+            SavepointError: it is damaged, or of a format this version does not know.
+        """
+        try:
+            values: dict[str, Any] = json.loads(data)
+        except ValueError as error:
+            message = f"a savepoint's manifest is no JSON ({error}): it is damaged; use another savepoint"
+            raise SavepointError(message) from error
+        found = values.pop("format", None)
+        if found != FORMAT:
+            message = f"a savepoint has format {found!r}, this version reads {FORMAT}; use a newer rivertwice"
+            raise SavepointError(message)
+        files = {path: FileEntry(**entry) for path, entry in values.pop("files").items()}
+        return cls(**{**values, "files": files, "created_at": parse_iso(values["created_at"])})
+
+
+def require_savepoint_id(value: str) -> str:
+    """Return `value` if it is a savepoint's id.
+
+    Raises:
+        RequestError: it is not, so it could name something else.
+    """
+    if not _ID.match(value):
+        message = (
+            f"{value[:80]!r} is no savepoint id; ids look like sp-t1-120-0f3a9c2e, see `rivertwice savepoint list`"
+        )
+        raise RequestError(message)
+    return value
+
+
+def frozen_pins(offsets_text: str) -> dict[str, Any]:
+    """Return the Spark settings that `offsets/N` carries and that override the session on a restart."""
+    pins: dict[str, Any] = json.loads(offsets_text.split("\n")[1]).get("conf", {})
+    return pins

@@ -1,0 +1,144 @@
+"""What a proof and a restore will replay, and where the records come from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from rivertwice.errors import FingerprintError, LogGapError, SavepointError
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.recorded import check_chain, span
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Segment
+
+KAFKA = "kafka"
+REPLAY_TOPIC = "replay topic"
+_MARGIN = 2  # batches kept away from what a live checkpoint purges next
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """The recorded batches a replay goes through, all of one log.
+
+    Attributes:
+        rows: batches after the savepoint's, in order.
+        source: `kafka`, or `replay topic` when Kafka no longer has the first of them.
+        ranges: partition to half-open offset range of all of them.
+    """
+
+    rows: tuple[LedgerRow, ...]
+    source: str
+    ranges: Mapping[int, tuple[int, int]]
+
+
+def is_on_path(manifest: Manifest, path: Sequence[Segment]) -> bool:
+    """Say whether a savepoint's batch lies on a path."""
+    return any(segment.contains(manifest.timeline, manifest.batch) for segment in path)
+
+
+def plan_replay(
+    manifest: Manifest,
+    rows: Sequence[LedgerRow],
+    *,
+    until: int,
+    begin: Mapping[int, int],
+    topic: str,
+    bundles: Collection[str],
+) -> ReplayPlan:
+    """Plan the replay of the batches after a savepoint up to `until`.
+
+    Args:
+        manifest: the savepoint.
+        rows: the ledger of the path the savepoint lies on.
+        until: last batch to replay; `manifest.batch` replays nothing.
+        begin: partition to the first offset Kafka still has.
+        topic: the pipeline's topic.
+        bundles: ids of the bundles whose fingerprint is the savepoint's.
+
+    Raises:
+        LedgerError: the ledger has a hole.
+        FingerprintError: a batch was made by a definition that gives other results.
+        LogGapError: a batch read another topic that bore this name.
+    """
+    chosen = tuple(row for row in rows if manifest.batch < row.batch <= until)
+    check_chain(manifest.batch, manifest.offsets, chosen)
+    for row in chosen:
+        if row.bundle not in bundles:
+            message = (
+                f"batch {row.batch} was made by bundle {row.bundle}, whose results differ from those of bundle "
+                f"{manifest.bundle} that savepoint {manifest.savepoint} holds; its recorded batches cannot be replayed; "
+                "use a savepoint that is newer than the change"
+            )
+            raise FingerprintError(message)
+        if row.topic_ids != manifest.topic_ids:
+            message = (
+                f"batch {row.batch} read topic ids {dict(row.topic_ids)}, savepoint {manifest.savepoint} stands in "
+                f"{dict(manifest.topic_ids)}: the topic was deleted and created again; the replay is refused"
+            )
+            raise LogGapError(message)
+    ranges = span(chosen, topic)
+    lost = any(start < begin.get(partition, 0) and start < end for partition, (start, end) in ranges.items())
+    return ReplayPlan(chosen, REPLAY_TOPIC if lost else KAFKA, ranges)
+
+
+def select_proof_end(batch: int, *, wanted: int, committed: int, retained: int) -> int:
+    """Return the last batch a proof replays.
+
+    At least the wanted number, as far as committed; more if the running checkpoint has already purged the state of that
+    batch, for then only a later state can be compared.
+
+    Args:
+        batch: the batch the savepoint stands at.
+        wanted: batches to replay.
+        committed: last batch of the second copy.
+        retained: first batch whose files the second copy still holds; 0 if nothing was purged.
+    """
+    oldest = retained + _MARGIN if retained > 0 else 0
+    return min(max(batch + wanted, oldest), committed)
+
+
+def require_reach(end: Mapping[int, int], begin: Mapping[int, int], *, batch: int, topic: str) -> None:
+    """Check that Kafka still has what a stream needs that goes on after `batch`.
+
+    Raises:
+        LogGapError: records after the batch are gone from Kafka.
+    """
+    for partition, offset in end.items():
+        if offset < begin.get(partition, 0):
+            message = (
+                f"a stream restored at batch {batch} goes on at offset {offset} of {topic}-{partition}, but Kafka begins at "
+                f"{begin[partition]}: {begin[partition] - offset} records are gone and the stream would stop at once; "
+                "nothing was changed; raise the topic's retention and recompute the range from the archive by a backfill"
+            )
+            raise LogGapError(message)
+
+
+def require_fingerprint(manifest: Manifest, current: Mapping[str, str]) -> None:
+    """Check that the definition as it is now is the one whose state a savepoint holds.
+
+    Raises:
+        FingerprintError: state, semantics or decode differ.
+    """
+    changed = [part for part in ("state", "semantics", "decode") if manifest.fingerprint.get(part) != current.get(part)]
+    if changed:
+        message = (
+            f"savepoint {manifest.savepoint} was taken under another definition of {manifest.pipeline} (changed: "
+            f"{', '.join(changed)}); its state would mean something else, so it is refused; put the definition of bundle "
+            f"{manifest.bundle} back, or use a savepoint taken since the change"
+        )
+        raise FingerprintError(message)
+
+
+def require_on_path(manifest: Manifest, path: Sequence[Segment]) -> None:
+    """Check that a savepoint lies on the head's path.
+
+    Raises:
+        SavepointError: it lies on a branch that serves nothing; going there would rewind what is served.
+    """
+    if not is_on_path(manifest, path):
+        message = (
+            f"savepoint {manifest.savepoint} stands at batch {manifest.batch} of timeline {manifest.timeline}, which is not on "
+            f"the head's path ({' > '.join(segment.timeline for segment in path)}): restoring it would be a rewind, a separate "
+            "act that is not built yet; use a savepoint of the head's path"
+        )
+        raise SavepointError(message)

@@ -1,0 +1,285 @@
+"""Prove a savepoint: restore it into scratch, replay what the stream did next, and compare output and state.
+
+1. Refuse what cannot hold: another fingerprint. Lease the savepoint against prune.
+2. Fetch it into scratch; every byte is checked against the manifest.
+3. Wait until the stream has committed some batches after it, or has nothing left to read.
+4. Copy the running checkpoint a second time.
+5. Replay the recorded batches, each compared with the ledger's digest.
+6. Compare the decoded state after the last of them with the second copy's.
+7. Put `proof.json`, if absent. A replay that disagreed is recorded under `attempts/` and raised.
+
+Scratch is thrown away at the end; a crash leaves only scratch and a lease that runs out.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import ReplayMismatchError
+from rivertwice.instants import to_iso, utc_now
+from rivertwice.log import kafka
+from rivertwice.pipeline.model import Definition
+from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles, load_state_definition
+from rivertwice.savepoint.catalogue import Savepoint, download, load_savepoint
+from rivertwice.savepoint.deadline import Deadline
+from rivertwice.savepoint.feed import oldest_offsets, replay_source
+from rivertwice.savepoint.plan import (
+    ReplayPlan,
+    is_on_path,
+    plan_replay,
+    require_fingerprint,
+    select_proof_end,
+)
+from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, lease_savepoint, release_savepoint
+from rivertwice.savepoint.replay import ReplayedBatch, replay_recorded
+from rivertwice.savepoint.state import StateDigest, describe_difference, read_state
+from rivertwice.savepoint.take import copy_committed
+from rivertwice.savepoint.trim import batches_in
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import Segment, head_path, path_of, select_on_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+LEASE = timedelta(hours=1)
+Progress = Callable[[str], None]
+
+
+def print_nothing(line: str) -> None:
+    """Drop a line of progress."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a proof found.
+
+    Attributes:
+        proved: whether it counts: some batches were replayed, or the log had nothing beyond the savepoint.
+        batches: how many recorded batches were replayed and agreed.
+        last_batch: the batch at which the states were compared.
+        state_rows: rows of decoded state, equal on both sides.
+        source: where the records came from, `kafka` or `replay topic`.
+    """
+
+    savepoint: str
+    proved: bool
+    batches: int
+    last_batch: int
+    state_rows: int
+    state: dict[str, str]
+    source: str
+    seconds: float
+    replay_seconds: float
+    reason: str
+    made_at: str
+
+
+def prove_savepoint(
+    settings: Settings,
+    pipeline: str,
+    savepoint_id: str,
+    *,
+    batches: int = 3,
+    wait_seconds: float = 60.0,
+    progress: Progress = print_nothing,
+    spark: SparkSession | None = None,
+) -> Proof:
+    """Prove a savepoint; a proved one is proved again, and its first proof stands.
+
+    Args:
+        settings: where things lie.
+        pipeline: the pipeline's name.
+        savepoint_id: which savepoint.
+        batches: how many batches to replay, if the stream commits so many.
+        wait_seconds: how long to wait for them, in all.
+        progress: told of every step.
+        spark: the session to use; None starts the pipeline's own.
+
+    Raises:
+        SavepointError: it does not exist or is damaged.
+        FingerprintError: the definition is another one now.
+        LogGapError: neither Kafka nor the archive has the records after it.
+        ReplayMismatchError: a batch or the state disagreed; the message names it.
+    """
+    home = settings.pipeline(pipeline)
+    savepoint = load_savepoint(home, savepoint_id)
+    deadline = Deadline.after(wait_seconds)
+    began = time.monotonic()
+    require_fingerprint(savepoint.manifest, current_fingerprint(settings, pipeline))
+    holder = f"prove-{secrets.token_hex(4)}"
+    scratch = home.scratch / holder
+    lease_savepoint(savepoint.store, savepoint.id, holder, now=utc_now(), length=LEASE)
+    try:
+        progress(f"fetching {savepoint.id}: {len(savepoint.manifest.files)} files, {savepoint.manifest.size} bytes")
+        download(savepoint, scratch / "replayed")
+        definition = load_state_definition(home, savepoint.manifest)
+        path = _path(home, savepoint)
+        if spark is None:
+            spark = session_of(settings, definition)
+        proof = _prove(spark, settings, home, savepoint, definition, path, holder, batches, deadline, began, progress)
+    except ReplayMismatchError as error:
+        _record_attempt(savepoint, {"proved": False, "reason": str(error), "made_at": to_iso(utc_now())})
+        raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        release_savepoint(savepoint.store, savepoint.id, holder)
+    if proof.proved:
+        savepoint.store.put_if_absent(f"{savepoint.id}/{PROOF}", encode_record(asdict(proof)))
+    else:
+        _record_attempt(savepoint, asdict(proof))
+    progress(proof.reason)
+    return proof
+
+
+def session_of(settings: Settings, definition: Definition) -> SparkSession:
+    """Return a Spark session with a pipeline's pins, for replays."""
+    from rivertwice.pipeline.engine import spark_session
+
+    pins = definition.stream
+    return spark_session(
+        settings,
+        f"rivertwice-replay-{definition.name}",
+        shuffle_partitions=pins.shuffle_partitions,
+        extra={
+            "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
+            "spark.sql.streaming.pollingDelay": "10ms",
+        },
+    )
+
+
+def _prove(
+    spark: SparkSession,
+    settings: Settings,
+    home: PipelineHome,
+    savepoint: Savepoint,
+    definition: Definition,
+    path: Sequence[Segment],
+    holder: str,
+    batches: int,
+    deadline: Deadline,
+    began: float,
+    progress: Progress,
+) -> Proof:
+    manifest = savepoint.manifest
+    _, source = definition.source
+    scratch = home.scratch / holder
+
+    def follow() -> list[LedgerRow]:
+        return [row for row in select_on_path(read_ledger(home), path) if row.batch > manifest.batch]
+
+    progress(f"waiting for {batches} batches after batch {manifest.batch}")
+    deadline.wait_until(
+        lambda: len(follow()) >= batches or _idle(settings, home, source.topic, follow(), manifest.offsets)
+    )
+    second = copy_committed(home, path[-1].timeline, scratch / "second")
+    rows = select_on_path(read_ledger(home), path)
+    held = batches_in((f"commits/{entry.name}" for entry in (scratch / "second" / "commits").iterdir()), "commits")
+    last = select_proof_end(manifest.batch, wanted=batches, committed=second.batch, retained=min(held))
+    plan = plan_replay(
+        manifest,
+        rows,
+        until=last,
+        begin=oldest_offsets(settings, manifest, source.topic),
+        topic=source.topic,
+        bundles=equivalent_bundles(home, manifest, rows),
+    )
+    replay_began = time.monotonic()
+    done = _replay(spark, settings, definition, savepoint, plan, scratch / "replayed", holder, progress)
+    replay_seconds = time.monotonic() - replay_began
+    progress(f"comparing the state after batch {last}")
+    state = _compare_state(spark, scratch, last)
+    exhausted = not plan.rows and not _beyond(settings, source.topic, manifest.offsets)
+    reason = describe_proof(len(done), last, state.rows, exhausted=exhausted)
+    return Proof(
+        savepoint=savepoint.id,
+        proved=bool(done) or exhausted,
+        batches=len(done),
+        last_batch=last,
+        state_rows=state.rows,
+        state=dict(state.stores),
+        source=plan.source,
+        seconds=round(time.monotonic() - began, 3),
+        replay_seconds=round(replay_seconds, 3),
+        reason=reason,
+        made_at=to_iso(utc_now()),
+    )
+
+
+def describe_proof(batches: int, last: int, state_rows: int, *, exhausted: bool) -> str:
+    """Return in one sentence what a proof showed, and whether that counts."""
+    if batches:
+        return f"proved: {batches} recorded batches replayed equal, and the state after batch {last} ({state_rows} rows) is equal"
+    if exhausted:
+        return f"proved: nothing follows batch {last} in the log, and its state ({state_rows} rows) loads and is equal"
+    return (
+        f"not proved: the state after batch {last} ({state_rows} rows) loads and is equal, but no batch followed in time, "
+        "although the log goes on; prove it again once the stream has run"
+    )
+
+
+def _replay(
+    spark: SparkSession,
+    settings: Settings,
+    definition: Definition,
+    savepoint: Savepoint,
+    plan: ReplayPlan,
+    checkpoint: Path,
+    holder: str,
+    progress: Progress,
+) -> list[ReplayedBatch]:
+    name = f"rivertwice-replay-{holder}"
+    with replay_source(spark, settings, definition, savepoint.manifest, plan, name=name, progress=progress) as topic:
+        return replay_recorded(
+            spark, settings, definition, checkpoint, plan.rows, topic_override=topic, progress=progress
+        )
+
+
+def _compare_state(spark: SparkSession, scratch: Path, batch: int) -> StateDigest:
+    ours = read_state(spark, scratch / "replayed", batch)
+    difference = describe_difference(ours, read_state(spark, scratch / "second", batch))
+    if difference is not None:
+        message = (
+            f"{difference}, although every batch gave the recorded rows: later batches would differ; do not build on this "
+            "savepoint, take a new one and run a reconcile"
+        )
+        raise ReplayMismatchError(message)
+    return ours
+
+
+def _path(home: PipelineHome, savepoint: Savepoint) -> list[Segment]:
+    path = head_path(home)
+    return path if is_on_path(savepoint.manifest, path) else path_of(home, savepoint.manifest.timeline)
+
+
+def _idle(
+    settings: Settings,
+    home: PipelineHome,
+    topic: str,
+    rows: Sequence[LedgerRow],
+    offsets: object,
+) -> bool:
+    if lease_owner(home) is None:
+        return True  # nobody will commit anything
+    reached = rows[-1].end_offsets if rows else offsets
+    return not _beyond(settings, topic, reached)
+
+
+def _beyond(settings: Settings, topic: str, offsets: object) -> bool:
+    reached = offsets[topic] if isinstance(offsets, dict) else {}
+    return any(end > int(reached.get(str(p), 0)) for p, end in kafka.end_offsets(settings, topic).items())
+
+
+def _record_attempt(savepoint: Savepoint, values: dict[str, object]) -> None:
+    key = f"{savepoint.id}/{ATTEMPTS}/{secrets.token_hex(4)}.json"
+    savepoint.store.put_if_absent(key, encode_record(values))

@@ -1,0 +1,78 @@
+"""Small JSON objects beside a manifest: proof, pin, leases, marks. All have format 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rivertwice.errors import SavepointError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.store.base import BlobStore
+from rivertwice.store.files import encode_json
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PROOF = "proof.json"
+PIN = "pin.json"
+TAKING = "taking.json"
+DELETING = "deleting.json"
+LEASES = "leases"
+ATTEMPTS = "attempts"
+CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True)
+class SavepointLease:
+    """Somebody needs the savepoint until `expires_at`; prune leaves it alone."""
+
+    holder: str
+    expires_at: datetime
+
+
+def encode_record(values: Mapping[str, Any]) -> bytes:
+    """Return a record's bytes: canonical JSON with its format."""
+    return encode_json({"format": FORMAT, **values})
+
+
+def read_record(store: BlobStore, key: str) -> dict[str, Any] | None:
+    """Return a record, or None if there is none.
+
+    Raises:
+        SavepointError: its format is not known.
+    """
+    data = store.get(key)
+    if data is None:
+        return None
+    values: dict[str, Any] = json.loads(data)
+    if values.pop("format", None) != FORMAT:
+        message = f"{key} has a format this version does not read ({FORMAT} is read); use a newer rivertwice"
+        raise SavepointError(message)
+    return values
+
+
+def lease_savepoint(store: BlobStore, savepoint: str, holder: str, *, now: datetime, length: timedelta) -> None:
+    """Keep prune away from a savepoint; the same holder may renew.
+
+    Raises:
+        SavepointError: the savepoint is being deleted.
+    """
+    key = f"{savepoint}/{LEASES}/{holder}.json"
+    store.put(key, encode_record({"holder": holder, "expires_at": to_iso(now + length)}))
+    if store.get(f"{savepoint}/{DELETING}") is not None:  # prune marks first and looks for leases after it
+        store.delete(key)
+        message = f"savepoint {savepoint} is being deleted by prune; use another one, see `rivertwice savepoint list`"
+        raise SavepointError(message)
+
+
+def release_savepoint(store: BlobStore, savepoint: str, holder: str) -> None:
+    """End a lease."""
+    store.delete(f"{savepoint}/{LEASES}/{holder}.json")
+
+
+def read_leases(store: BlobStore, savepoint: str) -> list[SavepointLease]:
+    """Return all leases on a savepoint, run out or not."""
+    records = [read_record(store, key) for key in store.list(f"{savepoint}/{LEASES}/")]
+    return [SavepointLease(r["holder"], parse_iso(r["expires_at"])) for r in records if r is not None]

@@ -1,0 +1,260 @@
+"""Replay recorded batches over a restored checkpoint, each with exactly its recorded offset range.
+
+Only identical ranges owe identical output: other batch boundaries drop other late rows. So the first batch runs over
+the recorded `offsets/N`, put in place before the query starts; Spark then replays just that range. The next batches run
+in the same query: from inside `foreachBatch` the source is told where the following batch ends, through the field
+that Spark's own available-now trigger uses. Where that cannot be done, the query is started once per batch. Either way
+every batch is checked: its range and watermark against the ledger, its rows against the ledger's digest. At the end
+the recorded `offsets/N` stand in the checkpoint, byte for byte. Nothing is written to any table.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from rivertwice.config import Settings
+from rivertwice.errors import ReplayMismatchError
+from rivertwice.pipeline.compile import compile_stream
+from rivertwice.pipeline.definition import Definition
+from rivertwice.savepoint.recorded import ReplayTopic, encode_offsets
+from rivertwice.stream.checkpoint import last_number, parse_offsets
+from rivertwice.stream.driver import terminated_state
+from rivertwice.stream.source import kafka_stream
+from rivertwice.timeline.digest import digest_rows
+from rivertwice.timeline.ledger import LedgerRow
+
+_log = logging.getLogger(__name__)
+_FIELD = "allDataForTriggerAvailableNow"  # of KafkaMicroBatchStream: end offsets it takes instead of asking Kafka
+_STUCK_S = 10.0  # a query that waits so long for data will not make the recorded batch by itself
+_WAITING = "Waiting for data to arrive"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ReplayedBatch:
+    """One batch that was replayed and agreed with the ledger."""
+
+    batch: int
+    digest: str
+    emitted: int
+    read: int
+    seconds: float
+
+
+class _Replay:
+    """State of one replay: which row is expected next, and what came out."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        result: DataFrame,
+        checkpoint: Path,
+        rows: Sequence[LedgerRow],
+        override: ReplayTopic | None,
+        progress: Progress,
+    ) -> None:
+        self._spark = spark
+        self._result = result
+        self._checkpoint = checkpoint
+        self._rows = rows
+        self._override = override
+        self._progress = progress
+        self._terminated = terminated_state(spark)
+        self._query: Any = None
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._until = 0
+        self._clock = time.monotonic()
+        self.done: list[ReplayedBatch] = []
+
+    def run(self, count: int) -> None:
+        """Replay up to `count` further batches with one query; at least one, or raise."""
+        first = len(self.done)
+        self._until = first + count
+        put_offsets(self._checkpoint, self._rows[first], self._override)
+        self._started.clear()
+        self._error = None
+        self._query = (
+            self._result.writeStream.outputMode("append")
+            .queryName("rivertwice-replay")
+            .option("checkpointLocation", str(self._checkpoint))
+            .foreachBatch(self._batch)
+            .start()
+        )
+        self._started.set()
+        self._stay()
+        committed = last_number(self._checkpoint / "commits")
+        wanted = self._rows[len(self.done) - 1].batch if self.done else None
+        if len(self.done) == first or committed != wanted:
+            message = (
+                f"the replay stopped at batch {committed}, expected {self._rows[first].batch} to be replayed and batch "
+                f"{wanted} to be the last one finished; the checkpoint copy is not usable; run it again"
+            )
+            raise ReplayMismatchError(message)
+
+    def _stay(self) -> None:
+        quiet_since: float | None = None
+        while True:
+            try:
+                if self._query.awaitTermination(0.2):  # also true while its last batch is still being committed
+                    self._query.awaitTermination()
+                    return
+            except Exception as error:
+                raise (self._error or error) from error
+            waiting = self._query.status["message"] == _WAITING
+            quiet_since = (quiet_since or time.monotonic()) if waiting else None
+            if quiet_since and time.monotonic() - quiet_since > _STUCK_S:
+                _log.warning("the query waits for data before the recorded batch; it is started again")
+                self._query.stop()
+                return
+
+    def _batch(self, frame: Any, batch: int) -> None:
+        try:
+            self._started.wait()
+            row = self._rows[len(self.done)]
+            table = frame.toArrow()
+            found = digest_rows(table, table.column_names)
+            self._compare(row, batch, found)
+            now = time.monotonic()
+            self.done.append(ReplayedBatch(batch, found, table.num_rows, row.read, now - self._clock))
+            self._clock = now
+            self._progress(
+                f"batch {batch} replayed: {row.read} records, {table.num_rows} rows, equal ({len(self.done)} of {len(self._rows)})"
+            )
+            following = self._rows[len(self.done)] if len(self.done) < self._until else None
+            execution = self._query._jsq.streamingQuery()
+            if following is None or not steer_source(self._spark, execution, self._shifted(following)):
+                execution.state().set(self._terminated)
+        except BaseException as error:
+            self._error = error  # py4j passes only its text on
+            raise
+
+    def _shifted(self, row: LedgerRow) -> Any:
+        return row.end_offsets if self._override is None else self._override.shift(row.end_offsets)
+
+    def _compare(self, row: LedgerRow, batch: int, found: str) -> None:
+        planned = parse_offsets((self._checkpoint / "offsets" / str(batch)).read_text(), batch)
+        differences = [
+            f"{what} {is_now!r}, recorded {recorded!r}"
+            for what, is_now, recorded in (
+                ("number", batch, row.batch),
+                ("range end", planned.end_offsets, self._shifted(row)),
+                ("watermark", planned.batch_watermark_ms, row.batch_watermark_ms),
+                ("digest", found, row.digest),
+            )
+            if is_now != recorded
+        ]
+        if differences:
+            message = (
+                f"replaying batch {row.batch} of timeline {row.timeline} over its recorded range gave another result: "
+                f"{'; '.join(differences)}; the savepoint, the definition or the log is not what it was, so nothing is "
+                "built on this savepoint; use another one and run a reconcile"
+            )
+            raise ReplayMismatchError(message)
+
+
+def replay_recorded(
+    spark: SparkSession,
+    settings: Settings,
+    definition: Definition,
+    checkpoint_dir: Path,
+    rows: Sequence[LedgerRow],
+    *,
+    topic_override: ReplayTopic | None = None,
+    progress: Progress,
+    one_query: bool = True,
+) -> list[ReplayedBatch]:
+    """Replay `rows` over the checkpoint copy in `checkpoint_dir`, which stands at the batch before the first.
+
+    Args:
+        spark: the session.
+        settings: gives the Kafka address.
+        definition: the definition whose state the checkpoint holds.
+        checkpoint_dir: a trimmed copy; it is changed and stands at the last row's batch afterwards.
+        rows: the recorded batches, in order, without a gap.
+        topic_override: reads a replay topic instead of the definition's topic.
+        progress: told of every batch.
+        one_query: False starts the query once per batch (the slower way, for comparison).
+
+    Raises:
+        ReplayMismatchError: a batch gave another output, range or watermark than recorded.
+    """
+    if not rows:
+        return []
+    topic = None if topic_override is None else topic_override.topic
+    raw = kafka_stream(spark, settings, definition, topic=topic, max_offsets=0)
+    result = compile_stream(spark, definition, raw)
+    aside = checkpoint_dir.parent / f".{checkpoint_dir.name}.recorded"
+    if topic_override is not None:
+        _shift_checkpoint(checkpoint_dir, rows[0].batch - 1, topic_override, aside)
+    replay = _Replay(spark, result, checkpoint_dir, rows, topic_override, progress)
+    while len(replay.done) < len(rows):
+        replay.run(len(rows) - len(replay.done) if one_query else 1)
+    if topic_override is not None:
+        _unshift_checkpoint(checkpoint_dir, aside)
+    for row in rows:
+        put_offsets(checkpoint_dir, row, None)
+    return replay.done
+
+
+def put_offsets(checkpoint: Path, row: LedgerRow, override: ReplayTopic | None) -> None:
+    """Put a batch's recorded offsets in place; its checksum file, if any, is of other bytes and goes."""
+    text = row.offsets_text if override is None else override.shift_text(row.offsets_text)
+    _put(checkpoint / "offsets" / str(row.batch), text)
+
+
+def _put(path: Path, text: str) -> None:
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    path.write_text(text)
+
+
+def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopic, aside: Path) -> None:
+    """Make the copy believe that its last two batches read the replay topic; keep the originals in `aside`."""
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    for number in (batch - 1, batch):
+        path = checkpoint / "offsets" / str(number)
+        if path.exists():
+            shutil.copyfile(path, aside / path.name)
+            _put(path, override.shift_text(path.read_text()))
+    if (checkpoint / "sources").exists():
+        (checkpoint / "sources").rename(aside / "sources")
+
+
+def _unshift_checkpoint(checkpoint: Path, aside: Path) -> None:
+    shutil.rmtree(checkpoint / "sources", ignore_errors=True)
+    if (aside / "sources").exists():
+        (aside / "sources").rename(checkpoint / "sources")
+    for path in aside.iterdir():
+        _put(checkpoint / "offsets" / path.name, path.read_text())
+    shutil.rmtree(aside)
+
+
+def steer_source(spark: SparkSession, execution: Any, end_offsets: Any) -> bool:
+    """Tell a running query's Kafka source where its next batch ends; return False if this Spark has no such field.
+
+    Only sound while the query is inside `foreachBatch`: the next batch is planned after it returns.
+    """
+    jvm: Any = spark._jvm
+    try:
+        (source,) = [execution.sources().apply(index) for index in range(execution.sources().size())]
+        source.prepareForTriggerAvailableNow()
+        field = source.getClass().getDeclaredField(_FIELD)
+        field.setAccessible(True)
+        json_utils = jvm.org.apache.spark.sql.kafka010.JsonUtils
+        field.set(source, json_utils.partitionOffsets(encode_offsets(end_offsets)))
+    except (Py4JError, ValueError, TypeError, AttributeError) as error:
+        _log.info("the Kafka source cannot be steered (%s); every batch starts a query of its own", str(error)[:300])
+        return False
+    return True

@@ -1,0 +1,183 @@
+"""Restore a savepoint into a new timeline that serves exactly what the old one served.
+
+Each step is recorded when it is done, and can be repeated; killed anywhere and run again, the result is the same.
+
+1. Record the operation: savepoint, parent, the child's name, whether the stream was wanted.
+2. Refuse: another definition, a damaged file, a savepoint off the head's path, a log that no longer reaches.
+3. Want the stream stopped, and wait until its driver has gone.
+4. Decide the fork: L, the parent's last batch in the changelog, whatever its checkpoint says.
+5. Fetch the savepoint and replay the recorded batches up to L, each compared with the ledger; then rename the
+   checkpoint into the child's folder, so that it is there whole or not at all.
+6. Create the child's record: parent (T, L), first batch L + 1.
+7. Move the head. Only now does the child count, and nothing served changes: up to L the path is the same.
+8. Want the stream running again, if it was.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import SavepointError
+from rivertwice.instants import utc_now
+from rivertwice.log import kafka
+from rivertwice.savepoint import operation as steps
+from rivertwice.savepoint.bundles import current_fingerprint
+from rivertwice.savepoint.catalogue import Savepoint, list_savepoints, load_savepoint, select_newest, verify_files
+from rivertwice.savepoint.operation import Operation, advance
+from rivertwice.savepoint.plan import require_fingerprint, require_on_path, require_reach
+from rivertwice.savepoint.prove import print_nothing
+from rivertwice.savepoint.records import lease_savepoint, release_savepoint
+from rivertwice.savepoint.restore_steps import Progress, go_on, rows_of
+from rivertwice.stream.begin import check_topics
+from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.lineage import next_timeline_name, path_of
+from rivertwice.timeline.sequence import head
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEASE = timedelta(hours=6)
+DRAIN_S = 120.0  # a driver drains in half a second; one that is stuck in a batch may take longer
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """What a restore did.
+
+    Attributes:
+        timeline: the new head.
+        parent: the timeline it forked from.
+        forked_at: last batch of the parent that counts.
+        replayed: recorded batches that were replayed and agreed.
+        resumed: whether an interrupted restore was gone on with.
+        running: whether the stream is wanted again.
+    """
+
+    operation: str
+    savepoint: str
+    timeline: str
+    parent: str
+    forked_at: int
+    replayed: int
+    resumed: bool
+    running: bool
+
+
+def restore_savepoint(
+    settings: Settings,
+    pipeline: str,
+    savepoint_id: str | None = None,
+    *,
+    progress: Progress = print_nothing,
+    spark: SparkSession | None = None,
+    drain_seconds: float = DRAIN_S,
+) -> RestoreReport:
+    """Restore a savepoint of the head's path; by default the newest proved one.
+
+    Args:
+        settings: where things lie.
+        pipeline: the pipeline's name.
+        savepoint_id: which savepoint; None goes on with an interrupted restore, or takes the newest proved one.
+        progress: told of every step.
+        spark: the session to use; None starts the pipeline's own.
+        drain_seconds: how long to wait for a running driver.
+
+    Raises:
+        SavepointError: none is proved, or the chosen one is missing, damaged or off the head's path.
+        FingerprintError: the definition is another one now.
+        LogGapError: the records after it are gone.
+        ReplayMismatchError: a recorded batch gave another result; the old head goes on serving.
+        ServiceError: the driver did not stop in time.
+    """
+    home = settings.pipeline(pipeline)
+    with steps.only_restore(home):
+        found = steps.select_unfinished(steps.read_operations(home), savepoint_id)
+        operation = found or _begin(home, savepoint_id)
+        savepoint = load_savepoint(home, operation.savepoint)
+        lease_savepoint(savepoint.store, savepoint.id, operation.id, now=utc_now(), length=LEASE)
+        try:
+            _check(settings, home, savepoint, operation)
+        except Exception:
+            if operation.step < steps.DRAINED:  # nothing was touched: a refusal leaves nothing behind
+                (home.operations / f"{operation.id}.json").unlink(missing_ok=True)
+                release_savepoint(savepoint.store, savepoint.id, operation.id)
+            raise
+        progress(f"{operation.id}: {savepoint.id} into timeline {operation.child}")
+        operation = go_on(settings, home, savepoint, operation, progress, spark, drain_seconds)
+        release_savepoint(savepoint.store, savepoint.id, operation.id)
+    return RestoreReport(
+        operation=operation.id,
+        savepoint=operation.savepoint,
+        timeline=operation.child,
+        parent=operation.parent,
+        forked_at=operation.forked_at or 0,
+        replayed=operation.replayed,
+        resumed=found is not None,
+        running=operation.was_running,
+    )
+
+
+def rewind(settings: Settings, pipeline: str, savepoint_id: str) -> RestoreReport:
+    """Refuse: going back to a savepoint's own batch, with other batches after it, is not built.
+
+    Raises:
+        SavepointError: always.
+    """
+    message = (
+        f"rewinding {pipeline} to savepoint {savepoint_id} is not built: it would recompute batches that are served, with other "
+        "late rows; use restore, which keeps what is served, and a backfill for windows that are wrong"
+    )
+    raise SavepointError(message)
+
+
+def _begin(home: PipelineHome, savepoint_id: str | None) -> Operation:  # step 1
+    parent = head(home)
+    if savepoint_id is None:
+        newest = select_newest(list_savepoints(home), proved=True)
+        if newest is None:
+            message = (
+                f"{home.root.name} has no proved savepoint, and a restore is not built on an unproved one by default; prove "
+                "one (`rivertwice savepoint prove`) or name one explicitly"
+            )
+            raise SavepointError(message)
+        savepoint_id = newest.id
+    load_savepoint(home, savepoint_id)
+    if parent is None:
+        message = f"{home.root.name} has no head timeline, so there is nothing to restore; start the stream first"
+        raise SavepointError(message)
+    intent = read_intent(home)
+    return steps.write_operation(
+        home,
+        Operation(
+            id=f"restore-{secrets.token_hex(4)}",
+            savepoint=savepoint_id,
+            parent=parent,
+            child=next_timeline_name(home),
+            was_running=intent is not None and intent.desired == "running",
+            started_at=utc_now(),
+        ),
+    )
+
+
+def _check(settings: Settings, home: PipelineHome, savepoint: Savepoint, operation: Operation) -> None:  # step 2
+    if operation.step >= steps.CREATED:
+        return
+    manifest = savepoint.manifest
+    require_fingerprint(manifest, current_fingerprint(settings, manifest.pipeline))
+    require_on_path(manifest, path_of(home, operation.parent))
+    check_topics(
+        manifest.topic_ids,
+        {topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
+        manifest.pipeline,
+    )
+    last = rows_of(home, operation)[-1]
+    for topic in manifest.topic_ids:
+        end = {partition: bounds[1] for partition, bounds in last.ranges(topic).items()}
+        require_reach(end, kafka.begin_offsets(settings, topic), batch=last.batch, topic=topic)
+    if operation.step < steps.CHECKED:
+        verify_files(savepoint)
+        advance(home, operation, steps.CHECKED)

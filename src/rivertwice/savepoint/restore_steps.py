@@ -1,0 +1,197 @@
+"""The steps of a restore that touch the stream and the tables (3 to 8); see `restore` for the protocol."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LostRaceError, ServiceError
+from rivertwice.instants import to_iso, utc_now
+from rivertwice.savepoint import operation as steps
+from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
+from rivertwice.savepoint.catalogue import Savepoint, download
+from rivertwice.savepoint.deadline import Deadline
+from rivertwice.savepoint.feed import oldest_offsets, replay_source
+from rivertwice.savepoint.operation import Operation, advance
+from rivertwice.savepoint.plan import plan_replay
+from rivertwice.savepoint.prove import session_of
+from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.store.files import put_json_if_absent
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.intent import write_intent
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import (
+    Fork,
+    Timeline,
+    create_timeline,
+    load_timeline,
+    next_timeline_name,
+    path_of,
+    select_on_path,
+)
+from rivertwice.timeline.sequence import head, last_seq, move_head
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+
+
+def go_on(
+    settings: Settings,
+    home: PipelineHome,
+    savepoint: Savepoint,
+    operation: Operation,
+    progress: Progress,
+    spark: SparkSession | None,
+    drain_seconds: float,
+) -> Operation:
+    """Do the steps that are not done yet, from draining (3) to wanting the stream again (8)."""
+    if operation.step < steps.MOVED:
+        _drain(home, operation, drain_seconds, progress)  # step 3, again after every interruption
+    if operation.step < steps.DRAINED:
+        operation = advance(home, operation, steps.DRAINED)
+    if operation.step < steps.CREATED:
+        operation = _fork(home, operation)
+        operation = _replay(settings, home, savepoint, operation, progress, spark)
+        operation = _create(home, operation)
+    if operation.step < steps.MOVED:
+        operation = _move(home, operation, progress)
+    if operation.step < steps.DONE:
+        if operation.was_running:  # step 8
+            write_intent(home, "running", by=operation.id, now=utc_now())
+            progress("the stream is wanted again")
+        operation = advance(home, operation, steps.DONE)
+        shutil.rmtree(home.scratch / operation.id, ignore_errors=True)
+    return operation
+
+
+def _drain(home: PipelineHome, operation: Operation, seconds: float, progress: Progress) -> None:  # step 3
+    if operation.was_running or lease_owner(home) is not None:
+        write_intent(home, "stopped", by=operation.id, now=utc_now())
+        put_json_if_absent(home.drain, _marker(operation))
+    try:
+        owner = lease_owner(home)
+        if owner is not None:
+            progress(f"draining the driver (epoch {owner.epoch})")
+        if not Deadline.after(seconds).wait_until(lambda: lease_owner(home) is None):
+            message = (
+                f"the driver of {home.root.name} did not stop within {seconds:.0f} s; the stream is wanted stopped and nothing "
+                "else was done; see its log, stop it, and run the restore again"
+            )
+            raise ServiceError(message)
+    finally:
+        home.drain.unlink(missing_ok=True)
+
+
+def _marker(operation: Operation) -> dict[str, Any]:
+    process = psutil.Process()  # the marker holds while this process lives
+    return {
+        "format": steps.FORMAT,
+        "by": operation.id,
+        "at": to_iso(utc_now()),
+        "pid": process.pid,
+        "pid_started": process.create_time(),
+    }
+
+
+def rows_of(home: PipelineHome, operation: Operation) -> list[LedgerRow]:
+    """Return the ledger of the path that the operation began on."""
+    return select_on_path(read_ledger(home), path_of(home, operation.parent))
+
+
+def _fork(home: PipelineHome, operation: Operation) -> Operation:  # step 4
+    last = rows_of(home, operation)[-1].batch
+    if operation.step >= steps.FORKED and operation.forked_at == last:
+        return operation
+    return advance(home, operation, steps.FORKED, forked_at=last)
+
+
+def _replay(
+    settings: Settings,
+    home: PipelineHome,
+    savepoint: Savepoint,
+    operation: Operation,
+    progress: Progress,
+    spark: SparkSession | None,
+) -> Operation:  # step 5
+    target = home.checkpoint(operation.child)
+    if operation.step >= steps.REPLAYED and target.exists():
+        return operation
+    shutil.rmtree(target, ignore_errors=True)  # of an attempt that forked earlier
+    work = home.scratch / operation.id / secrets.token_hex(4)  # a killed attempt's JVM may still write into its own
+    download(savepoint, work)
+    definition = load_state_definition(home, savepoint.manifest)
+    _, source = definition.source
+    rows = rows_of(home, operation)
+    plan = plan_replay(
+        savepoint.manifest,
+        rows,
+        until=operation.forked_at or 0,
+        begin=oldest_offsets(settings, savepoint.manifest, source.topic),
+        topic=source.topic,
+        bundles=equivalent_bundles(home, savepoint.manifest, rows),
+    )
+    progress(f"replaying {len(plan.rows)} recorded batches after batch {savepoint.manifest.batch}")
+    if plan.rows:
+        session = spark or session_of(settings, definition)
+        name = f"rivertwice-replay-{operation.id}"
+        with replay_source(
+            session, settings, definition, savepoint.manifest, plan, name=name, progress=progress
+        ) as topic:
+            replay_recorded(session, settings, definition, work, plan.rows, topic_override=topic, progress=progress)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work.rename(target)
+    return advance(home, operation, steps.REPLAYED, replayed=len(plan.rows))
+
+
+def _create(home: PipelineHome, operation: Operation) -> Operation:  # step 6
+    parent = load_timeline(home, operation.parent)
+    last = rows_of(home, operation)[-1]
+    if last.batch != operation.forked_at:
+        raise LostRaceError(_moved_on(operation, f"batch {last.batch}"))
+    create_timeline(
+        home,
+        Timeline(
+            pipeline=parent.pipeline,
+            timeline=operation.child,
+            parent=Fork(operation.parent, last.batch),
+            first_batch=last.batch + 1,
+            genesis=last.end_offsets,
+            bundle=last.bundle,
+            fingerprint=parent.fingerprint,
+            cluster_id=parent.cluster_id,
+            topic_ids=parent.topic_ids,
+            created_at=utc_now(),
+        ),
+    )
+    return advance(home, operation, steps.CREATED)
+
+
+def _move(home: PipelineHome, operation: Operation, progress: Progress) -> Operation:  # step 7
+    seen = last_seq(home)
+    now_head = head(home)
+    if now_head == operation.parent:
+        last = rows_of(home, operation)[-1].batch
+        if last != operation.forked_at:  # the child's record is final, so another child is needed
+            child = next_timeline_name(home)
+            advance(home, operation, steps.CHECKED, child=child, forked_at=None, replayed=0)
+            raise LostRaceError(_moved_on(operation, f"batch {last}"))
+        reason = f"restore of {operation.savepoint} ({operation.id})"
+        move_head(home, operation.child, reason=reason, expected_seq=seen, now=utc_now())
+        progress(f"the head moved from {operation.parent} to {operation.child}")
+    elif now_head != operation.child:
+        raise LostRaceError(_moved_on(operation, f"head {now_head}"))
+    return advance(home, operation, steps.MOVED)
+
+
+def _moved_on(operation: Operation, what: str) -> str:
+    return (
+        f"{operation.id} forked {operation.parent} at batch {operation.forked_at}, but meanwhile it has {what}: somebody "
+        "started the stream or moved the head by hand; nothing served changed; run the restore again"
+    )

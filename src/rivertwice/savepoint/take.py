@@ -1,0 +1,120 @@
+"""Take a savepoint while the stream runs.
+
+1. Copy the head timeline's checkpoint hot into scratch (`hotcopy`).
+2. Find the newest batch that the copy finished and the changelog committed; trim everything planned beyond it.
+3. Check the copy against the ledger: its `offsets/N` is the recorded one, byte for byte.
+4. Hash every file, mark the savepoint as being taken, and copy the files into the store.
+5. Put the manifest, if absent. Only now does the savepoint exist; a crash before leaves a mark that prune clears.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LedgerError, LostRaceError, SavepointError
+from rivertwice.instants import to_iso
+from rivertwice.savepoint.catalogue import WORKERS, Savepoint, load_savepoint, savepoint_store
+from rivertwice.savepoint.hotcopy import hash_tree, hot_copy
+from rivertwice.savepoint.manifest import Manifest, frozen_pins
+from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
+from rivertwice.savepoint.trim import select_batch, select_surplus
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
+from rivertwice.timeline.sequence import head
+
+_log = logging.getLogger(__name__)
+
+
+def take_savepoint(settings: Settings, pipeline: str, *, now: datetime, reason: str = "manual") -> Savepoint:
+    """Take a savepoint of the head timeline; the stream is not paused and need not run.
+
+    Raises:
+        SavepointError: the pipeline has no checkpoint or no committed batch yet.
+        LedgerError: the checkpoint and the ledger contradict each other.
+    """
+    home = settings.pipeline(pipeline)
+    timeline = head(home)
+    if timeline is None:
+        message = (
+            f"{pipeline} has no head timeline: it never ran, so there is nothing to save; `rivertwice start {pipeline}`"
+        )
+        raise SavepointError(message)
+    nonce = secrets.token_hex(4)
+    staging = home.scratch / f"take-{nonce}"
+    try:
+        row = copy_committed(home, timeline, staging)
+        manifest = _manifest(home, row, staging, nonce=nonce, reason=reason, now=now)
+        _publish(home, manifest, staging)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    _log.info(
+        "savepoint %s of %s: %s files, %s bytes", manifest.savepoint, pipeline, len(manifest.files), manifest.size
+    )
+    return load_savepoint(home, manifest.savepoint)
+
+
+def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow:
+    """Copy a timeline's checkpoint hot, trim it to its last committed batch, and return that batch's ledger row.
+
+    The ledger is read after the copy: a batch enters it before its commit file exists.
+
+    Raises:
+        SavepointError: nothing is committed, or there is no checkpoint.
+        LedgerError: the checkpoint planned another range for the batch than the ledger recorded.
+    """
+    copy = hot_copy(home.checkpoint(timeline), target)
+    rows = {row.batch: row for row in select_on_path(read_ledger(home), path_of(home, timeline))}
+    batch = select_batch(copy.files, rows.keys())
+    for path in select_surplus(copy.files, batch):
+        (target / path).unlink(missing_ok=True)
+    planned = (target / "offsets" / str(batch)).read_text()
+    if planned != rows[batch].offsets_text:
+        message = (
+            f"offsets/{batch} of timeline {timeline} is not what the ledger recorded for batch {batch} of timeline "
+            f"{rows[batch].timeline}: the checkpoint was changed by hand or rewound; restore the newest proved savepoint"
+        )
+        raise LedgerError(message)
+    return rows[batch]
+
+
+def _manifest(home: PipelineHome, row: LedgerRow, staging: Path, *, nonce: str, reason: str, now: datetime) -> Manifest:
+    return Manifest(
+        savepoint=f"sp-{row.timeline}-{row.batch}-{nonce}",
+        pipeline=row.pipeline,
+        timeline=row.timeline,
+        batch=row.batch,
+        epoch=row.epoch,
+        created_at=now,
+        reason=reason,
+        offsets=row.end_offsets,
+        offsets_text=row.offsets_text,
+        watermark_ms=row.batch_watermark_ms,
+        cluster_id=row.cluster_id,
+        topic_ids=row.topic_ids,
+        bundle=row.bundle,
+        fingerprint=load_timeline(home, row.timeline).fingerprint,
+        pins=frozen_pins(row.offsets_text),
+        files=hash_tree(staging),
+    )
+
+
+def _publish(home: PipelineHome, manifest: Manifest, staging: Path) -> None:
+    store = savepoint_store(home)
+    name = manifest.savepoint
+    store.put(f"{name}/{TAKING}", encode_record({"started_at": to_iso(manifest.created_at)}))
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(lambda path: store.put_file(f"{name}/{CHECKPOINT}/{path}", staging / path), manifest.files))
+    if store.get(f"{name}/{TAKING}") is None:
+        message = f"prune cleared {name} while it was being copied, for it looked abandoned; take the savepoint again"
+        raise LostRaceError(message)
+    data = manifest.to_bytes()
+    if not store.put_if_absent(f"{name}/{MANIFEST}", data) and store.get(f"{name}/{MANIFEST}") != data:
+        message = f"another savepoint took the id {name} first; nothing of this one counts; take it again"
+        raise LostRaceError(message)
+    store.delete(f"{name}/{TAKING}")

@@ -1,0 +1,1 @@
+"""Where bytes lie: local folder, S3, Delta tables."""

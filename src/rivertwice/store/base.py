@@ -1,0 +1,77 @@
+"""What savepoints need of an object store: whole objects under keys, and put-if-absent to decide races."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Protocol
+
+from rivertwice.errors import RequestError
+
+_PART = re.compile(r"^[A-Za-z0-9._=+@-]{1,255}$")
+_LONGEST = 900  # bytes; S3 allows 1024 with the store's own prefix
+
+
+def require_key(key: str) -> str:
+    """Return `key` if it stays inside the store: relative, `/` between parts, no `.` or `..`, no odd characters.
+
+    Raises:
+        RequestError: the key could leave the store's folder or prefix.
+    """
+    parts = key.split("/")
+    if len(key) > _LONGEST or any(part in ("", ".", "..") or not _PART.match(part) for part in parts):
+        message = (
+            f"{key[:120]!r} is no key of a store: it could leave the store's folder or prefix; keys are parts of "
+            "letters, digits and ._=+@- joined by single slashes"
+        )
+        raise RequestError(message)
+    return key
+
+
+def is_temporary(name: str) -> bool:
+    """Say whether a file name marks a write in progress (`.x.tmp`, and the `.crc` beside it)."""
+    return name.startswith(".") and name.endswith((".tmp", ".tmp.crc"))
+
+
+class BlobStore(Protocol):
+    """Objects under keys. An object is seen whole or not at all; a later `put` of the same key replaces it."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Create an object; return False, and change nothing, if the key is taken. Of many racers exactly one wins."""
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace an object."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """Return an object's bytes, or None if there is none."""
+        ...
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Return all keys that start with `prefix`, sorted; writes in progress are not among them."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove an object; an absent one is fine."""
+        ...
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Create or replace an object from a local file."""
+        ...
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write an object to a local file, whose folder is created.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        ...
+
+    def copy(self, source: str, target: str) -> None:
+        """Create or replace `target` with the content of `source`, without moving bytes through the client.
+
+        Raises:
+            FileNotFoundError: there is no such source.
+        """
+        ...

@@ -1,0 +1,87 @@
+"""The object store on a local folder: hard links decide races, renames make writes whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from rivertwice.store.base import is_temporary, require_key
+from rivertwice.store.files import put_bytes_if_absent, replace_bytes
+
+
+class LocalStore:
+    """A `BlobStore` on one folder; the folder is created by the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def _path(self, key: str) -> Path:
+        return self.root / require_key(key)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Create an object; return False if the key is taken."""
+        return put_bytes_if_absent(self._path(key), data)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace an object."""
+        replace_bytes(self._path(key), data)
+
+    def get(self, key: str) -> bytes | None:
+        """Return an object's bytes, or None."""
+        try:
+            return self._path(key).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Return all keys that start with `prefix`, sorted."""
+        start = self.root
+        if "/" in prefix:
+            start = self._path(prefix.rpartition("/")[0])
+        found = []
+        for folder, _, names in os.walk(start):
+            base = Path(folder).relative_to(self.root)
+            found += [(base / name).as_posix() for name in names if not is_temporary(name)]
+        return sorted(key for key in found if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        """Remove an object, and the folders it leaves empty."""
+        path = self._path(key)
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that is not empty stays
+            for folder in path.parents:
+                if folder == self.root:
+                    break
+                folder.rmdir()
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Create or replace an object from a local file."""
+        _copy_whole(path, self._path(key))
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write an object to a local file."""
+        _copy_whole(self._path(key), path)
+
+    def copy(self, source: str, target: str) -> None:
+        """Create or replace `target` with the content of `source`."""
+        _copy_whole(self._path(source), self._path(target))
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with source.open("rb") as reader, os.fdopen(handle, "wb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            writer.flush()
+            os.fsync(writer.fileno())
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,1 @@
+"""The streaming driver and its one-commit sink."""

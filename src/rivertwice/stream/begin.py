@@ -1,0 +1,115 @@
+"""What must hold before a stream starts: its timeline, its fingerprint, its log. No Spark here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import FingerprintError, LogGapError
+from rivertwice.log import kafka
+from rivertwice.pipeline.bundle import Bundle
+from rivertwice.pipeline.definition import Definition
+from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline
+from rivertwice.timeline.sequence import last_seq, move_head, read_sequence, select_head
+
+FIRST = "t1"
+
+
+class HasFingerprint(Protocol):
+    """The three hashes that decide resume, replay or refuse."""
+
+    @property
+    def state(self) -> str:
+        """Hash of the state's layout."""
+
+    @property
+    def semantics(self) -> str:
+        """Hash of what decides results."""
+
+    @property
+    def decode(self) -> str:
+        """Hash of what decides acceptance."""
+
+
+def fingerprint_hashes(fingerprint: HasFingerprint) -> dict[str, str]:
+    """Return the three hashes as they are stored."""
+    return {"state": fingerprint.state, "semantics": fingerprint.semantics, "decode": fingerprint.decode}
+
+
+def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str, timeline: str) -> None:
+    """Refuse to resume a timeline whose definition gave other results.
+
+    Spark itself accepts a changed sum, filter or window length over an old checkpoint and corrupts it silently.
+
+    Raises:
+        FingerprintError: state, semantics or decode differ.
+    """
+    changed = [part for part in ("state", "semantics", "decode") if recorded.get(part) != current.get(part)]
+    if changed:
+        message = (
+            f"the definition of {pipeline} changed in {', '.join(changed)} since timeline {timeline} began; resuming its "
+            "checkpoint would mix two meanings in one state, so the stream does not start; put the definition back, or "
+            "remove nothing and start the new definition as a pipeline of another name"
+        )
+        raise FingerprintError(message)
+
+
+def check_topics(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str) -> None:
+    """Refuse to read a topic that was deleted and created again under its old name.
+
+    Raises:
+        LogGapError: a topic's id is not the one the timeline began with.
+    """
+    for topic, topic_id in recorded.items():
+        if current.get(topic) != topic_id:
+            message = (
+                f"topic {topic} has id {current.get(topic)}, the timeline of {pipeline} read id {topic_id}: it was deleted "
+                "and created again, so its offsets mean other records; the stream does not start; recompute from the "
+                "archive and begin a new pipeline on the new topic"
+            )
+            raise LogGapError(message)
+
+
+def resolve_timeline(
+    settings: Settings, home: PipelineHome, definition: Definition, bundle: Bundle, now: datetime
+) -> Timeline:
+    """Return the head timeline, ready to run; the very first start creates it and moves the head.
+
+    Killed between the two and run again, it ends the same.
+
+    Raises:
+        FingerprintError: the definition gives other results than the timeline's.
+        LogGapError: the topic is not the one the timeline read.
+    """
+    _, source = definition.source
+    topic_ids = {source.topic: kafka.topic_id(settings, source.topic)}
+    hashes = fingerprint_hashes(bundle.fingerprint)
+    name = select_head(read_sequence(home))
+    if name is None:
+        name = FIRST
+        if name not in list_timelines(home):
+            shutil.rmtree(home.checkpoint(name), ignore_errors=True)
+            begin = kafka.begin_offsets(settings, source.topic)
+            create_timeline(
+                home,
+                Timeline(
+                    pipeline=definition.name,
+                    timeline=name,
+                    parent=None,
+                    first_batch=0,
+                    genesis={source.topic: {str(partition): offset for partition, offset in begin.items()}},
+                    bundle=bundle.id,
+                    fingerprint=hashes,
+                    cluster_id=kafka.cluster_id(settings),
+                    topic_ids=topic_ids,
+                    created_at=now,
+                ),
+            )
+        move_head(home, name, reason="first start", expected_seq=last_seq(home), now=now)
+    line = load_timeline(home, name)
+    check_fingerprint(line.fingerprint, hashes, definition.name, name)
+    check_topics(line.topic_ids, topic_ids, definition.name)
+    return line

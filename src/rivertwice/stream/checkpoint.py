@@ -1,0 +1,83 @@
+"""Readers of a Spark checkpoint's small files (layout: facts of Spark 4.2, offsets log v1).
+
+`offsets/N` is durable before batch N runs: line 1 `v1`, line 2 metadata JSON (batchWatermarkMs, batchTimestampMs,
+conf), then one line of JSON offsets per source. `sources/0/0` holds the initial offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rivertwice.errors import LedgerError
+
+Offsets = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """What `offsets/N` says of a batch.
+
+    Attributes:
+        batch_watermark_ms: the batch's watermark, epoch ms; 0 before any event.
+        end_offsets: topic to partition to the offset after the last record.
+        text: the file, verbatim.
+    """
+
+    batch: int
+    batch_watermark_ms: int
+    batch_timestamp_ms: int
+    end_offsets: Offsets
+    text: str
+
+
+def parse_offsets(text: str, batch: int) -> PlannedBatch:
+    """Parse `offsets/N` of a query with one Kafka source.
+
+    Raises:
+        LedgerError: the file is cut short or of a layout this version does not read.
+    """
+    lines = text.split("\n")
+    if lines[0] != "v1" or len(lines) < 3:
+        message = (
+            f"offsets/{batch} starts with {lines[0][:20]!r} and has {len(lines)} lines, expected v1 and 3: it is damaged "
+            "or of another Spark version; restore the newest proved savepoint"
+        )
+        raise LedgerError(message)
+    metadata = json.loads(lines[1])
+    return PlannedBatch(
+        batch=batch,
+        batch_watermark_ms=int(metadata["batchWatermarkMs"]),
+        batch_timestamp_ms=int(metadata["batchTimestampMs"]),
+        end_offsets=json.loads(lines[2]),
+        text=text,
+    )
+
+
+def read_planned(checkpoint: Path, batch: int) -> PlannedBatch | None:
+    """Return what `offsets/N` says, or None if the batch was never planned."""
+    path = checkpoint / "offsets" / str(batch)
+    if batch < 0 or not path.exists():
+        return None
+    return parse_offsets(path.read_text(), batch)
+
+
+def read_initial_offsets(checkpoint: Path) -> Offsets:
+    """Return the offsets at which the source of a new checkpoint began."""
+    data = (checkpoint / "sources" / "0" / "0").read_bytes()
+    offsets: Offsets = json.loads(data[data.index(b"{") :])
+    return offsets
+
+
+def start_offsets(checkpoint: Path, batch: int) -> Offsets:
+    """Return where a batch's range begins: the end of the batch before it, or the initial offsets."""
+    before = read_planned(checkpoint, batch - 1)
+    return read_initial_offsets(checkpoint) if before is None else before.end_offsets
+
+
+def last_number(folder: Path) -> int | None:
+    """Return the largest numeric file name (`offsets` or `commits`), or None."""
+    numbers = [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.exists() else []
+    return max(numbers, default=None)

@@ -1,0 +1,227 @@
+"""The streaming driver: one process per pipeline, started by the agent, never by a task of Airflow.
+
+Usage: python -m rivertwice.stream.driver --pipeline NAME [--until-end]
+It drains at a batch boundary on SIGTERM or while the marker file `drain` exists, and exits 0. Every other end writes
+`exit.json` with a class and exits 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.instants import utc_now
+from rivertwice.log import kafka
+from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.pipeline.compile import compile_stream
+from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.pipeline.engine import spark_session
+from rivertwice.stream.begin import FIRST, resolve_timeline
+from rivertwice.stream.dead import write_dead_letters
+from rivertwice.stream.failures import DRAINED, classify_failure
+from rivertwice.stream.heartbeat import HeartbeatThread
+from rivertwice.stream.lease import Lease, acquire_lease
+from rivertwice.stream.sink import BatchCounts, Sink, SinkContext
+from rivertwice.stream.source import kafka_stream
+from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
+from rivertwice.timeline.ledger import LedgerRow, heal_ledger
+from rivertwice.timeline.sequence import head
+
+_log = logging.getLogger(__name__)
+_POLL_SECONDS: Any = 0.2  # PySpark takes fractions, its annotation does not say so
+_WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
+
+
+def observed_counts(query: StreamingQuery) -> BatchCounts:
+    """Return the running batch's observations, after its rows were computed and before its commit.
+
+    Read from the execution itself: the progress event comes later, and not at all if the driver dies.
+    """
+    metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    read = metrics.apply("rt_read")
+    accepted = metrics.apply("rt_accepted")
+
+    def number(row: Any, index: int) -> int | None:
+        return None if row.isNullAt(index) else int(row.getLong(index))
+
+    return BatchCounts(
+        read=number(read, 0) or 0,
+        bad=number(read, 1) or 0,
+        accepted=number(accepted, 0) or 0,
+        min_event_ms=number(accepted, 1),
+        max_event_ms=number(accepted, 2),
+    )
+
+
+def terminated_state(spark: SparkSession) -> Any:
+    """Return the state object that ends a query's loop after the running batch is committed."""
+    name = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+    jvm: Any = spark._jvm
+    return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
+
+
+class Driver:
+    """Runs one pipeline's stream until it drains or fails."""
+
+    def __init__(self, settings: Settings, definition: Definition, lease: Lease, *, until_end: bool) -> None:
+        """Create a driver that already owns the lease."""
+        self._settings = settings
+        self._definition = definition
+        self._home: PipelineHome = settings.pipeline(definition.name)
+        self._lease = lease
+        self._until_end = until_end
+        self._query: StreamingQuery | None = None
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        _, source = definition.source
+        beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now())
+        self.heartbeat = HeartbeatThread(
+            self._home, beat, source.topic, lambda: kafka.end_offsets(settings, source.topic), utc_now
+        )
+
+    def run(self) -> None:
+        """Start the query and stay until it has ended; raise what made it fail."""
+        self.heartbeat.start()
+        bundle = build_bundle(self._settings.definitions / self._definition.name)
+        save_bundle(bundle, self._home.bundles)
+        healed = heal_ledger(self._home)
+        if healed:
+            _log.info("healed %s ledger rows from the changelog's commits", healed)
+        line = resolve_timeline(self._settings, self._home, self._definition, bundle, utc_now())
+        pins = self._definition.stream
+        spark = spark_session(
+            self._settings,
+            f"rivertwice-{self._definition.name}",
+            shuffle_partitions=pins.shuffle_partitions,
+            extra={
+                "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
+                "spark.sql.streaming.pollingDelay": "100ms",
+            },
+        )
+        jvm: Any = spark._jvm
+        self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()))
+        checkpoint = self._home.checkpoint(line.timeline)
+        context = SinkContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
+        sink = Sink(
+            context,
+            observe=lambda: observed_counts(self._running()),
+            write_dead=lambda batch, ranges: _log.info(
+                "batch %s: %s dead letters",
+                batch,
+                write_dead_letters(spark, self._settings, context, batch, ranges),
+            ),
+            committed=self._committed,
+        )
+        self._terminated = terminated_state(spark)
+        raw = kafka_stream(spark, self._settings, self._definition, genesis=line.genesis)
+        result = compile_stream(spark, self._definition, raw)
+
+        def write(frame: Any, batch: int) -> None:
+            try:
+                sink.write(frame, batch)
+            except BaseException as error:
+                self._error = error  # py4j passes only its text on
+                raise
+            if self.heartbeat.draining.is_set():
+                self._running()._jsq.streamingQuery().state().set(self._terminated)
+
+        self._query = (
+            result.writeStream.outputMode("append")
+            .queryName(self._definition.name)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime=f"{pins.trigger_seconds} seconds")
+            .foreachBatch(write)
+            .start()
+        )
+        self._started.set()
+        self.heartbeat.say("running")
+        self._stay(self._query)
+
+    def _running(self) -> StreamingQuery:
+        self._started.wait()
+        assert self._query is not None
+        return self._query
+
+    def _committed(self, row: LedgerRow) -> None:
+        self.heartbeat.committed(row)
+        _log.info(
+            "batch %s: %s read, %s bad, %s emitted, watermark %s",
+            row.batch,
+            row.read,
+            row.bad,
+            row.emitted,
+            row.batch_watermark_ms,
+        )
+
+    def _stay(self, query: StreamingQuery) -> None:
+        quiet_since: float | None = None
+        while True:
+            try:
+                if query.awaitTermination(_POLL_SECONDS):
+                    return
+            except Exception as error:
+                raise (self._error or error) from error
+            status = query.status
+            waiting = not status["isTriggerActive"] and status["message"] in _WAITING
+            self.heartbeat.say("idle" if waiting else "running")
+            quiet_since = (quiet_since or time.monotonic()) if waiting else None
+            quiet_s = time.monotonic() - quiet_since if quiet_since else 0.0
+            if self._until_end and quiet_s > 1.0 and self.heartbeat.caught_up():
+                self.heartbeat.draining.set()
+            if self.heartbeat.draining.is_set() and quiet_s > 0.4:
+                query.stop()
+                return
+
+
+def _configure_logging() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout, force=True
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the driver; return the process's exit code."""
+    parser = argparse.ArgumentParser(prog="rivertwice.stream.driver", description=__doc__)
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline, for instance flight_delays")
+    parser.add_argument("--until-end", action="store_true", help="drain once everything in the log is committed")
+    arguments = parser.parse_args(argv)
+    _configure_logging()
+    settings = Settings.from_env()
+    home = settings.pipeline(arguments.pipeline)
+    try:
+        definition = load_definition(settings.definitions / arguments.pipeline)
+        lease = acquire_lease(home, head(home) or FIRST, utc_now())
+    except Exception as error:
+        _log.exception("the stream of %s did not start", arguments.pipeline)
+        write_exit(home, Exit(0, utc_now(), classify_failure(error), str(error)[:4000], clean=False))
+        return 1
+    driver = Driver(settings, definition, lease, until_end=arguments.until_end)
+    signal.signal(signal.SIGTERM, lambda *_: driver.heartbeat.draining.set())
+    signal.signal(signal.SIGINT, lambda *_: driver.heartbeat.draining.set())
+    try:
+        driver.run()
+    except BaseException as error:
+        failure = classify_failure(error)
+        _log.exception("the stream of %s failed (%s)", definition.name, failure)
+        write_exit(home, Exit(lease.epoch, utc_now(), failure, str(error)[:4000], clean=False))
+        driver.heartbeat.finish("failed")
+        return 1
+    write_exit(home, Exit(lease.epoch, utc_now(), DRAINED, "drained at a batch boundary", clean=True))
+    driver.heartbeat.finish("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    sys.exit(code)

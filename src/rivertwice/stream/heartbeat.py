@@ -1,0 +1,109 @@
+"""The driver's heartbeat: a thread that says once a second what the stream does, and watches for the drain marker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from rivertwice.config import PipelineHome
+from rivertwice.timeline.intent import Heartbeat, write_heartbeat
+from rivertwice.timeline.ledger import LedgerRow
+
+_log = logging.getLogger(__name__)
+
+
+def lag_of(end_offsets: dict[str, dict[str, int]], topic: str, log_ends: dict[int, int]) -> int:
+    """Return how many records of the log lie beyond the committed offsets."""
+    committed = end_offsets.get(topic, {})
+    return sum(max(0, end - int(committed.get(str(partition), 0))) for partition, end in log_ends.items())
+
+
+class HeartbeatThread(threading.Thread):
+    """Writes the heartbeat each second and the lag every few seconds."""
+
+    def __init__(
+        self,
+        home: PipelineHome,
+        beat: Heartbeat,
+        topic: str,
+        log_ends: Callable[[], dict[int, int]],
+        now: Callable[[], datetime],
+        interval_s: float = 1.0,
+    ) -> None:
+        """Create the thread; `log_ends` asks the log for its end offsets."""
+        super().__init__(name="heartbeat", daemon=True)
+        self._home = home
+        self._beat = beat
+        self._topic = topic
+        self._log_ends = log_ends
+        self._now = now
+        self._interval_s = interval_s
+        self._changed = threading.Lock()
+        self._ends: dict[int, int] = {}
+        self.draining = threading.Event()
+        self._stopping = threading.Event()
+
+    @property
+    def beat(self) -> Heartbeat:
+        """What was last said."""
+        return self._beat
+
+    def say(self, state: str) -> None:
+        """Change the state that the heartbeat tells."""
+        with self._changed:
+            self._beat = replace(self._beat, state=state)
+
+    def committed(self, row: LedgerRow) -> None:
+        """Tell of a committed batch."""
+        ends = {topic: {p: int(o) for p, o in offsets.items()} for topic, offsets in row.end_offsets.items()}
+        elapsed = max((row.committed_at.timestamp() * 1000 - row.batch_timestamp_ms) / 1000, 0.001)
+        with self._changed:
+            self._beat = replace(
+                self._beat,
+                batch=row.batch,
+                watermark_ms=row.batch_watermark_ms,
+                end_offsets=ends,
+                rows_per_s=round(row.read / elapsed, 1),
+                lag=lag_of(ends, self._topic, self._ends) if self._ends else self._beat.lag,
+            )
+
+    def caught_up(self) -> bool:
+        """Ask the log now whether every record in it is committed."""
+        self._ends = self._log_ends()
+        lag = lag_of(self._beat.end_offsets, self._topic, self._ends)
+        with self._changed:
+            self._beat = replace(self._beat, lag=lag)
+        return lag == 0
+
+    def run(self) -> None:
+        """Beat until `finish`."""
+        ticks = 0
+        while not self._stopping.wait(self._interval_s if ticks else 0.0):
+            if self._home.drain.exists():
+                self.draining.set()
+            if ticks % 5 == 0:
+                try:
+                    self.caught_up()
+                except Exception as error:
+                    _log.warning("the lag of %s is not known now: %s", self._home.root.name, error)
+            self._write()
+            ticks += 1
+
+    def finish(self, state: str) -> None:
+        """Stop beating; say the last state."""
+        self._stopping.set()
+        if self.is_alive():
+            self.join(timeout=5.0)
+        self.say(state)
+        self._write()
+
+    def _write(self) -> None:
+        with self._changed:
+            state = (
+                "draining" if self.draining.is_set() and self._beat.state in {"running", "idle"} else self._beat.state
+            )
+            self._beat = replace(self._beat, at=self._now(), state=state)
+            write_heartbeat(self._home, self._beat)

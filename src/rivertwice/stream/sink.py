@@ -1,0 +1,221 @@
+"""The one-commit sink: results, ledger row and transaction id of a micro-batch in a single Delta commit.
+
+Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
+
+1. Check the lease: a driver that lost it writes nothing.
+2. Read the batch's range from `offsets/N`, which is durable before the batch runs.
+3. If the batch is already committed, compare its recorded range with `offsets/N`: equal means a replay after a crash,
+   which is computed (all state must be materialised) and not written; different means stop.
+4. Compute the rows and read the observed counts.
+5. Write the dead letters of this range, if there are any; they count only once their batch is in the ledger.
+6. Commit rows, ledger row and transaction `(pipeline#timeline, batch)` together. The batch is committed now.
+7. Copy the ledger row to the ledger table; a crash before it is healed at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LedgerError, RangeMismatchError
+from rivertwice.pipeline.definition import Definition
+from rivertwice.store import delta
+from rivertwice.stream.checkpoint import PlannedBatch, read_planned, start_offsets
+from rivertwice.stream.lease import Lease
+from rivertwice.timeline.digest import digest_rows
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, read_ledger
+from rivertwice.timeline.lineage import Timeline
+
+FORMAT = 1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """What the two observations of a batch counted; event times in epoch milliseconds, None without rows."""
+
+    read: int
+    bad: int
+    accepted: int
+    min_event_ms: int | None
+    max_event_ms: int | None
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What stays the same over all batches of one driver."""
+
+    home: PipelineHome
+    definition: Definition
+    timeline: Timeline
+    bundle: str
+    checkpoint: Path
+    lease: Lease
+    now: Callable[[], datetime]
+
+    @property
+    def app(self) -> str:
+        """Application id of the changelog's transactions."""
+        return f"{self.definition.name}#{self.timeline.timeline}"
+
+
+def changelog_rows(rows: pa.Table, timeline: str, batch: int) -> pa.Table:
+    """Return result rows stamped for the changelog: _format, _timeline, _batch, _day, then the result columns."""
+    count = rows.num_rows
+    stamps = {
+        "_format": pa.array([FORMAT] * count, pa.int32()),
+        "_timeline": pa.array([timeline] * count, pa.string()),
+        "_batch": pa.array([batch] * count, pa.int64()),
+        "_day": pc.strftime(rows.column("window_start"), "%Y-%m-%d").cast(pa.string()),
+    }
+    arrays = [*stamps.values(), *(rows.column(name) for name in rows.column_names)]
+    fields = [pa.field(name, values.type) for name, values in stamps.items()]
+    fields += [pa.field(field.name, field.type) for field in rows.schema]
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def check_windows(rows: pa.Table, definition: Definition) -> None:
+    """Raise LedgerError if a result row's window is not the definition's."""
+    size_us = int(definition.window.size.total_seconds() * 1_000_000)
+    start = rows.column("window_start").cast(pa.int64())
+    end = rows.column("window_end").cast(pa.int64())
+    wrong = pc.sum(pc.not_equal(pc.subtract(end, start), size_us).cast(pa.int64())).as_py() or 0
+    if wrong:
+        message = (
+            f"{wrong} result rows of {definition.name} have windows that are not {definition.window.size} long, as the "
+            "definition says; nothing was committed; make pipeline.yaml and transform.sql agree"
+        )
+        raise LedgerError(message)
+
+
+def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) -> None:
+    """Allow a committed batch to be skipped only if it was the very same range.
+
+    Raises:
+        RangeMismatchError: it was not, or the ledger does not know the batch.
+    """
+    if recorded is None:
+        message = (
+            f"batch {planned.batch} is committed in the changelog, but the ledger has no row for it; the stream stops; "
+            "restore the ledger from the changelog's history or fork a new timeline from a savepoint"
+        )
+        raise RangeMismatchError(message)
+    same = (
+        recorded.start_offsets == start
+        and recorded.end_offsets == planned.end_offsets
+        and recorded.batch_watermark_ms == planned.batch_watermark_ms
+    )
+    if not same:
+        message = (
+            f"batch {planned.batch} of timeline {recorded.timeline} is committed with range {recorded.start_offsets} to "
+            f"{recorded.end_offsets}, but the checkpoint plans {start} to {planned.end_offsets}: skipping it would lose "
+            "records, so the stream stops; this checkpoint was rewound, restore a savepoint into a new timeline instead"
+        )
+        raise RangeMismatchError(message)
+
+
+def check_counts(counts: BatchCounts, row_ranges: dict[int, tuple[int, int]], batch: int) -> None:
+    """Raise LedgerError unless every offset of the range was read once (plain topics have no holes)."""
+    expected = sum(end - start for start, end in row_ranges.values())
+    if counts.read != expected or counts.read != counts.bad + counts.accepted:
+        message = (
+            f"batch {batch} covers {expected} offsets, but {counts.read} records were read, {counts.bad} of them bad and "
+            f"{counts.accepted} accepted; nothing was committed; a compacted or transactional topic cannot be counted"
+        )
+        raise LedgerError(message)
+
+
+class Sink:
+    """Writes batches; one per driver."""
+
+    def __init__(
+        self,
+        context: SinkContext,
+        observe: Callable[[], BatchCounts],
+        write_dead: Callable[[int, dict[int, tuple[int, int]]], None],
+        committed: Callable[[LedgerRow], None],
+    ) -> None:
+        """Create a sink.
+
+        Args:
+            context: what stays the same.
+            observe: returns the running batch's observed counts, once its rows are computed.
+            write_dead: writes the dead letters of (batch, offset ranges), idempotently.
+            committed: told of every committed batch.
+        """
+        self._context = context
+        self._observe = observe
+        self._write_dead = write_dead
+        self._committed = committed
+
+    def write(self, frame: Any, batch: int) -> None:
+        """Write one micro-batch; see the module's protocol."""
+        context = self._context
+        context.lease.check()  # step 1
+        planned = read_planned(context.checkpoint, batch)  # step 2
+        if planned is None:
+            message = f"batch {batch} runs without offsets/{batch}; the checkpoint is damaged; restore a savepoint"
+            raise LedgerError(message)
+        start = start_offsets(context.checkpoint, batch)
+        done = delta.applied_version(context.home.tables.changelog, context.app)
+        if done is not None and done >= batch:  # step 3
+            recorded = {
+                row.batch: row for row in read_ledger(context.home) if row.timeline == context.timeline.timeline
+            }
+            check_replay(recorded.get(batch), planned, start)
+            frame.toArrow()
+            _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
+            self._committed(recorded[batch])
+            return
+        rows = frame.toArrow()  # step 4
+        counts = self._observe()
+        row = self._ledger_row(planned, start, counts, rows)
+        _, source = context.definition.source
+        check_counts(counts, row.ranges(source.topic), batch)
+        check_windows(rows, context.definition)
+        if counts.bad:  # step 5
+            self._write_dead(batch, row.ranges(source.topic))
+        context.lease.check()
+        delta.append(  # step 6
+            context.home.tables.changelog,
+            changelog_rows(rows, context.timeline.timeline, batch),
+            transactions={context.app: batch},
+            metadata={METADATA_KEY: row.to_json()},
+            partition_by=["_day"],
+        )
+        append_ledger(context.home, [row])  # step 7
+        self._committed(row)
+
+    def _ledger_row(self, planned: PlannedBatch, start: Any, counts: BatchCounts, rows: pa.Table) -> LedgerRow:
+        context = self._context
+        return LedgerRow(
+            pipeline=context.definition.name,
+            timeline=context.timeline.timeline,
+            batch=planned.batch,
+            epoch=context.lease.epoch,
+            bundle=context.bundle,
+            cluster_id=context.timeline.cluster_id,
+            topic_ids=dict(context.timeline.topic_ids),
+            start_offsets=start,
+            end_offsets=planned.end_offsets,
+            offsets_text=planned.text,
+            batch_watermark_ms=planned.batch_watermark_ms,
+            batch_timestamp_ms=planned.batch_timestamp_ms,
+            read=counts.read,
+            bad=counts.bad,
+            accepted=counts.accepted,
+            min_event_ms=counts.min_event_ms,
+            max_event_ms=counts.max_event_ms,
+            emitted=rows.num_rows,
+            digest=digest_rows(rows, rows.column_names),
+            references={},
+            committed_at=context.now(),
+        )

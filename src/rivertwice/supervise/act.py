@@ -1,0 +1,105 @@
+"""What the agent does to the world: start a driver, ask one to drain, page, record an event."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from rivertwice.config import PipelineHome, Settings, require_name
+from rivertwice.instants import to_iso
+from rivertwice.setup.java import java_env
+from rivertwice.store.files import put_json_if_absent
+from rivertwice.supervise.memory import DriverRef
+from rivertwice.supervise.observe import START_LINE
+
+FORMAT = 1
+LOG_LIMIT = 20_000_000  # bytes; a larger log is rotated when the next driver starts
+LOGS_KEPT = 3
+DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
+
+
+def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRef, subprocess.Popen[bytes]]:
+    """Start a driver in a session of its own, so that it outlives the agent.
+
+    A drain marker that still lies there belongs to an earlier stop and is taken away first.
+    """
+    home = settings.pipeline(name)
+    home.drain.unlink(missing_ok=True)
+    command = [*DRIVER, "--pipeline", require_name(name, "pipeline")]
+    with _open_log(home.logs / "driver.log") as log:
+        log.write(f"{START_LINE}{to_iso(now)} ====\n".encode())
+        log.flush()
+        child = subprocess.Popen(
+            command,
+            cwd=settings.project,
+            env={**os.environ, **settings.to_env(), **java_env(settings)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return DriverRef(child.pid, psutil.Process(child.pid).create_time(), None, now), child
+
+
+def ask_to_drain(home: PipelineHome, by: str, now: datetime) -> bool:
+    """Put the drain marker in place; return False if one lies there already.
+
+    Args:
+        home: of the pipeline.
+        by: `agent` for an intent; another name makes the marker hold while this process lives.
+        now: the present instant.
+    """
+    marker: dict[str, Any] = {"format": FORMAT, "by": by, "at": to_iso(now)}
+    if by != "agent":
+        marker |= {"pid": os.getpid(), "pid_started": psutil.Process().create_time()}
+    return put_json_if_absent(home.drain, marker)
+
+
+def record_event(
+    settings: Settings, kind: str, pipeline: str | None, message: str, now: datetime, **fields: Any
+) -> None:
+    """Append one line to the agent's events."""
+    event = {"format": FORMAT, "at": to_iso(now), "kind": kind, "pipeline": pipeline, "message": message, **fields}
+    _append(settings.home / "agent" / "events.jsonl", event)
+
+
+def page(settings: Settings, kind: str, pipeline: str | None, message: str, now: datetime) -> None:
+    """Raise an alert that needs a person: one line in `HOME/alerts.jsonl`, which the notifiers carry on."""
+    alert = {
+        "format": FORMAT,
+        "at": to_iso(now),
+        "severity": "critical",
+        "kind": kind,
+        "pipeline": pipeline,
+        "message": message,
+        "by": "agent",
+    }
+    _append(settings.home / "alerts.jsonl", alert)
+
+
+def _append(path: Path, value: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(handle, line)  # one write, so that lines of several processes never mix
+    finally:
+        os.close(handle)
+
+
+def _open_log(path: Path) -> IO[bytes]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LOG_LIMIT:
+        for number in range(LOGS_KEPT - 1, 0, -1):
+            older = path.with_suffix(f".log.{number}")
+            if older.exists():
+                older.replace(path.with_suffix(f".log.{number + 1}"))
+        path.replace(path.with_suffix(".log.1"))
+    return path.open("ab", buffering=0)

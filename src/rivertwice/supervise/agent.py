@@ -1,0 +1,231 @@
+"""The agent: one per home, keeps every pipeline's intent true and `served` up to date.
+
+Each pass, for each pipeline that anybody ever asked something of:
+1. observe (reads only), and count an end that happened since the last pass;
+2. decide (pure);
+3. record the intended action, then act, then record that it is done.
+
+It dies without harm: drivers are processes of their own sessions, and the next agent adopts them by pid, creation
+time and epoch. SIGTERM to the agent leaves the drivers running.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+
+from rivertwice.config import NAME, Settings
+from rivertwice.errors import RivertwiceError, ServiceError
+from rivertwice.instants import to_iso, utc_now
+from rivertwice.store.files import replace_json
+from rivertwice.supervise.act import ask_to_drain, page, record_event, start_driver
+from rivertwice.supervise.decide import Action, Kind, Observed, decide
+from rivertwice.supervise.memory import Intended, Memory, load_memory, save_memory
+from rivertwice.supervise.observe import observe
+from rivertwice.supervise.served import ServedKeeper
+from rivertwice.timeline.intent import read_intent
+
+LOG = logging.getLogger(__name__)
+FORMAT = 1
+PASS_S = 0.5
+BEAT_S = 1.0
+
+
+def supervised_names(settings: Settings) -> list[str]:
+    """Return the pipelines with an intent, sorted; folders whose name could not be a pipeline's are left alone."""
+    found = (path.parent.name for path in (settings.home / "pipelines").glob("*/intent.json"))
+    return sorted(name for name in found if NAME.match(name))
+
+
+class Agent:
+    """Supervises all pipelines of one home; one pass at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Create an agent; it does nothing until `run_pass`."""
+        self._settings = settings
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._memories: dict[str, Memory] = {}
+        self._positions: dict[str, tuple[tuple[str, int | None], datetime]] = {}
+        self._spoken: dict[str, tuple[Kind, str]] = {}
+        self._broken_names: dict[str, str] = {}
+        self.actions: dict[str, Action] = {}
+
+    def run_pass(self, now: datetime) -> None:
+        """Observe, decide and act once for every pipeline; one that fails does not stop the others."""
+        for name in supervised_names(self._settings):
+            try:
+                self.actions[name] = self._supervise(name, now)
+                self._broken_names.pop(name, None)
+            except (RivertwiceError, OSError, ValueError, KeyError, TypeError, psutil.Error) as error:
+                text = f"{type(error).__name__}: {error}"
+                if self._broken_names.get(name) != text:
+                    LOG.exception("supervising %s failed; tried again in the next pass", name)
+                    record_event(self._settings, "error", name, text, now)
+                self._broken_names[name] = text
+                self.actions[name] = Action(Kind.WAIT, f"supervision failed: {text}")
+
+    def _supervise(self, name: str, now: datetime) -> Action:
+        settings, home = self._settings, self._settings.pipeline(name)
+        memory = self._memories.get(name) or load_memory(settings, name)
+        observed, ended = observe(
+            settings, name, memory, partial(self._reap, name), now, self._positions.get(name, (None, None))[1]
+        )
+        memory = observed.memory
+        if ended is not None:
+            kind = "drained" if ended.clean else "exit"
+            fields = {"epoch": ended.driver.epoch, "pid": ended.driver.pid, "class": str(ended.failure)}
+            record_event(settings, kind, name, ended.message, now, **fields)
+            LOG.info("%s: driver pid %s ended (%s): %s", name, ended.driver.pid, ended.failure, ended.message)
+            save_memory(settings, name, memory)
+        self._memories[name] = memory
+        self._track(name, observed, now)
+        action = decide(read_intent(home), observed, now)
+        if action.kind is Kind.WAIT:
+            self._say_once(name, action, now)
+            if observed.owner is None and observed.launched is None and observed.drain and observed.drain.by_agent:
+                home.drain.unlink(missing_ok=True)
+            return action
+        memory = replace(memory, intended=Intended(str(action.kind), action.reason, now, done=False))
+        save_memory(settings, name, memory)
+        memory = self._act(name, action, observed, memory, now)
+        if memory.intended is not None:
+            memory = replace(memory, intended=replace(memory.intended, done=True))
+        save_memory(settings, name, memory)
+        self._memories[name] = memory
+        self._spoken[name] = (action.kind, action.reason)
+        return action
+
+    def _act(self, name: str, action: Action, observed: Observed, memory: Memory, now: datetime) -> Memory:
+        settings = self._settings
+        LOG.info("%s: %s: %s", name, action.kind, action.reason)
+        fields: dict[str, int | None] = {}
+        event = str(action.kind)
+        if action.kind is Kind.START:
+            if memory.broken_at is not None:
+                memory = replace(memory, failures=(), broken_at=None, broken_because="")
+            driver, child = start_driver(settings, name, now)
+            self._children[name] = child
+            memory = replace(memory, driver=driver, last_start_at=now, paged=())
+            fields["pid"] = driver.pid
+        elif action.kind is Kind.ADOPT:
+            known = memory.driver
+            same = known is not None and observed.owner is not None and known.pid == observed.owner.pid
+            memory = replace(memory, driver=observed.owner, paged=memory.paged if same else ())
+            event = "lease" if same else event
+            if observed.owner is not None:
+                fields |= {"pid": observed.owner.pid, "epoch": observed.owner.epoch}
+        elif action.kind is Kind.DRAIN:
+            ask_to_drain(settings.pipeline(name), "agent", now)
+        elif action.kind is Kind.PAGE:
+            page(settings, action.page, name, action.reason, now)
+            memory = replace(memory, paged=(*memory.paged, action.page))
+        elif action.kind is Kind.STOP_AND_PAGE:
+            page(settings, action.page, name, action.reason, now)
+            memory = replace(memory, broken_at=now, broken_because=action.reason)
+        record_event(settings, event, name, action.reason, now, **fields)
+        return memory
+
+    def _reap(self, name: str, pid: int) -> int | None:
+        child = self._children.get(name)
+        return child.poll() if child is not None and child.pid == pid else None
+
+    def _track(self, name: str, observed: Observed, now: datetime) -> None:
+        beat = observed.heartbeat
+        position = ("", None) if beat is None else (beat.timeline, beat.batch)
+        if name not in self._positions or self._positions[name][0] != position:
+            self._positions[name] = (position, now)
+
+    def _say_once(self, name: str, action: Action, now: datetime) -> None:
+        if not action.reason.startswith(("backoff", "given up", "somebody holds", "the agent ended")):
+            return
+        if self._spoken.get(name) != (action.kind, action.reason):
+            self._spoken[name] = (action.kind, action.reason)
+            record_event(
+                self._settings, "backoff" if action.reason.startswith("backoff") else "wait", name, action.reason, now
+            )
+
+
+def run_agent(settings: Settings, stop: threading.Event) -> None:
+    """Supervise until `stop` is set; drivers are left running.
+
+    Raises:
+        ServiceError: another agent already supervises this home.
+    """
+    folder = settings.home / "agent"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _lock(folder)
+    try:
+        agent = Agent(settings)
+        keeper = ServedKeeper(settings, lambda: supervised_names(settings), stop)
+        keeper.start()
+        record_event(settings, "agent_start", None, f"agent pid {os.getpid()} starts", utc_now())
+        last_beat: datetime | None = None
+        while not stop.is_set():
+            now = utc_now()
+            agent.run_pass(now)
+            if last_beat is None or (now - last_beat).total_seconds() >= BEAT_S:
+                _beat(folder / "heartbeat.json", agent, now)
+                last_beat = now
+            stop.wait(PASS_S)
+        keeper.join(timeout=30.0)
+        record_event(settings, "agent_stop", None, "agent stops; drivers are left running", utc_now())
+    finally:
+        lock.close()
+
+
+def _lock(folder: Path) -> TextIO:
+    lock = (folder / "lock").open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        message = f"another agent supervises {folder.parent}; this one ends; see `rivertwice agent status`"
+        raise ServiceError(message) from None
+    return lock
+
+
+def _beat(path: Path, agent: Agent, now: datetime) -> None:
+    replace_json(
+        path,
+        {
+            "format": FORMAT,
+            "pid": os.getpid(),
+            "pid_started": psutil.Process().create_time(),
+            "at": to_iso(now),
+            "pipelines": {
+                name: {"action": str(action.kind), "reason": action.reason} for name, action in agent.actions.items()
+            },
+        },
+    )
+
+
+def main() -> int:
+    """Run the agent in this process; the environment names the home."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout, force=True
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        run_agent(Settings.from_env(), stop)
+    except RivertwiceError as error:
+        LOG.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

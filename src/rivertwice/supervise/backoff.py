@@ -1,0 +1,96 @@
+"""When a failed driver may start again, and when the agent stops trying. Pure and deterministic: no jitter, no clock.
+
+One agent supervises a handful of drivers on one host, so there is no herd that jitter would have to spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rivertwice.supervise.classify import REACTIONS, FailureClass
+
+
+@dataclass(frozen=True)
+class BackoffPolicy:
+    """How patient the agent is.
+
+    Attributes:
+        base: wait after the first failure; it doubles with each further one.
+        cap: longest wait.
+        window: how far back failures count for the circuit breaker.
+    """
+
+    base: timedelta = timedelta(seconds=1)
+    cap: timedelta = timedelta(seconds=60)
+    window: timedelta = timedelta(minutes=15)
+
+
+DEFAULT_POLICY = BackoffPolicy()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One end of a driver that was no clean drain.
+
+    Attributes:
+        at: when the agent noticed.
+        failure: its class.
+        progressed: whether that driver had committed a batch which its predecessor had not.
+        epoch: of its lease; None if it never held one.
+        message: one line for people.
+    """
+
+    at: datetime
+    failure: FailureClass
+    progressed: bool
+    epoch: int | None
+    message: str
+
+
+def delay_after(consecutive_failures: int, policy: BackoffPolicy = DEFAULT_POLICY) -> timedelta:
+    """Return how long to wait after so many failures in a row: base, 2 base, 4 base ... at most the cap."""
+    if consecutive_failures <= 0:
+        return timedelta(0)
+    doublings = min(consecutive_failures - 1, 30)
+    return min(policy.cap, policy.base * (1 << doublings))
+
+
+def consecutive_failures(failures: Sequence[Failure]) -> int:
+    """Count the newest failures back to (and with) the last one whose driver had made progress.
+
+    A driver that committed something new and then died begins a new row: its own death is the first of it.
+    """
+    count = 0
+    for failure in reversed(failures):
+        count += 1
+        if failure.progressed:
+            break
+    return count
+
+
+def next_attempt(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> datetime | None:
+    """Return the instant from which the next start is allowed, or None if it is allowed at once."""
+    if not failures:
+        return None
+    return failures[-1].at + delay_after(consecutive_failures(failures), policy)
+
+
+def breaks_circuit(
+    failures: Sequence[Failure], now: datetime, policy: BackoffPolicy = DEFAULT_POLICY
+) -> Failure | None:
+    """Return the failure that ends the agent's patience, or None.
+
+    Counted are the newest failures in a row without progress that lie within the window. The newest one's class says
+    how many of them are too many.
+    """
+    if not failures:
+        return None
+    newest = failures[-1]
+    limit = REACTIONS[newest.failure].breaks_after
+    if limit is None:
+        return None
+    row = failures[-consecutive_failures(failures) :]
+    recent = [failure for failure in row if now - failure.at <= policy.window]
+    return newest if len(recent) >= limit else None

@@ -1,0 +1,224 @@
+"""What to do about a pipeline's driver. Pure: a value of what is wanted and seen goes in, an action with its reason comes out.
+
+The agent and Airflow share it. It is level-triggered: it looks at what is, not at what happened, so a pass that was
+missed or repeated changes nothing. It never asks for a kill: a driver that hangs is paged, for only a person can say
+whether its batch may be cut off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from rivertwice.instants import to_iso
+from rivertwice.supervise.backoff import DEFAULT_POLICY, BackoffPolicy, breaks_circuit, next_attempt
+from rivertwice.supervise.classify import REACTIONS, Response
+from rivertwice.supervise.memory import DriverRef, Memory
+from rivertwice.timeline.intent import Heartbeat, Intent
+
+HUNG_AFTER = timedelta(seconds=120)
+STALLED_AFTER = timedelta(seconds=600)
+START_SLOW_AFTER = timedelta(seconds=180)
+DRAIN_SLOW_AFTER = timedelta(seconds=300)
+UNRECORDED_START = timedelta(seconds=30)
+BETWEEN_STARTS = timedelta(seconds=2)
+
+
+class Kind(StrEnum):
+    """What the agent can do."""
+
+    START = "start"
+    DRAIN = "drain"
+    ADOPT = "adopt"
+    WAIT = "wait"
+    PAGE = "page"
+    STOP_AND_PAGE = "stop_and_page"
+
+
+@dataclass(frozen=True)
+class Action:
+    """One decision.
+
+    Attributes:
+        reason: for people; names the fact that decided.
+        page: key that tells one page from another, so that each is sent once per driver.
+    """
+
+    kind: Kind
+    reason: str
+    page: str = ""
+
+
+@dataclass(frozen=True)
+class Drain:
+    """The drain marker as it lies there.
+
+    Attributes:
+        by_agent: the agent put it there for an intent.
+        held: somebody else put it there and is still at work (a restore, `rivertwice down`).
+    """
+
+    since: datetime
+    by_agent: bool
+    held: bool
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is true of one pipeline now.
+
+    Attributes:
+        owner: the live process that holds the lease, or None.
+        launched: a live driver that the agent started and that does not hold the lease (starting or leaving).
+        heartbeat: the last one, of whichever epoch.
+        drain: the drain marker, if it exists.
+        defined: the project has a definition of this name.
+        memory: what the agent remembers, ends already counted.
+        position_since: when the agent first saw the last committed batch that the heartbeat tells of.
+    """
+
+    owner: DriverRef | None
+    launched: DriverRef | None
+    heartbeat: Heartbeat | None
+    drain: Drain | None
+    defined: bool
+    memory: Memory
+    position_since: datetime | None = None
+
+
+def decide(desired: Intent | None, observed: Observed, now: datetime, policy: BackoffPolicy = DEFAULT_POLICY) -> Action:
+    """Return the next action for one pipeline.
+
+    What must hold: while a driver lives (`owner` or `launched`), the answer is never START. When running is wanted,
+    nothing lives, nobody holds the drain marker and patience is not used up, the answer is START once the backoff
+    has passed.
+    """
+    live = observed.owner or observed.launched
+    if desired is None or desired.desired != "running":
+        return _decide_stopped(live, observed, now)
+    if observed.owner is not None:
+        return _decide_owned(observed.owner, observed, now)
+    if observed.launched is not None:
+        return _decide_launched(observed.launched, observed, now)
+    return _decide_absent(desired, observed, now, policy)
+
+
+def _decide_stopped(live: DriverRef | None, observed: Observed, now: datetime) -> Action:
+    if live is None:
+        return Action(Kind.WAIT, "stopped, as wanted")
+    if observed.drain is None:
+        return Action(Kind.DRAIN, f"stopped is wanted and driver pid {live.pid} runs")
+    waited = now - observed.drain.since
+    if waited > DRAIN_SLOW_AFTER:
+        reason = f"driver pid {live.pid} was asked to drain {int(waited.total_seconds())} s ago and still runs"
+        return _page_once("drain_slow", reason, observed.memory)
+    return Action(Kind.WAIT, f"driver pid {live.pid} drains")
+
+
+def _decide_owned(owner: DriverRef, observed: Observed, now: datetime) -> Action:
+    known = observed.memory.driver
+    if known is None or (known.pid, known.pid_started, known.epoch) != (owner.pid, owner.pid_started, owner.epoch):
+        return Action(Kind.ADOPT, f"driver pid {owner.pid} holds the lease with epoch {owner.epoch}")
+    beat = observed.heartbeat
+    last_sign = owner.since if beat is None or beat.epoch != owner.epoch else max(beat.at, owner.since)
+    silence = now - last_sign
+    if silence > HUNG_AFTER:
+        reason = (
+            f"driver pid {owner.pid} (epoch {owner.epoch}) lives but has said nothing for "
+            f"{int(silence.total_seconds())} s; it is left alone: look at its log, and kill it if it hangs, "
+            "then the agent starts it again"
+        )
+        return _page_once("hung", reason, observed.memory)
+    since = observed.position_since
+    if beat is not None and beat.lag and since is not None and now - max(since, owner.since) > STALLED_AFTER:
+        reason = (
+            f"driver pid {owner.pid} (epoch {owner.epoch}) beats, but no batch was committed for "
+            f"{int((now - max(since, owner.since)).total_seconds())} s while {beat.lag} records wait; look at its log"
+        )
+        return _page_once("stalled", reason, observed.memory)
+    return Action(Kind.WAIT, f"driver pid {owner.pid} runs with epoch {owner.epoch}")
+
+
+def _decide_launched(launched: DriverRef, observed: Observed, now: datetime) -> Action:
+    waited = now - launched.since
+    if launched.epoch is None and waited > START_SLOW_AFTER:
+        reason = (
+            f"driver pid {launched.pid} lives but holds no lease after {int(waited.total_seconds())} s; "
+            "look at its log, and kill it if it hangs"
+        )
+        return _page_once("start_slow", reason, observed.memory)
+    return Action(Kind.WAIT, f"driver pid {launched.pid} lives and holds no lease: it starts or leaves")
+
+
+def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: BackoffPolicy) -> Action:
+    memory = observed.memory
+    if observed.drain is not None and observed.drain.held:
+        return Action(Kind.WAIT, "somebody holds the drain marker: an operation needs the stream at rest")
+    if memory.broken_at is not None:
+        if desired.updated_at > memory.broken_at:
+            return Action(Kind.START, f"asked again by {desired.by} after: {memory.broken_because}")
+        return Action(Kind.WAIT, f"given up until a new start is asked for: {memory.broken_because}")
+    if not observed.defined:
+        return Action(Kind.STOP_AND_PAGE, "the project has no definition of this pipeline", page="undefined")
+    if _start_may_be_under_way(memory, now):
+        return Action(Kind.WAIT, "the agent ended while it started a driver; that driver may still come up")
+    given_up = _decide_give_up(memory, now, policy)
+    if given_up is not None:
+        return given_up
+    allowed = _start_allowed_at(memory, policy)
+    if allowed is not None and now < allowed:
+        return Action(Kind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
+    return Action(Kind.START, f"running is wanted and no driver lives{_after(memory)}")
+
+
+def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Action | None:
+    if not memory.failures:
+        return None
+    newest = memory.failures[-1]
+    if REACTIONS[newest.failure].response is Response.STOP:
+        return Action(Kind.STOP_AND_PAGE, f"{_last(memory)}: {REACTIONS[newest.failure].because}", page=newest.failure)
+    if breaks_circuit(memory.failures, now, policy) is not None:
+        reason = (
+            f"{_last(memory)}, again and again without a new batch: {REACTIONS[newest.failure].because}; "
+            f"last message: {newest.message}"
+        )
+        return Action(Kind.STOP_AND_PAGE, reason, page=newest.failure)
+    return None
+
+
+def _start_may_be_under_way(memory: Memory, now: datetime) -> bool:
+    intended = memory.intended
+    if intended is None or intended.kind != Kind.START or intended.done:
+        return False
+    return now - intended.at < UNRECORDED_START
+
+
+def _start_allowed_at(memory: Memory, policy: BackoffPolicy) -> datetime | None:
+    instants = [
+        instant
+        for instant in (
+            next_attempt(memory.failures, policy),
+            None if memory.last_start_at is None else memory.last_start_at + BETWEEN_STARTS,
+        )
+        if instant is not None
+    ]
+    return max(instants, default=None)
+
+
+def _page_once(key: str, reason: str, memory: Memory) -> Action:
+    if key in memory.paged:
+        return Action(Kind.WAIT, reason)
+    return Action(Kind.PAGE, reason, page=key)
+
+
+def _last(memory: Memory) -> str:
+    if not memory.failures:
+        return "the last start"
+    newest = memory.failures[-1]
+    epoch = "before it had a lease" if newest.epoch is None else f"with epoch {newest.epoch}"
+    return f"the driver ended ({newest.failure}) {epoch}"
+
+
+def _after(memory: Memory) -> str:
+    return f"; {_last(memory)}" if memory.failures else ""

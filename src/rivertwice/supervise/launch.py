@@ -1,0 +1,102 @@
+"""Start, stop and look at the agent from outside: a detached process, one per home."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psutil
+
+from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
+from rivertwice.instants import parse_iso
+from rivertwice.store.files import read_json
+from rivertwice.stream.lease import is_alive
+
+START_SECONDS = 60.0
+STOP_SECONDS = 45.0
+
+
+@dataclass(frozen=True)
+class AgentStatus:
+    """An agent that lives.
+
+    Attributes:
+        beat_at: its last heartbeat.
+        pipelines: name to {action, reason} of its last pass.
+    """
+
+    pid: int
+    pid_started: float
+    beat_at: datetime
+    pipelines: dict[str, dict[str, Any]]
+
+
+def agent_status(settings: Settings) -> AgentStatus | None:
+    """Return the living agent's status, or None."""
+    data = read_json(settings.home / "agent" / "heartbeat.json")
+    if data is None or not is_alive(data["pid"], data["pid_started"]):
+        return None
+    return AgentStatus(data["pid"], data["pid_started"], parse_iso(data["at"]), data["pipelines"])
+
+
+def start_agent(settings: Settings) -> AgentStatus:
+    """Start the agent as a process of its own session, or return the one that lives.
+
+    Raises:
+        ServiceError: it ended or said nothing in time; the message names its log.
+    """
+    running = agent_status(settings)
+    if running is not None:
+        return running
+    folder = settings.home / "agent"
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "log"
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "rivertwice.supervise.agent"],
+            cwd=settings.project,
+            env={**os.environ, **settings.to_env()},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        running = agent_status(settings)
+        if running is not None:
+            return running
+        if child.poll() is not None:
+            break
+        time.sleep(0.05)
+    message = f"the agent (pid {child.pid}) did not come up (return code {child.poll()}); read {log}, then try again"
+    raise ServiceError(message)
+
+
+def stop_agent(settings: Settings) -> int | None:
+    """Stop the agent and return its pid, or None if none lived. Drivers are left running.
+
+    Raises:
+        ServiceError: it still lives after the time it is given.
+    """
+    running = agent_status(settings)
+    if running is None:
+        return None
+    process = psutil.Process(running.pid)
+    process.terminate()
+    deadline = time.monotonic() + STOP_SECONDS
+    while is_alive(running.pid, running.pid_started):
+        if time.monotonic() > deadline:
+            message = (
+                f"the agent (pid {running.pid}) still lives {STOP_SECONDS:.0f} s after SIGTERM; drivers are not touched; "
+                f"read {settings.home / 'agent' / 'log'}, then end process {running.pid}"
+            )
+            raise ServiceError(message)
+        time.sleep(0.05)
+    return running.pid

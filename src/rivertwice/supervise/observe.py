@@ -1,0 +1,138 @@
+"""What is true of one pipeline now. Reads only: the observer never acts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.store.files import read_json
+from rivertwice.stream.lease import is_alive, lease_owner
+from rivertwice.supervise.classify import FailureClass, classify_exit
+from rivertwice.supervise.decide import Drain, Observed
+from rivertwice.supervise.memory import DriverRef, Ended, Memory, remember_end
+from rivertwice.timeline.intent import read_exit, read_heartbeat
+
+START_LINE = "==== rivertwice agent starts a driver "
+TAIL_BYTES = 64_000
+MARKER_TRUSTED_S = 600.0  # a marker that names no process counts as held for so long
+
+
+def observe(
+    settings: Settings,
+    name: str,
+    memory: Memory,
+    reap: Callable[[int], int | None],
+    now: datetime,
+    position_since: datetime | None = None,
+) -> tuple[Observed, Ended | None]:
+    """Return what is true of a pipeline, with an end that happened since the last pass already counted.
+
+    Args:
+        settings: where things lie.
+        name: of the pipeline.
+        memory: what the agent remembers; its `driver` may be gone meanwhile.
+        reap: returns the return code of the agent's own child with that pid once it has ended, else None.
+        now: the present instant.
+        position_since: when the agent first saw the last committed batch that the heartbeat tells of.
+
+    Returns:
+        the observation, whose memory the caller must save if there was an end, and that end.
+    """
+    home = settings.pipeline(name)
+    # The known driver first, then the lease: one that dies in between is then still `launched` in this pass and counted
+    # in the next. The other way round it would be counted and adopted in one pass, and counted once more.
+    known = memory.driver
+    known_lives = known is not None and is_alive(known.pid, known.pid_started)
+    owner = lease_owner(home)
+    held = (
+        None
+        if owner is None
+        else DriverRef(owner.pid, owner.pid_started, owner.epoch, datetime.fromtimestamp(owner.pid_started, UTC))
+    )
+    ended = None
+    if known is not None and not known_lives:
+        ended = _end_of(home, known, reap(known.pid))
+        memory = remember_end(memory, ended, now)
+    launched = known if known_lives and (held is None or known is None or held.pid != known.pid) else None
+    observed = Observed(
+        owner=held,
+        launched=launched,
+        heartbeat=read_heartbeat(home),
+        drain=read_drain(home, now),
+        defined=(settings.definitions / name / "pipeline.yaml").is_file(),
+        memory=memory,
+        position_since=position_since,
+    )
+    return observed, ended
+
+
+def read_drain(home: PipelineHome, now: datetime) -> Drain | None:
+    """Return the drain marker, or None.
+
+    The agent's own marker holds nothing. Another's holds while the process it names lives, or, if it names none,
+    for ten minutes: whoever died with the marker in place must not stop the stream for ever.
+    """
+    try:
+        since = datetime.fromtimestamp(home.drain.stat().st_mtime, UTC)
+        content = read_json(home.drain) if home.drain.stat().st_size else None
+    except (FileNotFoundError, ValueError):
+        if not home.drain.exists():
+            return None
+        since, content = now, None
+    data = content if isinstance(content, dict) else {}
+    by_agent = data.get("by") == "agent"
+    if by_agent:
+        held = False
+    elif "pid" in data and "pid_started" in data:
+        held = is_alive(data["pid"], data["pid_started"])
+    else:
+        held = (now - since).total_seconds() < MARKER_TRUSTED_S
+    return Drain(since=since, by_agent=by_agent, held=held)
+
+
+def _end_of(home: PipelineHome, driver: DriverRef, returncode: int | None) -> Ended:
+    epoch = driver.epoch if driver.epoch is not None else _epoch_of(home, driver)
+    record = read_exit(home)
+    mine = record is not None and (record.epoch == epoch if epoch is not None else record.at >= driver.since)
+    tail = _tail(home.logs / "driver.log")
+    failure = classify_exit(record.failure if mine and record else None, tail, returncode)
+    beat = read_heartbeat(home)
+    position = None
+    if beat is not None and beat.epoch == epoch and beat.batch is not None:
+        position = (beat.timeline, beat.batch)
+    return Ended(
+        driver=replace(driver, epoch=epoch),
+        failure=failure,
+        clean=bool(mine and record and record.clean) or failure is FailureClass.DRAINED,
+        message=record.message if mine and record else _last_line(tail, returncode),
+        position=position,
+    )
+
+
+def _epoch_of(home: PipelineHome, driver: DriverRef) -> int | None:
+    """Return the epoch of a driver that ended before the agent saw its lease."""
+    owner = read_json(home.lease / "owner.json")
+    if owner is None or owner.get("pid") != driver.pid or abs(owner["pid_started"] - driver.pid_started) > 1.0:
+        return None
+    return int(owner["epoch"])
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return text.rpartition(START_LINE)[2]
+
+
+def _last_line(tail: str, returncode: int | None) -> str:
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    ending = "return code not known" if returncode is None else f"return code {returncode}"
+    return f"no exit record; {ending}; last line of its log: {lines[-1][:300] if lines else '(none)'}"

@@ -1,0 +1,104 @@
+"""Keep `served` true: rebuild it when the sequence or the changelog moved. Only the agent does this."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.sequence import head
+
+LOG = logging.getLogger(__name__)
+EVERY_S = 2.0
+BUSY_SHARE = 0.2  # at most this share of one core goes into rebuilding
+_COMMIT = re.compile(r"^(\d{20})\.json$")
+Version = tuple[int, int, int]
+
+
+def newest_commit(table: Path) -> int:
+    """Return the newest commit in a Delta log by its file name, -1 if there is none. Costs one directory listing."""
+    try:
+        names = [entry.name for entry in (table / "_delta_log").iterdir()]
+    except FileNotFoundError:
+        return -1
+    return max((int(found.group(1)) for found in map(_COMMIT.match, names) if found), default=-1)
+
+
+def state_of(home: PipelineHome) -> Version:
+    """Return what `served` depends on: the versions of sequence, changelog and corrections."""
+    tables = home.tables
+    return newest_commit(tables.sequence), newest_commit(tables.changelog), newest_commit(tables.corrections)
+
+
+def definition_of_head(settings: Settings, name: str) -> Definition:
+    """Return the definition the head timeline runs, from its bundle; the project's before the first start."""
+    home = settings.pipeline(name)
+    timeline = head(home)
+    if timeline is None:
+        return load_definition(settings.definitions / name)
+    return load_bundle_definition(home.bundles, load_timeline(home, timeline).bundle)
+
+
+def rebuild(settings: Settings, name: str) -> None:
+    """Rebuild `served` of one pipeline."""
+    from rivertwice.timeline.served import rebuild_served
+
+    rebuild_served(settings.pipeline(name), definition_of_head(settings, name))
+
+
+class ServedKeeper(threading.Thread):
+    """Rebuilds `served` of every pipeline that moved, apart from supervision, which must not wait for it.
+
+    An error is logged and tried again; it never ends the agent.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Callable[[], list[str]],
+        stop: threading.Event,
+        build: Callable[[Settings, str], None] = rebuild,
+    ) -> None:
+        super().__init__(name="served", daemon=True)
+        self._settings = settings
+        self._names = names
+        self._stopping = stop
+        self._build = build
+        self._seen: dict[str, Version] = {}
+        self._errors: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Look at every pipeline until told to stop; once more at the end."""
+        while True:
+            last = self._stopping.is_set()
+            began = time.monotonic()
+            for name in self._names():
+                self.refresh(name)
+            if last:
+                return
+            took = time.monotonic() - began
+            self._stopping.wait(max(EVERY_S, took / BUSY_SHARE - took))
+
+    def refresh(self, name: str) -> bool:
+        """Rebuild one pipeline's `served` if it moved; return whether it was rebuilt."""
+        state = state_of(self._settings.pipeline(name))
+        if state[0] < 0 or state == self._seen.get(name):
+            return False
+        try:
+            self._build(self._settings, name)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if text != self._errors.get(name):
+                LOG.exception("served of %s could not be rebuilt; tried again in %s s", name, EVERY_S)
+            self._errors[name] = text
+            return False
+        self._errors.pop(name, None)
+        self._seen[name] = state
+        return True

@@ -1,0 +1,95 @@
+"""One pipeline's state as plain data: what `rivertwice status` and the page in Airflow show. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import from_ms, to_iso
+from rivertwice.stream.lease import is_alive, lease_owner
+from rivertwice.supervise.launch import agent_status
+from rivertwice.supervise.memory import Memory, load_memory
+from rivertwice.timeline.intent import read_exit, read_heartbeat, read_intent
+from rivertwice.timeline.sequence import last_seq, read_sequence, select_head
+
+
+def pipeline_names(settings: Settings) -> list[str]:
+    """Return the names of all definitions and of everything that has state here, sorted."""
+    defined = {path.parent.name for path in settings.definitions.glob("*/pipeline.yaml")}
+    return sorted(defined | {path.parent.name for path in (settings.home / "pipelines").glob("*/intent.json")})
+
+
+def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
+    """Return what is wanted and what is true of a pipeline.
+
+    Returns:
+        desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag, rows_per_s, heartbeat_age_s,
+        exit, failures, agent_action, sequence, reconcile, savepoint. Unknown values are None; never guessed.
+    """
+    home = settings.pipeline(name)
+    intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
+    memory = load_memory(settings, name)
+    ended = read_exit(home)
+    entries = read_sequence(home)
+    agent = agent_status(settings)
+    watermark = None if beat is None or beat.watermark_ms is None else to_iso(from_ms(beat.watermark_ms))
+    return {
+        "name": name,
+        "defined": (settings.definitions / name / "pipeline.yaml").is_file(),
+        "desired": None if intent is None else intent.desired,
+        "desired_by": None if intent is None else intent.by,
+        "state": _state(
+            owner is not None, beat.state if beat and owner and beat.epoch == owner.epoch else None, memory
+        ),
+        "driver": None if owner is None else {"pid": owner.pid, "epoch": owner.epoch},
+        "timeline": select_head(entries),
+        "batch": None if beat is None else beat.batch,
+        "watermark": watermark,
+        "lag": None if beat is None else beat.lag,
+        "rows_per_s": None if beat is None else beat.rows_per_s,
+        "heartbeat_age_s": None if beat is None else round((now - beat.at).total_seconds(), 1),
+        "exit": None
+        if ended is None
+        else {"epoch": ended.epoch, "class": ended.failure, "at": to_iso(ended.at), "message": ended.message},
+        "failures": len(memory.failures),
+        "given_up": memory.broken_because or None,
+        "agent_action": None if agent is None else agent.pipelines.get(name),
+        "sequence": last_seq(home) if entries else 0,
+        "reconcile": _try(lambda: _reconcile(home)),
+        "savepoint": _try(lambda: _savepoint(home)),
+    }
+
+
+def _state(owned: bool, said: str | None, memory: Memory) -> str:
+    if owned:
+        return said or "starting"
+    if memory.broken_at is not None:
+        return "given_up"
+    known = memory.driver
+    return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
+
+
+def _reconcile(home: PipelineHome) -> Any:
+    from rivertwice.reconcile.results import newest_reconcile
+
+    return newest_reconcile(home)
+
+
+def _savepoint(home: PipelineHome) -> dict[str, Any] | None:
+    from rivertwice.savepoint.catalogue import list_savepoints, select_newest
+
+    newest = select_newest(list_savepoints(home), proved=True)
+    if newest is None:
+        return None
+    return {"id": newest.id, "timeline": newest.manifest.timeline, "batch": newest.manifest.batch}
+
+
+def _try(ask: Callable[[], Any]) -> Any:
+    """Return the answer, or the reason why there is none: one damaged part must not hide the rest."""
+    try:
+        return ask()
+    except RivertwiceError as error:
+        return {"error": error.reason, "message": str(error)}

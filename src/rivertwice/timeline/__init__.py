@@ -1,0 +1,1 @@
+"""Timelines, ledger and head: which batches count, and what is served."""

@@ -1,0 +1,127 @@
+"""What is wanted of a pipeline's stream, and what its driver last said of itself. Small JSON files, format 1."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import RequestError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.store.files import read_json, replace_json
+
+FORMAT = 1
+DESIRED = ("running", "stopped")
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a person or a DAG wants: the stream running or stopped."""
+
+    desired: str
+    by: str
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What the driver last said; `at` is its own clock.
+
+    Attributes:
+        state: starting, running, idle, draining, stopped or failed.
+        batch: last batch committed to the changelog, or None.
+        end_offsets: topic to partition to the offset after the last committed record.
+        lag: records in the log beyond `end_offsets`.
+    """
+
+    epoch: int
+    pid: int
+    timeline: str
+    state: str
+    at: datetime
+    batch: int | None = None
+    watermark_ms: int | None = None
+    end_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
+    lag: int | None = None
+    rows_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Exit:
+    """Why a driver ended; `failure` is one of the classes in `stream.failures`, `drained` when clean."""
+
+    epoch: int
+    at: datetime
+    failure: str
+    message: str
+    clean: bool
+
+
+def write_intent(home: PipelineHome, desired: str, by: str, now: datetime) -> Intent:
+    """Record what is wanted; the agent acts on it.
+
+    Raises:
+        RequestError: `desired` is neither running nor stopped.
+    """
+    if desired not in DESIRED:
+        message = f"a stream cannot be {desired!r}; ask for one of {', '.join(DESIRED)}"
+        raise RequestError(message)
+    intent = Intent(desired=desired, by=by, updated_at=now)
+    replace_json(
+        home.intent,
+        {"format": FORMAT, "desired": desired, "by": by, "bundle": None, "updated_at": to_iso(now)},
+    )
+    return intent
+
+
+def read_intent(home: PipelineHome) -> Intent | None:
+    """Return the intent, or None if nobody ever asked for anything."""
+    data = read_json(home.intent)
+    if data is None:
+        return None
+    return Intent(desired=data["desired"], by=data["by"], updated_at=parse_iso(data["updated_at"]))
+
+
+def write_heartbeat(home: PipelineHome, beat: Heartbeat) -> None:
+    """Replace the heartbeat."""
+    replace_json(home.heartbeat, {"format": FORMAT, **asdict(beat), "at": to_iso(beat.at)})
+
+
+def read_heartbeat(home: PipelineHome) -> Heartbeat | None:
+    """Return the last heartbeat, or None if no driver ever ran."""
+    data = _fields(read_json(home.heartbeat))
+    return None if data is None else Heartbeat(**{**data, "at": parse_iso(data["at"])})
+
+
+def write_exit(home: PipelineHome, record: Exit) -> None:
+    """Record why the driver ended."""
+    replace_json(
+        home.exit,
+        {
+            "format": FORMAT,
+            "epoch": record.epoch,
+            "at": to_iso(record.at),
+            "class": record.failure,
+            "message": record.message,
+            "clean": record.clean,
+        },
+    )
+
+
+def read_exit(home: PipelineHome) -> Exit | None:
+    """Return why the last driver ended, or None; a driver that was killed leaves an older epoch's record."""
+    data = _fields(read_json(home.exit))
+    if data is None:
+        return None
+    return Exit(
+        epoch=data["epoch"],
+        at=parse_iso(data["at"]),
+        failure=data["class"],
+        message=data["message"],
+        clean=data["clean"],
+    )
+
+
+def _fields(data: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if data is None else {key: value for key, value in data.items() if key != "format"}

@@ -1,0 +1,185 @@
+"""The ledger: one row per micro-batch. It rides in the changelog's commit and is copied to a table of its own.
+
+Delta cleans commit metadata up with its log, so the copy is what lasts; the commit is what counts. `heal_ledger`
+copies what a crash between the two left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LedgerError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.store import delta
+
+FORMAT = 1
+METADATA_KEY = "ledger"
+Offsets = Mapping[str, Mapping[str, int]]
+
+SCHEMA = pa.schema(
+    [
+        ("_format", pa.int32()),
+        ("pipeline", pa.string()),
+        ("timeline", pa.string()),
+        ("batch", pa.int64()),
+        ("epoch", pa.int64()),
+        ("bundle", pa.string()),
+        ("cluster_id", pa.string()),
+        ("topic_ids", pa.string()),
+        ("start_offsets", pa.string()),
+        ("end_offsets", pa.string()),
+        ("offsets_text", pa.string()),
+        ("batch_watermark_ms", pa.int64()),
+        ("batch_timestamp_ms", pa.int64()),
+        ("read", pa.int64()),
+        ("bad", pa.int64()),
+        ("accepted", pa.int64()),
+        ("min_event_ms", pa.int64()),
+        ("max_event_ms", pa.int64()),
+        ("emitted", pa.int64()),
+        ("digest", pa.string()),
+        ("references", pa.string()),
+        ("committed_at", pa.timestamp("us", "UTC")),
+    ]
+)
+_JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references")
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One committed micro-batch.
+
+    Attributes:
+        batch: Spark's batch number within the checkpoint's line.
+        start_offsets: topic to partition to first offset; the range is half-open.
+        end_offsets: topic to partition to the offset after the last record.
+        offsets_text: `offsets/N` of the checkpoint, verbatim, so that the batch can be replayed.
+        batch_watermark_ms: the batch's own watermark (epoch ms): windows ending at or before it are emitted by it. Rows
+            are late by the PREVIOUS batch's watermark.
+        read: records in the range; bad: dead letters among them; accepted: rows under the watermark.
+        min_event_ms, max_event_ms: event times of the accepted rows, None when there are none.
+        emitted: result rows appended to the changelog; digest: their digest (`timeline.digest`).
+    """
+
+    pipeline: str
+    timeline: str
+    batch: int
+    epoch: int
+    bundle: str
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+    start_offsets: Offsets
+    end_offsets: Offsets
+    offsets_text: str
+    batch_watermark_ms: int
+    batch_timestamp_ms: int
+    read: int
+    bad: int
+    accepted: int
+    min_event_ms: int | None
+    max_event_ms: int | None
+    emitted: int
+    digest: str
+    references: Mapping[str, Any]
+    committed_at: datetime
+
+    def ranges(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return partition to half-open offset range for one topic."""
+        start = self.start_offsets.get(topic, {})
+        return {int(p): (int(start.get(p, 0)), int(end)) for p, end in self.end_offsets.get(topic, {}).items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as the JSON object that rides in the commit."""
+        return {"format": FORMAT, **asdict(self), "committed_at": to_iso(self.committed_at)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LedgerRow:
+        """Read a row from a commit's metadata.
+
+        Raises:
+            LedgerError: the format is not known.
+        """
+        if data.get("format") != FORMAT:
+            message = (
+                f"a ledger row has format {data.get('format')!r}, this version reads {FORMAT}; use a newer rivertwice"
+            )
+            raise LedgerError(message)
+        values = {key: value for key, value in data.items() if key != "format"}
+        return cls(**{**values, "committed_at": parse_iso(values["committed_at"])})
+
+
+def to_table(rows: Iterable[LedgerRow]) -> pa.Table:
+    """Return rows in the ledger table's schema."""
+    plain = []
+    for row in rows:
+        values = {"_format": FORMAT, **asdict(row)}
+        plain.append(
+            {key: json.dumps(value, sort_keys=True) if key in _JSON_COLUMNS else value for key, value in values.items()}
+        )
+    return pa.Table.from_pylist(plain, schema=SCHEMA)
+
+
+def from_table(table: pa.Table) -> list[LedgerRow]:
+    """Return rows ordered by (timeline, batch); a row copied twice counts once.
+
+    Raises:
+        LedgerError: two different rows claim the same batch of one timeline.
+    """
+    found: dict[tuple[str, int], LedgerRow] = {}
+    for values in table.to_pylist():
+        values.pop("_format")
+        for column in _JSON_COLUMNS:
+            values[column] = json.loads(values[column])
+        row = LedgerRow(**values)
+        other = found.setdefault((row.timeline, row.batch), row)
+        if other != row:
+            message = (
+                f"the ledger holds two different rows for batch {row.batch} of timeline {row.timeline}: one of them was "
+                "not written by rivertwice; restore the ledger table to the version before it"
+            )
+            raise LedgerError(message)
+    return [found[key] for key in sorted(found)]
+
+
+def read_ledger(home: PipelineHome) -> list[LedgerRow]:
+    """Return every committed batch of every timeline: the table, plus what only the changelog's commits know yet."""
+    table = delta.read(home.tables.ledger)
+    rows = [] if table is None else from_table(table)
+    return rows + missing_rows(home, rows)
+
+
+def missing_rows(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerRow]:
+    """Return ledger rows that the changelog's newest commits carry and the table does not hold, oldest first."""
+    have = {(row.timeline, row.batch) for row in known}
+    missing: list[LedgerRow] = []
+    limit = 16
+    while True:
+        commits = delta.commits(home.tables.changelog, METADATA_KEY, limit=limit)
+        missing = [
+            row for row in (LedgerRow.from_json(data) for _, data in commits) if (row.timeline, row.batch) not in have
+        ]
+        if len(missing) < len(commits) or len(commits) < limit:
+            return missing
+        limit *= 8
+
+
+def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow]) -> None:
+    """Copy rows into the ledger table; `from_table` tolerates a repeat after a crash."""
+    if rows:
+        delta.append(home.tables.ledger, to_table(rows))
+
+
+def heal_ledger(home: PipelineHome) -> int:
+    """Copy into the table what only the changelog's commits hold; return how many rows that were."""
+    table = delta.read(home.tables.ledger)
+    known = [] if table is None else from_table(table)
+    missing = missing_rows(home, known)
+    append_ledger(home, missing)
+    return len(missing)

@@ -1,0 +1,167 @@
+"""Timelines and the head's path: which batches count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LedgerError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.store.files import put_json_if_absent, read_json
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.sequence import head
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Where a timeline left its parent: after `batch` of `timeline`."""
+
+    timeline: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """An unbroken line of micro-batches.
+
+    Attributes:
+        parent: the fork, or None for a timeline that began at `genesis`.
+        first_batch: number of its own first batch (Spark goes on counting from the parent's).
+        genesis: topic to partition to the first offset of its own first batch.
+        fingerprint: {"state", "semantics", "decode"} of the bundle.
+    """
+
+    pipeline: str
+    timeline: str
+    parent: Fork | None
+    first_batch: int
+    genesis: Mapping[str, Mapping[str, int]]
+    bundle: str
+    fingerprint: Mapping[str, str]
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Batches of one timeline on a path: `first <= batch <= last`; `last` None means without end."""
+
+    timeline: str
+    first: int
+    last: int | None
+
+    def contains(self, timeline: str, batch: int) -> bool:
+        """Say whether a batch lies in the segment."""
+        return timeline == self.timeline and self.first <= batch and (self.last is None or batch <= self.last)
+
+
+def create_timeline(home: PipelineHome, line: Timeline) -> bool:
+    """Record a timeline for ever; return False if its name is taken (its record is left as it is)."""
+    return put_json_if_absent(
+        home.timeline(line.timeline) / "timeline.json",
+        {
+            "format": FORMAT,
+            "pipeline": line.pipeline,
+            "timeline": line.timeline,
+            "parent": None if line.parent is None else {"timeline": line.parent.timeline, "batch": line.parent.batch},
+            "first_batch": line.first_batch,
+            "genesis": line.genesis,
+            "bundle": line.bundle,
+            "fingerprint": line.fingerprint,
+            "cluster_id": line.cluster_id,
+            "topic_ids": line.topic_ids,
+            "created_at": to_iso(line.created_at),
+        },
+    )
+
+
+def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
+    """Return a timeline's record.
+
+    Raises:
+        LedgerError: there is no such timeline, or its format is not known.
+    """
+    data: dict[str, Any] | None = read_json(home.timeline(timeline) / "timeline.json")
+    if data is None or data.get("format") != FORMAT:
+        message = (
+            f"timeline {timeline} of {home.root.name} has no record of format {FORMAT}; "
+            f"known timelines: {', '.join(list_timelines(home)) or 'none'}"
+        )
+        raise LedgerError(message)
+    parent = data["parent"]
+    return Timeline(
+        pipeline=data["pipeline"],
+        timeline=data["timeline"],
+        parent=None if parent is None else Fork(parent["timeline"], parent["batch"]),
+        first_batch=data["first_batch"],
+        genesis=data["genesis"],
+        bundle=data["bundle"],
+        fingerprint=data["fingerprint"],
+        cluster_id=data["cluster_id"],
+        topic_ids=data["topic_ids"],
+        created_at=parse_iso(data["created_at"]),
+    )
+
+
+def list_timelines(home: PipelineHome) -> list[str]:
+    """Return the names of all recorded timelines, in order of creation (t1, t2, ...)."""
+    names = [folder.parent.name for folder in home.timelines.glob("*/timeline.json")]
+    return sorted(names, key=lambda name: (len(name), name))
+
+
+def next_timeline_name(home: PipelineHome) -> str:
+    """Return the first free name of t1, t2, ...; a folder without a record counts as taken."""
+    taken = {folder.name for folder in home.timelines.glob("*")}
+    number = 1
+    while f"t{number}" in taken:
+        number += 1
+    return f"t{number}"
+
+
+def path_of(home: PipelineHome, timeline: str) -> list[Segment]:
+    """Return the segments from the root to `timeline`, root first."""
+    segments: list[Segment] = []
+    last: int | None = None
+    name: str | None = timeline
+    while name is not None:
+        line = load_timeline(home, name)
+        segments.append(Segment(name, line.first_batch, last))
+        name, last = (None, None) if line.parent is None else (line.parent.timeline, line.parent.batch)
+    return segments[::-1]
+
+
+def head_path(home: PipelineHome) -> list[Segment]:
+    """Return the head's path, root first; empty before the first start."""
+    name = head(home)
+    return [] if name is None else path_of(home, name)
+
+
+def select_on_path(rows: Sequence[LedgerRow], path: Sequence[Segment]) -> list[LedgerRow]:
+    """Return the ledger rows that lie on a path, in the path's order."""
+    by_timeline: dict[str, list[LedgerRow]] = {}
+    for row in rows:
+        by_timeline.setdefault(row.timeline, []).append(row)
+    chosen: list[LedgerRow] = []
+    for segment in path:
+        mine = [row for row in by_timeline.get(segment.timeline, []) if segment.contains(row.timeline, row.batch)]
+        chosen.extend(sorted(mine, key=lambda row: row.batch))
+    return chosen
+
+
+def path_ledger(home: PipelineHome) -> list[LedgerRow]:
+    """Return the committed batches on the head's path, in order. Only these count."""
+    return select_on_path(read_ledger(home), head_path(home))
+
+
+def late_watermarks_ms(rows: Sequence[LedgerRow]) -> list[int]:
+    """Return, for each row of a path in order, the watermark by which its rows were late: the previous batch's.
+
+    Source: Spark's late filter takes the previous batch's watermark; the first batch of a root has 0.
+    """
+    return [0, *(row.batch_watermark_ms for row in rows[:-1])] if rows else []

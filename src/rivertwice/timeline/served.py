@@ -1,0 +1,219 @@
+"""The served table: what each closed window serves now, rebuilt as a whole and stamped with what it shows."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LedgerError, ServiceError
+from rivertwice.instants import to_iso
+from rivertwice.pipeline.definition import Definition
+from rivertwice.store import delta
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import Segment, load_timeline, path_of, select_on_path
+from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
+from rivertwice.timeline.serving import Publication
+from rivertwice.timeline.serving import select_served as select_served
+
+METADATA_KEY = "served"
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class ServedStamp:
+    """What a build of the served table shows: the sequence, and the last committed batch on the head's path."""
+
+    sequence: int
+    timeline: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class ServedReport:
+    """What a rebuild did.
+
+    Attributes:
+        stamp: what the table shows now; None if there is nothing to serve yet.
+        rebuilt: False if it showed that already.
+        rows: rows of the table; 0 if it was not rebuilt.
+        published: how many of them come from publications.
+    """
+
+    stamp: ServedStamp | None
+    rebuilt: bool
+    rows: int = 0
+    published: int = 0
+
+
+def publications_of(entries: Sequence[Entry]) -> list[Publication]:
+    """Return the publications of a sequence, oldest first."""
+    return [Publication.from_payload(entry.seq, entry.payload) for entry in entries if entry.kind == PUBLICATION]
+
+
+def stream_rows(home: PipelineHome) -> pa.Table | None:
+    """Return the changelog's rows on the head's path, of committed batches; None before the first batch."""
+    head = select_head(read_sequence(home))
+    if head is None:
+        return None
+    path = path_of(home, head)
+    ledger = select_on_path(read_ledger(home), path)
+    return _stream_rows(home, path, ledger)
+
+
+def _stream_rows(home: PipelineHome, path: Sequence[Segment], ledger: Sequence[LedgerRow]) -> pa.Table | None:
+    rows = delta.read(home.tables.changelog)
+    if rows is None or not ledger:
+        return None
+    last = ledger[-1]
+    keep = pc.scalar(False)
+    for segment in path:
+        inside = (pc.field("_timeline") == segment.timeline) & (pc.field("_batch") >= segment.first)
+        ends = [
+            end for end in (segment.last, last.batch if segment.timeline == last.timeline else None) if end is not None
+        ]
+        keep = keep | (inside & (pc.field("_batch") <= min(ends)) if ends else inside)
+    return rows.filter(keep)
+
+
+def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
+    """Make the served table show the newest sequence and the last committed batch, in one commit.
+
+    1. Look: sequence, path, ledger. 2. Stop if the table has that stamp already. 3. Choose the rows. 4. Overwrite,
+    with the stamp in the commit. A crash before 4 changes nothing; a crash after it changes nothing either.
+    """
+    with _alone(home):
+        # Step 1.
+        entries = read_sequence(home)
+        head = select_head(entries)
+        if head is None:
+            return ServedReport(None, rebuilt=False)
+        path = path_of(home, head)
+        ledger = select_on_path(read_ledger(home), path)
+        if not ledger:
+            return ServedReport(None, rebuilt=False)
+        stamp = ServedStamp(entries[-1].seq, ledger[-1].timeline, ledger[-1].batch)
+        # Step 2.
+        if served_stamp(home) == stamp:
+            return ServedReport(stamp, rebuilt=False)
+        # Step 3.
+        stream = _stream_rows(home, path, ledger)
+        if stream is None:
+            message = (
+                f"the ledger of {home.root.name} has batch {stamp.batch} of {stamp.timeline}, but there is no changelog; "
+                "its rows are lost: restore the table, or rewind to a savepoint"
+            )
+            raise LedgerError(message)
+        publications = publications_of(entries)
+        served = select_served(
+            stream,
+            _corrections(home, publications),
+            publications,
+            semantics=load_timeline(home, head).fingerprint["semantics"],
+            closed_ms=ledger[-1].batch_watermark_ms,
+            start_column=definition.window.start_column,
+            end_column=definition.window.end_column,
+        )
+        # Step 4.
+        delta.overwrite(home.tables.served, served, metadata={METADATA_KEY: asdict(stamp)})
+        published = pc.sum(pc.equal(served["_status"], "published")).as_py() or 0
+        return ServedReport(stamp, rebuilt=True, rows=served.num_rows, published=published)
+
+
+def _corrections(home: PipelineHome, publications: Sequence[Publication]) -> pa.Table | None:
+    if not publications:
+        return None
+    names = pa.array(sorted({entry.backfill for entry in publications}))
+    return delta.read(home.tables.corrections, where=pc.field("_backfill").isin(names))
+
+
+@contextmanager
+def _alone(home: PipelineHome) -> Iterator[None]:
+    """Let one process at a time rebuild, so that an older look never overwrites a newer one."""
+    home.root.mkdir(parents=True, exist_ok=True)
+    with (home.root / "served.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def served_stamp(home: PipelineHome) -> ServedStamp | None:
+    """Return what the served table shows, or None if it was never built."""
+    for limit in (4, None):
+        found = delta.commits(home.tables.served, METADATA_KEY, limit=limit)
+        if found:
+            return ServedStamp(**found[-1][1])
+    return None
+
+
+def read_served(home: PipelineHome) -> pa.Table | None:
+    """Return the served rows, or None if the table was never built."""
+    return delta.read(home.tables.served)
+
+
+def wait_served(home: PipelineHome, sequence: int, timeout: float) -> ServedStamp:
+    """Wait until the served table shows at least `sequence`.
+
+    Raises:
+        ServiceError: it does not within `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        stamp = served_stamp(home)
+        if stamp is not None and stamp.sequence >= sequence:
+            return stamp
+        if time.monotonic() >= deadline:
+            shown = "was never built" if stamp is None else f"shows sequence {stamp.sequence}"
+            message = (
+                f"the served table of {home.root.name} {shown}, not {sequence}, after {timeout:g} s; the agent rebuilds it: "
+                "look at `rivertwice status` and the agent's log"
+            )
+            raise ServiceError(message)
+        time.sleep(POLL_SECONDS)
+
+
+def export_lines(rows: pa.Table) -> list[bytes]:
+    """Return the canonical export: a header line, then one JSON line per row, sorted by bytes.
+
+    Two tables have equal lines exactly when they hold the same rows, whatever the order and the files.
+    """
+    names = sorted(rows.schema.names)
+    columns = [rows[name].to_pylist() for name in names]
+    body = [
+        json.dumps([_canonical(value) for value in row], ensure_ascii=False, separators=(",", ":")).encode()
+        for row in zip(*columns, strict=True)
+    ]
+    return [json.dumps(names).encode(), *sorted(body)]
+
+
+def export_sha256(home: PipelineHome) -> str:
+    """Return the SHA-256 of the canonical sorted export of the served table, of all its columns.
+
+    The stamp lies in the commit, not in the rows: a head move that changes no served row changes nothing here.
+
+    Raises:
+        ServiceError: the table was never built.
+    """
+    rows = read_served(home)
+    if rows is None:
+        message = f"the served table of {home.root.name} was never built; the agent builds it after the first batch"
+        raise ServiceError(message)
+    return hashlib.sha256(b"\n".join(export_lines(rows))).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """Return a value as JSON knows it, without losing a digit."""
+    if isinstance(value, datetime):
+        return to_iso(value if value.tzinfo else value.replace(tzinfo=UTC))
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return repr(value) if isinstance(value, float) else str(value)

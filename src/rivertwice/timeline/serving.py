@@ -1,0 +1,159 @@
+"""Which rows a closed window serves: a pure choice over frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+FORMAT = 1
+
+Milliseconds = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One publication of the sequence.
+
+    Attributes:
+        seq: its place in the sequence; the larger is the newer.
+        backfill: whose corrections it publishes.
+        ranges: windows it covers, as half-open ranges of epoch milliseconds.
+        semantics: semantics hash of the bundle that computed them.
+        bundle: that bundle.
+        as_of: topic -> partition -> offset; only records below were counted.
+    """
+
+    seq: int
+    backfill: str
+    ranges: tuple[tuple[int, int], ...]
+    semantics: str
+    bundle: str
+    as_of: Mapping[str, Mapping[int, int]]
+
+    def to_payload(self) -> dict[str, Any]:
+        """Return the payload of the sequence's row."""
+        return {
+            "backfill": self.backfill,
+            "ranges": [list(pair) for pair in self.ranges],
+            "semantics": self.semantics,
+            "bundle": self.bundle,
+            "as_of": {topic: {str(p): offset for p, offset in parts.items()} for topic, parts in self.as_of.items()},
+            "amendments": 0,
+        }
+
+    @classmethod
+    def from_payload(cls, seq: int, payload: Mapping[str, Any]) -> Publication:
+        """Read the payload of the sequence's row."""
+        return cls(
+            seq=seq,
+            backfill=payload["backfill"],
+            ranges=tuple((int(start), int(end)) for start, end in payload["ranges"]),
+            semantics=payload["semantics"],
+            bundle=payload["bundle"],
+            as_of={t: {int(p): int(o) for p, o in parts.items()} for t, parts in payload["as_of"].items()},
+        )
+
+
+def to_epoch_ms(column: pa.ChunkedArray) -> Milliseconds:
+    """Return a timestamp column as epoch milliseconds; no value may be null."""
+    values = pc.cast(pc.cast(column, pa.timestamp("ms", "UTC"), safe=False), pa.int64())
+    found: Milliseconds = values.to_numpy().astype(np.int64, copy=False)
+    return found
+
+
+def select_winners(
+    starts_ms: Milliseconds, publications: Sequence[Publication], semantics: str
+) -> npt.NDArray[np.int64]:
+    """Return, per window start, the `seq` of the publication it serves, or -1 for the head's path.
+
+    The newest publication that covers the window wins; one of other semantics does not count at all.
+    """
+    order = np.argsort(starts_ms, kind="stable")
+    ordered = starts_ms[order]
+    winners = np.full(len(starts_ms), -1, dtype=np.int64)
+    for publication in sorted(publications, key=lambda entry: entry.seq):
+        if publication.semantics != semantics:
+            continue
+        for start, end in publication.ranges:
+            low, high = np.searchsorted(ordered, [start, end])
+            winners[order[low:high]] = publication.seq
+    return winners
+
+
+def select_served(
+    stream: pa.Table,
+    corrections: pa.Table | None,
+    publications: Sequence[Publication],
+    *,
+    semantics: str,
+    closed_ms: int,
+    start_column: str = "window_start",
+    end_column: str = "window_end",
+) -> pa.Table:
+    """Choose what every closed window serves.
+
+    A window covered by a publication of the head's semantics serves the newest such publication's corrections and
+    nothing else: keys that vanished vanish, and a window that only had late rows appears. Every other window serves
+    the head path's rows.
+
+    Args:
+        stream: changelog rows on the head's path: `_timeline`, `_batch` and the result columns.
+        corrections: `_backfill` and the result columns; rows that nobody published are ignored.
+        publications: the sequence's publications, in any order.
+        semantics: semantics hash of the head timeline's bundle.
+        closed_ms: watermark of the last committed batch on the head's path.
+        start_column: start of a row's window.
+        end_column: end of a row's window, exclusive.
+
+    Returns:
+        The served rows, sorted by their window and then by every other result column.
+    """
+    results = [name for name in stream.schema.names if not name.startswith("_")]
+    schema = pa.schema(
+        [
+            pa.field("_format", pa.int32()),
+            *(stream.schema.field(name) for name in results),
+            pa.field("_status", pa.string()),
+            pa.field("_timeline", pa.string()),
+            pa.field("_batch", pa.int64()),
+            pa.field("_backfill", pa.string()),
+        ]
+    )
+    streamed = _closed(stream, end_column, closed_ms)
+    winners = select_winners(to_epoch_ms(streamed[start_column]), publications, semantics)
+    parts = [_stamped(streamed.filter(pa.array(winners < 0)), "stream", schema)]
+    if corrections is not None and corrections.num_rows:
+        corrected = _closed(corrections, end_column, closed_ms)
+        winners = select_winners(to_epoch_ms(corrected[start_column]), publications, semantics)
+        seq_of = {entry.backfill: entry.seq for entry in sorted(publications, key=lambda entry: entry.seq)}
+        own = np.array([seq_of.get(name, -2) for name in corrected["_backfill"].to_pylist()], dtype=np.int64)
+        parts.append(_stamped(corrected.filter(pa.array(winners == own)), "published", schema))
+    served = pa.concat_tables(parts).combine_chunks()
+    rest = [name for name in results if name not in (start_column, end_column)]
+    order = [start_column, end_column, *rest, "_timeline", "_batch", "_backfill"]
+    return served.sort_by([(name, "ascending") for name in order])
+
+
+def _closed(rows: pa.Table, end_column: str, closed_ms: int) -> pa.Table:
+    return rows.filter(pa.array(to_epoch_ms(rows[end_column]) <= closed_ms))
+
+
+def _stamped(rows: pa.Table, status: str, schema: pa.Schema) -> pa.Table:
+    count = rows.num_rows
+    columns: list[Any] = []
+    for field in schema:
+        if field.name == "_format":
+            columns.append(pa.array([FORMAT] * count, pa.int32()))
+        elif field.name == "_status":
+            columns.append(pa.array([status] * count, pa.string()))
+        elif field.name in rows.schema.names:
+            columns.append(rows[field.name].cast(field.type))
+        else:
+            columns.append(pa.nulls(count, field.type))
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,118 @@
+"""A headless Chromium that is logged in to an Airflow: the tests look at pages with it, and the docs' pictures come from it.
+
+    python tests/airflow_browser.py OUT.png PATH [WIDTH HEIGHT]
+
+takes a picture of PATH (for instance /plugin/rivertwice) of the Airflow in RIVERTWICE_HOME.
+"""
+
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+from websockets.sync.client import connect
+
+from rivertwice.config import Settings
+from rivertwice.orchestration.services import airflow_info
+
+
+def find_chromium():
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Browser:
+    def __init__(self, url, token, *, width=1440, height=1000, dark=False):
+        self._url = url
+        self._profile = tempfile.TemporaryDirectory(prefix="rivertwice-chromium-")
+        self._process = subprocess.Popen(
+            [
+                find_chromium(),
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-proxy-server",
+                "--remote-debugging-port=0",
+                f"--user-data-dir={self._profile.name}",
+                f"--window-size={width},{height}",
+                "about:blank",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        port_file = Path(self._profile.name) / "DevToolsActivePort"
+        deadline = time.monotonic() + 60
+        while not (port_file.exists() and port_file.read_text().strip()):
+            assert time.monotonic() < deadline, "Chromium did not start"
+            time.sleep(0.1)
+        port = port_file.read_text().split()[0]
+        targets = httpx.get(f"http://127.0.0.1:{port}/json", trust_env=False).json()
+        page = next(target for target in targets if target["type"] == "page")
+        self._connection = connect(page["webSocketDebuggerUrl"], max_size=None, proxy=None)
+        self._socket = self._connection.__enter__()
+        self._ids = itertools.count(1)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        if dark:
+            self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        self.call("Network.setCookie", name="_token", value=token, url=url)
+
+    def call(self, method, **params):
+        number = next(self._ids)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        while True:
+            answer = json.loads(self._socket.recv(timeout=60))
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def open(self, path):
+        self.call("Page.navigate", url=self._url + path)
+
+    def text(self, frame="document"):
+        script = f"(() => {{ try {{ return {frame}.body.innerText }} catch {{ return '' }} }})()"
+        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value") or ""
+
+    def wait_for_text(self, wanted, frame="document", timeout=60):
+        deadline = time.monotonic() + timeout
+        while wanted not in self.text(frame):
+            assert time.monotonic() < deadline, f"{wanted!r} is not in: {self.text(frame)[:2000]}"
+            time.sleep(0.25)
+        return self.text(frame)
+
+    def picture(self, path):
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        Path(path).write_bytes(base64.b64decode(data))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._connection.__exit__(None, None, None)
+        self._process.terminate()
+        self._process.wait()
+        self._profile.cleanup()
+
+
+def log_in(info):
+    answer = httpx.post(
+        f"{info.url}/auth/token", json={"username": info.user, "password": info.password}, trust_env=False, timeout=30
+    )
+    return answer.raise_for_status().json()["access_token"]
+
+
+def main(out, path, width="1440", height="1000", wait="6", dark=""):
+    info = airflow_info(Settings.from_env())
+    with Browser(info.url, log_in(info), width=int(width), height=int(height), dark=bool(dark)) as browser:
+        browser.open(path)
+        time.sleep(float(wait))
+        browser.picture(out)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

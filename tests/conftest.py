@@ -1,0 +1,67 @@
+"""What more than one folder of tests shares: one broker per run, a topic and a home per test, one stream over two days."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
+from streamed_run import REPOSITORY, StreamedRun, stream_days
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerInfo]:
+    """The shared broker; every test uses topics of its own."""
+    settings = Settings(project=REPOSITORY, home=tmp_path_factory.mktemp("broker"))
+    try:
+        yield start_broker(settings)
+    finally:
+        stop_broker(settings)
+
+
+@pytest.fixture(scope="session")
+def streamed_two_days(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> StreamedRun:
+    """30 June and 1 July 2013 (1,884 flights), streamed in batches of a dozen. Do not change it: use `copy_run`."""
+    folder: Path = tmp_path_factory.mktemp("two_days")
+    return stream_days(folder, bootstrap=broker.bootstrap, topic="two-days")
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    """The repository."""
+    return REPOSITORY
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings with a home of the test's own and no broker."""
+    return Settings(project=REPOSITORY, home=tmp_path / "home", spark_master="local[2]")
+
+
+@pytest.fixture
+def kafka_settings(settings: Settings, broker: BrokerInfo) -> Settings:
+    """Settings with a home of the test's own and the shared broker."""
+    return replace(settings, bootstrap=broker.bootstrap)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name nobody else uses; the test creates the topic."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def make_topic(kafka_settings: Settings, topic: str) -> Callable[[int], str]:
+    """Create the test's topic with so many partitions and return its name."""
+    from rivertwice.log.kafka import ensure_topic
+
+    def make(partitions: int = 4) -> str:
+        ensure_topic(kafka_settings, topic, partitions)
+        return topic
+
+    return make

@@ -1,0 +1,71 @@
+"""A savepoint lives the same life in a local folder and in an S3 bucket."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from rivertwice.config import Settings
+from rivertwice.errors import SavepointError
+from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, savepoint_store, verify_files
+from rivertwice.savepoint.prune import pin_savepoint, prune_savepoints
+from rivertwice.savepoint.take import take_savepoint
+from savepoint_home import NOW, make_home
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["local", "s3"])
+def settings(request, tmp_path, endpoint, monkeypatch):
+    made, _ = make_home(tmp_path)
+    if request.param == "local":
+        return made
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="points")
+    return replace(made, savepoint_store=f"s3://points/{tmp_path.name.replace('[', '-').replace(']', '')}")
+
+
+def test_taken_listed_verified_fetched_pinned_and_pruned(settings, tmp_path):
+    home = settings.pipeline("p")
+    old, new = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
+    assert [savepoint.id for savepoint in list_savepoints(home)] == [old.id, new.id]
+    assert verify_files(load_savepoint(home, old.id)) == old.manifest.size
+    download(old, tmp_path / "fetched")
+    assert (tmp_path / "fetched/offsets/3").read_text() == old.manifest.offsets_text
+    pin_savepoint(home, old.id, by="test", now=NOW)
+    assert prune_savepoints(home, keep=0, now=NOW).deleted == ()
+    savepoint_store(home).delete(f"{old.id}/pin.json")
+    assert prune_savepoints(home, keep=0, now=NOW).deleted == (old.id,)
+    assert [key for key in savepoint_store(home).list() if key.startswith(old.id)] == []
+    assert [savepoint.id for savepoint in list_savepoints(home)] == [new.id]
+
+
+def test_a_flipped_byte_is_refused_wherever_it_lies(settings, tmp_path):
+    taken = take_savepoint(settings, "p", now=NOW)
+    data = bytearray(taken.store.get(taken.key("offsets/3")))
+    data[5] ^= 1
+    taken.store.put(taken.key("offsets/3"), bytes(data))
+    with pytest.raises(SavepointError, match="offsets/3 has"):
+        verify_files(taken)
+    with pytest.raises(SavepointError, match="damaged"):
+        download(taken, tmp_path / "fetched")
+    assert not (tmp_path / "fetched").exists()
+
+
+def test_a_child_process_gets_the_same_store(settings):
+    again = Settings.from_env(settings.to_env())
+    assert again.savepoint_store == settings.savepoint_store
+    assert str(savepoint_store(again.pipeline("p"))) == str(savepoint_store(settings.pipeline("p")))

@@ -1,0 +1,147 @@
+"""Every DAG loads, quickly, without an engine, and a broken definition hides no other pipeline's DAGs.
+
+Each case runs in a process of its own: what a parse imports can only be seen in a fresh one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rivertwice.config import Settings
+
+pytestmark = pytest.mark.airflow
+
+VERBS = ("archive", "backfill", "reconcile", "rotate", "supervise")
+HEAVY = (
+    "pyspark",
+    "pandas",
+    "great_expectations",
+    "deltalake",
+    "pyarrow",
+    "numpy",
+    "confluent_kafka",
+    "boto3",
+    "duckdb",
+)
+PARSE_SECONDS = 5.0
+
+LOAD = """
+import json, sys, time
+import airflow.sdk
+before = set(sys.modules)
+from airflow.dag_processing.dagbag import DagBag
+began = time.process_time()
+bag = DagBag(sys.argv[1])
+took = time.process_time() - began
+stems = ("types", "kafka", "archive", "backfill", "reconcile", "rotate", "supervise", "definitions", "core", "store", "log")
+print(json.dumps({
+    "took": took,
+    "dags": {
+        dag.dag_id: {
+            "tasks": [task.task_id for task in dag.topological_sort()],
+            "pools": sorted({task.pool for task in dag.tasks}),
+            "owners": sorted({task.owner for task in dag.tasks}),
+            "max_active_runs": dag.max_active_runs,
+            "catchup": dag.catchup,
+            "params": sorted(dag.params),
+            "notified": all(task.on_failure_callback for task in dag.tasks),
+            "file": dag.fileloc,
+        }
+        for dag in bag.dags.values()
+    },
+    "errors": bag.import_errors,
+    "modules": sorted(name.partition(".")[0] for name in sys.modules),
+    "shadowed": sorted(name for name in stems if "rivertwice" in str(getattr(sys.modules.get(name), "__file__", ""))),
+}))
+"""
+
+
+def load(project: Path, home: Path) -> dict[str, Any]:
+    env = {
+        **os.environ,
+        **Settings(project=project, home=home).to_env(),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(project / "dags"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(project / "dags")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=home.parent,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def loaded(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return load(project, tmp_path_factory.mktemp("bag") / "home")
+
+
+def test_every_definition_has_one_dag_per_verb_in_the_verbs_file(loaded: dict[str, Any], project: Path) -> None:
+    names = sorted(path.parent.name for path in (project / "pipelines").glob("*/pipeline.yaml"))
+    assert loaded["errors"] == {}
+    assert sorted(loaded["dags"]) == sorted(f"{verb}__{name}" for verb in VERBS for name in names)
+    for dag_id, dag in loaded["dags"].items():
+        assert Path(dag["file"]).stem == dag_id.partition("__")[0]
+
+
+def test_parsing_is_quick_and_imports_no_engine(loaded: dict[str, Any]) -> None:
+    assert loaded["took"] < PARSE_SECONDS
+    assert [name for name in HEAVY if name in loaded["modules"]] == []
+
+
+def test_dag_files_shadow_no_module(loaded: dict[str, Any]) -> None:
+    assert loaded["shadowed"] == []
+
+
+def test_every_dag_runs_once_at_a_time_never_catches_up_and_tells_when_it_fails(loaded: dict[str, Any]) -> None:
+    for dag in loaded["dags"].values():
+        assert dag["max_active_runs"] == 1
+        assert dag["catchup"] is False
+        assert dag["notified"]
+        assert dag["owners"] == ["rivertwice"]
+
+
+def test_spark_work_shares_one_pool_and_nothing_starts_before_the_form_was_checked(loaded: dict[str, Any]) -> None:
+    dags = loaded["dags"]
+    first = {"archive": "check", "backfill": "plan", "reconcile": "validate", "rotate": "take", "supervise": "watch"}
+    for dag_id, dag in dags.items():
+        verb = dag_id.partition("__")[0]
+        assert dag["tasks"][0] == first[verb]
+        assert ("spark_batch" in dag["pools"]) == (verb != "supervise")
+    assert dags["backfill__flight_delays"]["tasks"] == ["plan", "compute", "publish", "await_served"]
+    assert dags["backfill__flight_delays"]["params"] == ["dry_run", "end", "reason", "scope", "start"]
+    assert dags["reconcile__flight_delays"]["tasks"] == ["validate", "compare", "gate"]
+
+
+def test_a_broken_definition_is_an_import_error_and_hides_no_other_pipeline(project: Path, tmp_path: Path) -> None:
+    made = tmp_path / "project"
+    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "flight_delays")
+    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "broken")
+    (made / "pipelines" / "broken" / "pipeline.yaml").write_text("name: broken\nwindow: {size: -1 hour}\n")
+    (made / "dags").symlink_to(project / "dags")
+    found = load(made, tmp_path / "home")
+    assert sorted(found["dags"]) == [f"{verb}__flight_delays" for verb in VERBS]
+    ((file, message),) = found["errors"].items()
+    assert file.endswith("definitions.py")
+    assert "pipeline broken has no DAGs" in message
+
+
+@pytest.mark.filterwarnings("ignore")  # Airflow itself imports a deprecated test client
+def test_the_plugin_is_one_line_and_adds_the_page(project: Path) -> None:
+    (file,) = (project / "plugins").glob("*.py")
+    assert len(file.read_text().splitlines()) == 1
+    from rivertwice.orchestration.page import RivertwicePlugin
+
+    assert RivertwicePlugin.external_views[0]["url_route"] == "rivertwice"
+    assert RivertwicePlugin.fastapi_apps[0]["url_prefix"] == "/rivertwice"

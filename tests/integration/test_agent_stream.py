@@ -1,0 +1,107 @@
+"""The agent over a real driver: kill -9 the driver, kill -9 the agent, drain, and start again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.stream.lease import Owner, is_alive, lease_owner
+from rivertwice.supervise.launch import agent_status, start_agent, stop_agent
+from rivertwice.supervise.memory import load_memory
+from rivertwice.timeline.intent import read_exit, read_heartbeat, write_intent
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+NAME = "agent_test"
+
+
+@pytest.fixture
+def world(kafka_settings: Settings, project: Path, tmp_path: Path, topic: str) -> Iterator[Settings]:
+    """A project with one pipeline on a topic of its own; whatever still runs at the end is ended, by pid."""
+    made = replace(kafka_settings, project=tmp_path / "project")
+    folder = made.definitions / NAME
+    shutil.copytree(project / "pipelines" / "flight_delays", folder, ignore=shutil.ignore_patterns("cases"))
+    text = (folder / "pipeline.yaml").read_text()
+    text = text.replace("name: flight_delays", f"name: {NAME}").replace("topic: flights", f"topic: {topic}")
+    (folder / "pipeline.yaml").write_text(text)
+    (made.project / ".build").symlink_to(project / ".build")
+    ensure_topic(made, topic, 4, {})
+    yield made
+    stop_agent(made)
+    owner = lease_owner(made.pipeline(NAME))
+    if owner is not None:
+        os.kill(owner.pid, signal.SIGKILL)
+
+
+def until(what: Callable[[], bool], seconds: float, world: Settings) -> float:
+    """Wait until something is true; return how long it took."""
+    began = time.monotonic()
+    while not what():
+        if time.monotonic() - began > seconds:
+            log = world.pipeline(NAME).logs / "driver.log"
+            tail = log.read_text()[-3000:] if log.exists() else "(no log)"
+            raise AssertionError((agent_status(world), tail))
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def runs(world: Settings, epoch: int) -> bool:
+    owner, beat = lease_owner(world.pipeline(NAME)), read_heartbeat(world.pipeline(NAME))
+    return bool(owner and beat and owner.epoch == beat.epoch == epoch and beat.state in {"running", "idle"})
+
+
+def owner_of(world: Settings) -> Owner:
+    owner = lease_owner(world.pipeline(NAME))
+    assert owner is not None
+    return owner
+
+
+def test_a_stream_outlives_kills_of_its_driver_and_of_its_agent(world: Settings) -> None:
+    home = world.pipeline(NAME)
+    first_agent = start_agent(world)
+    assert start_agent(world).pid == first_agent.pid  # one per home
+    write_intent(home, "running", "test", utc_now())
+    until(lambda: runs(world, 1), 180, world)
+
+    os.kill(owner_of(world).pid, signal.SIGKILL)
+    back_s = until(lambda: runs(world, 2), 180, world)
+    assert [str(failure.failure) for failure in load_memory(world, NAME).failures] == ["killed"]
+
+    survivor = owner_of(world)
+    os.kill(first_agent.pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(first_agent.pid)] if psutil.pid_exists(first_agent.pid) else [], timeout=10)
+    assert agent_status(world) is None
+    second_agent = start_agent(world)
+    assert second_agent.pid != first_agent.pid
+    time.sleep(3)
+    assert lease_owner(home) == survivor
+    kept = load_memory(world, NAME).driver
+    assert kept is not None
+    assert (kept.pid, kept.epoch) == (survivor.pid, 2)
+
+    stop_agent(world)
+    assert is_alive(survivor.pid, survivor.pid_started)  # SIGTERM to the agent leaves drivers running
+    start_agent(world)
+    write_intent(home, "stopped", "test", utc_now())
+    until(lambda: lease_owner(home) is None, 60, world)
+    record = read_exit(home)
+    assert record is not None
+    assert (record.failure, record.clean, record.epoch) == ("drained", True, 2)
+    until(lambda: not home.drain.exists(), 10, world)
+
+    events = [json.loads(line) for line in (world.home / "agent" / "events.jsonl").read_text().splitlines()]
+    assert [event["kind"] for event in events if event["pipeline"]] == [
+        "start", "lease", "exit", "backoff", "start", "lease", "drain", "drained",
+    ]  # fmt: skip
+    print(f"back with epoch 2 after {back_s:.1f} s")  # noqa: T201

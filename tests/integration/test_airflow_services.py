@@ -1,0 +1,208 @@
+"""The embedded Airflow itself: start, refuse, be killed, come back, stop. No Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from airflow_browser import Browser, find_chromium, log_in
+from airflow_world import PIPELINE, link_project, ready_client
+from rivertwice.config import Settings
+from rivertwice.errors import RequestError
+from rivertwice.orchestration.environment import airflow_home
+from rivertwice.orchestration.processes import session_members
+from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.orchestration.services import (
+    AirflowInfo,
+    airflow_info,
+    airflow_status,
+    start_airflow,
+    stop_airflow,
+)
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    folder = tmp_path_factory.mktemp("airflow")
+    link_project(folder / "project")
+    settings = Settings(project=folder / "project", home=folder / "home", spark_master="local[2]")
+    began = time.monotonic()
+    start_airflow(settings, timeout=300)
+    print(f"Airflow was up after {time.monotonic() - began:.1f} s at load {os.getloadavg()[0]:.1f}")  # noqa: T201
+    yield settings
+    stop_airflow(settings)
+
+
+@pytest.fixture(scope="module")
+def airflow(world: Settings) -> AirflowClient:
+    return ready_client(world)
+
+
+def pids(settings: Settings) -> dict[str, int]:
+    stored = json.loads(airflow_home(settings).services.read_text())["services"]
+    return {name: mark["pid"] for name, mark in stored.items()}
+
+
+def watch_task(airflow: AirflowClient) -> tuple[str, str]:
+    dag_id = f"supervise__{PIPELINE}"
+    runs = airflow.runs(dag_id)
+    return runs[-1], airflow.tasks(dag_id, runs[-1])[0].state
+
+
+def wait_until_deferred(airflow: AirflowClient, seconds: float = 120) -> str:
+    deadline = time.monotonic() + seconds
+    while True:
+        runs = airflow.runs(f"supervise__{PIPELINE}")
+        if runs and watch_task(airflow)[1] == "deferred":
+            return runs[-1]
+        assert time.monotonic() < deadline, runs
+        time.sleep(0.5)
+
+
+def test_a_second_start_changes_nothing(world: Settings) -> None:
+    before = pids(world)
+    assert start_airflow(world) == airflow_info(world)
+    assert pids(world) == before
+    assert airflow_status(world).running
+
+
+def test_secrets_are_for_the_owner_only_and_the_server_listens_on_loopback(world: Settings) -> None:
+    home = airflow_home(world)
+    for path in (home.config, home.secrets, home.passwords):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    listening = {
+        connection.laddr.ip
+        for process in session_members(pids(world).values())
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+
+
+def test_the_page_holds_no_data_and_its_data_needs_a_login(world: Settings) -> None:
+    url = airflow_info(world).url
+    page = httpx.get(f"{url}/rivertwice/", trust_env=False)
+    assert page.status_code == 200
+    assert PIPELINE not in page.text
+    assert httpx.get(f"{url}/rivertwice/api/pipelines", trust_env=False).status_code == 401
+    token = log_in(airflow_info(world))
+    data = httpx.get(
+        f"{url}/rivertwice/api/pipelines", headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=60
+    ).json()
+    assert [pipeline["name"] for pipeline in data["pipelines"]] == [PIPELINE]
+    assert "error" not in data["pipelines"][0]
+
+
+@pytest.mark.parametrize(
+    ("dag", "conf", "said"),
+    [
+        ("backfill", {"scope": "everything"}, "is not one of"),
+        ("backfill", {"scope": "range", "start": "'; DROP TABLE dag; --", "end": "2013-07-01T00:00:00Z"}, "date-time"),
+        ("backfill", {"scope": "range", "start": "2013-06-30T04:00:00", "end": "2013-07-01T00:00:00Z"}, "date-time"),
+        ("backfill", {"reason": "$(touch /tmp/x)"}, "does not match"),
+        ("backfill", {"reason": "{{ conf }}"}, "does not match"),
+        ("reconcile", {"start": "../../etc/passwd"}, "date-time"),
+        ("rotate", {"prove": "yes"}, "is not of type 'boolean'"),
+    ],
+)
+def test_a_form_that_breaks_the_schema_starts_no_run(
+    airflow: AirflowClient, dag: str, conf: dict[str, object], said: str
+) -> None:
+    before = airflow.runs(f"{dag}__{PIPELINE}")
+    with pytest.raises(RequestError, match=said):
+        airflow.trigger(f"{dag}__{PIPELINE}", conf)
+    assert airflow.runs(f"{dag}__{PIPELINE}") == before
+
+
+def test_an_unknown_pipeline_has_no_dag(airflow: AirflowClient) -> None:
+    with pytest.raises(RequestError, match="not found"):
+        airflow.trigger("backfill__no_such_pipeline", {})
+
+
+@pytest.mark.parametrize(
+    ("dag", "conf", "said"),
+    [
+        (
+            "backfill",
+            {"scope": "range", "start": "2013-07-01T00:00:00Z", "end": "2013-06-01T00:00:00Z"},
+            "empty or reversed",
+        ),
+        ("backfill", {"pipeline": "../other"}, "does not know 'pipeline'"),
+        ("archive", {"topic": "other"}, "does not know 'topic'"),
+        ("reconcile", {"start": "2013-07-01T00:00:00Z"}, "end is empty"),
+    ],
+)
+def test_a_form_that_means_nothing_fails_in_the_first_task_at_once(
+    world: Settings, airflow: AirflowClient, dag: str, conf: dict[str, object], said: str
+) -> None:
+    dag_id = f"{dag}__{PIPELINE}"
+    run = airflow.trigger(dag_id, conf)
+    assert airflow.wait(dag_id, run, 180) == "failed"
+    first, *others = airflow.tasks(dag_id, run)
+    states = {task.state for task in (first, *others)}
+    assert states == {"failed", "upstream_failed"}
+    assert max(task.try_number for task in (first, *others)) == 1
+    assert said in airflow.failures(dag_id, run)
+    alerts = [json.loads(line) for line in (world.home / "alerts.jsonl").read_text().splitlines()]
+    (mine,) = [alert for alert in alerts if alert["run"] == run and alert["dag"] == dag_id]
+    assert (mine["kind"], mine["severity"]) == ("refused", "warning")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine")
+def test_the_page_opens_inside_airflow(world: Settings) -> None:
+    info = airflow_info(world)
+    with Browser(info.url, log_in(info)) as browser:
+        browser.open("/plugin/rivertwice")
+        text = browser.wait_for_text("Timeline".upper(), "document.querySelector('iframe').contentDocument")
+    assert PIPELINE in text
+    assert "[object" not in text
+
+
+def test_airflow_killed_as_a_whole_comes_back_and_adopts_the_epoch_it_watched(
+    world: Settings, airflow: AirflowClient
+) -> None:
+    run = wait_until_deferred(airflow)
+    before = pids(world)
+    for process in session_members(before.values()):
+        os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(airflow_status(world).services.values()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    info: AirflowInfo = start_airflow(world, timeout=300)
+    assert info.url == airflow_info(world).url
+    assert not set(before.values()) & set(pids(world).values())
+    assert watch_task(ready_client(world)) == (run, "deferred")
+
+
+def test_one_killed_service_is_started_again_and_the_others_are_left_alone(world: Settings) -> None:
+    before = pids(world)
+    os.kill(before["scheduler"], signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while airflow_status(world).services["scheduler"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    start_airflow(world, timeout=300)
+    after = pids(world)
+    assert {name for name in before if before[name] != after[name]} == {"scheduler"}
+    assert session_members([before["scheduler"]]) == []
+
+
+def test_a_stop_leaves_no_process_behind(world: Settings) -> None:
+    before = pids(world)
+    assert sorted(stop_airflow(world)) == sorted(before)
+    assert session_members(before.values()) == []
+    assert stop_airflow(world) == []
+    assert not airflow_status(world).running
+    shutil.rmtree(Path(world.home / "airflow" / "logs"), ignore_errors=True)

@@ -1,0 +1,259 @@
+"""Savepoints over a real broker and the real driver: take while it runs, prove, damage, lose the log, restore."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.errors import FingerprintError, LogGapError, ReplayMismatchError, SavepointError
+from rivertwice.instants import utc_now
+from rivertwice.log import kafka
+from rivertwice.log.archive import extend_archive
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.savepoint.bundles import load_state_definition
+from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.prove import prove_savepoint, session_of
+from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.savepoint.restore import restore_savepoint
+from rivertwice.savepoint.state import read_state
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.sequence import head
+from rivertwice.timeline.served import stream_rows
+from savepoint_rig import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+NAME = "savepoint-cycle"
+FLIGHTS = 400
+RUNNING = 8  # a savepoint is taken once this batch is committed; some thirty follow
+
+
+@pytest.fixture(scope="module")
+def ran(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, str]:
+    """A stream that ran to its end, with a savepoint taken in the middle of it; do not change its home."""
+    settings = make_project(tmp_path_factory.mktemp("cycle"), NAME, bootstrap=broker.bootstrap)
+    produce(settings, NAME, flights(FLIGHTS))
+    driver = DriverProcess(settings, NAME, "--until-end")
+    try:
+        wait_for_batch(settings, NAME, RUNNING, driver=driver, seconds=300)
+        taken = take_savepoint(settings, NAME, now=utc_now(), reason="while it runs")
+        assert driver.process.poll() is None, "the stream ended before the savepoint was taken"
+        driver.finish(300)
+    finally:
+        driver.stop()
+    assert path_ledger(settings.pipeline(NAME))[-1].batch > taken.manifest.batch + 10
+    return settings, taken.id
+
+
+@pytest.fixture
+def world(ran: tuple[Settings, str], tmp_path: Path) -> tuple[Settings, str]:
+    """A copy of that home which a test may change; the topic is shared."""
+    settings, savepoint = ran
+    shutil.copytree(settings.home, tmp_path / "home")
+    return Settings(settings.project, tmp_path / "home", settings.bootstrap, settings.spark_master), savepoint
+
+
+@pytest.fixture(scope="module")
+def spark(ran: tuple[Settings, str]):
+    settings, savepoint = ran
+    home = settings.pipeline(NAME)
+    return session_of(settings, load_state_definition(home, load_savepoint(home, savepoint).manifest))
+
+
+def served_rows(settings: Settings) -> list[dict[str, object]]:
+    rows = stream_rows(settings.pipeline(NAME)).to_pylist()
+    return sorted(rows, key=lambda row: (row["window_start"], row["origin"]))
+
+
+def test_a_savepoint_taken_while_the_stream_ran_proves_equal_to_its_end(world, spark):
+    settings, savepoint = world
+    home = settings.pipeline(NAME)
+    last = path_ledger(home)[-1].batch
+    proof = prove_savepoint(settings, NAME, savepoint, batches=1000, spark=spark)
+    assert proof.proved
+    assert proof.batches == last - load_savepoint(home, savepoint).manifest.batch
+    assert proof.last_batch == last
+    assert proof.state_rows > 0
+    assert proof.source == "kafka"
+    assert load_savepoint(home, savepoint).status == "proved"
+    assert list(home.scratch.iterdir()) == []
+
+
+def test_a_replay_in_one_query_and_in_one_query_per_batch_give_the_same_state(world, spark):
+    settings, savepoint = world
+    home = settings.pipeline(NAME)
+    found = load_savepoint(home, savepoint)
+    rows = [row for row in path_ledger(home) if row.batch > found.manifest.batch][:6]
+    definition = load_state_definition(home, found.manifest)
+    states = []
+    for one_query in (True, False):
+        folder = home.scratch / f"one-{one_query}"
+        download(found, folder)
+        done = replay_recorded(spark, settings, definition, folder, rows, progress=print, one_query=one_query)
+        assert [(batch.batch, batch.digest) for batch in done] == [(row.batch, row.digest) for row in rows]
+        assert [(folder / "offsets" / str(row.batch)).read_text() for row in rows] == [row.offsets_text for row in rows]
+        states.append(read_state(spark, folder, rows[-1].batch))
+    assert states[0] == states[1]
+
+
+def test_a_recorded_digest_that_is_not_what_the_replay_gives_is_named(world, spark):
+    settings, savepoint = world
+    home = settings.pipeline(NAME)
+    found = load_savepoint(home, savepoint)
+    rows = [row for row in path_ledger(home) if row.batch > found.manifest.batch]
+    emitting = next(index for index, row in enumerate(rows) if row.emitted)
+    wrong = type(rows[0])(**{**vars(rows[emitting]), "digest": "d1:1:" + "0" * 32})
+    download(found, home.scratch / "wrong")
+    with pytest.raises(
+        ReplayMismatchError, match=f"batch {wrong.batch} .*digest '{rows[emitting].digest}'.*{wrong.digest}"
+    ):
+        replay_recorded(
+            spark,
+            settings,
+            load_state_definition(home, found.manifest),
+            home.scratch / "wrong",
+            [*rows[:emitting], wrong],
+            progress=print,
+        )
+
+
+def test_a_savepoint_with_a_flipped_byte_is_refused_everywhere(world, spark):
+    settings, savepoint = world
+    home = settings.pipeline(NAME)
+    victim = max((home.savepoints / savepoint / "checkpoint/state").rglob("*.changelog"))
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(bytes(data))
+    for refuse in (
+        lambda: verify_files(load_savepoint(home, savepoint)),
+        lambda: prove_savepoint(settings, NAME, savepoint, spark=spark),
+        lambda: restore_savepoint(settings, NAME, savepoint, spark=spark),
+    ):
+        with pytest.raises(SavepointError, match="damaged"):
+            refuse()
+    assert head(home) == "t1"
+
+
+def test_a_changed_definition_is_refused(world, spark):
+    settings, savepoint = world
+    changed = settings.home.parent / "project"
+    shutil.copytree(settings.project, changed, symlinks=True)
+    sql = changed / "pipelines" / NAME / "transform.sql"
+    sql.write_text(sql.read_text().replace("max(dep_delay)", "min(dep_delay)"))
+    other = Settings(changed, settings.home, settings.bootstrap, settings.spark_master)
+    for refuse in (prove_savepoint, restore_savepoint):
+        with pytest.raises(FingerprintError, match="semantics"):
+            refuse(other, NAME, savepoint, spark=spark)
+
+
+def test_a_restore_moves_the_head_and_what_counts_stays_row_for_row(world, spark):
+    settings, savepoint = world
+    home = settings.pipeline(NAME)
+    rows, ledger = served_rows(settings), [asdict(row) for row in path_ledger(home)]
+    report = restore_savepoint(settings, NAME, savepoint, spark=spark)
+    assert (head(home), report.forked_at, report.replayed) == (
+        "t2",
+        ledger[-1]["batch"],
+        len(report_rows(home, savepoint)),
+    )
+    assert served_rows(settings) == rows
+    assert [asdict(row) for row in path_ledger(home)] == ledger
+    run_to_end(settings, NAME)  # the child starts on its checkpoint and finds nothing left to read
+    grown = path_ledger(home)
+    assert [asdict(row) for row in grown[: len(ledger)]] == ledger
+    assert all(row.timeline == "t2" and row.read == 0 for row in grown[len(ledger) :])
+    again = take_savepoint(settings, NAME, now=utc_now())
+    assert prove_savepoint(settings, NAME, again.id, spark=spark).proved
+
+
+def report_rows(home, savepoint):
+    batch = load_savepoint(home, savepoint).manifest.batch
+    return [row for row in path_ledger(home) if row.timeline == "t1" and row.batch > batch]
+
+
+def test_takes_killed_in_the_middle_of_the_copy_leave_no_savepoint_and_the_next_one_works(world):
+    settings, _ = world
+    home = settings.pipeline(NAME)
+    there = {savepoint.id for savepoint in list_savepoints(home)}
+    code = (
+        "import sys, time; from rivertwice.savepoint import take; from rivertwice.config import Settings;"
+        "from rivertwice.store.local import LocalStore; from rivertwice.instants import utc_now; real = LocalStore.put_file;"
+        "LocalStore.put_file = lambda *a: (real(*a), print('copied', flush=True), time.sleep(0.05));"
+        f"take.take_savepoint(Settings.from_env(), {NAME!r}, now=utc_now())"
+    )
+    for files in (1, 20, 60):
+        with subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, **settings.to_env()}, stdout=subprocess.PIPE, text=True
+        ) as taking:
+            assert taking.stdout is not None
+            for _ in range(files):
+                assert taking.stdout.readline() == "copied\n"
+            taking.send_signal(signal.SIGKILL)
+        assert {savepoint.id for savepoint in list_savepoints(home)} == there
+    taken = take_savepoint(settings, NAME, now=utc_now())
+    assert verify_files(taken) == taken.manifest.size
+
+
+def test_a_restore_killed_while_it_replays_is_gone_on_with(world, spark):
+    settings, savepoint = world
+    home = settings.pipeline(NAME)
+    rows = served_rows(settings)
+    job = [sys.executable, "spark_jobs/restore.py", "--pipeline", NAME, "--savepoint", savepoint]
+    repository = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        job,
+        cwd=repository,
+        env={**os.environ, **settings.to_env()},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if " replayed: " in line:
+                break
+        os.killpg(running.pid, signal.SIGKILL)
+    assert head(home) == "t1"
+    began = time.monotonic()
+    report = restore_savepoint(settings, NAME, spark=spark)
+    assert (report.resumed, head(home)) == (True, "t2")
+    assert served_rows(settings) == rows
+    assert time.monotonic() - began < 300
+
+
+def test_what_kafka_forgot_is_replayed_from_the_archive_and_a_hole_in_both_is_refused(world, spark):
+    # Last in the file: it empties the topic that the others replay from.
+    settings, savepoint = world
+    home = settings.pipeline(NAME)
+    last = path_ledger(home)[-1]
+    before = {int(p): offset for p, offset in last.end_offsets[NAME].items()}
+    extend_archive(spark, settings, NAME)
+    gone = settings.home / "archive" / NAME
+    kafka.delete_records(settings, NAME, before)
+    try:
+        proof = prove_savepoint(settings, NAME, savepoint, batches=5, spark=spark)
+        assert (proof.proved, proof.batches, proof.source) == (True, 5, "replay topic")
+        report = restore_savepoint(settings, NAME, savepoint, spark=spark)
+        checkpoint = home.checkpoint(report.timeline)
+        for row in path_ledger(home)[-2:]:
+            assert (checkpoint / "offsets" / str(row.batch)).read_text() == row.offsets_text
+        assert (checkpoint / "sources/0/0").exists()
+        run_to_end(settings, NAME)
+        shutil.rmtree(gone)
+        with pytest.raises(LogGapError, match="neither Kafka nor the archive"):
+            prove_savepoint(settings, NAME, savepoint, spark=spark)
+    finally:
+        assert not [
+            topic
+            for topic in kafka.admin(settings).list_topics(timeout=20).topics
+            if topic.startswith("rivertwice-replay")
+        ]

@@ -1,0 +1,24 @@
+"""One Spark session for all tests that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rivertwice.config import Settings
+from rivertwice.pipeline.engine import spark_session
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The shared session: two cores, loopback, a home of its own."""
+    home = tmp_path_factory.mktemp("home")
+    settings = Settings(project=PROJECT, home=home, spark_master="local[2]")
+    session = spark_session(settings, "tests")
+    yield session
+    session.stop()

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from definition_files import FLIGHTS
+from rivertwice.pipeline.cases import RAW_SCHEMA
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import load_definition
+
+pytestmark = pytest.mark.spark
+
+GOOD = {
+    "carrier": "UA",
+    "flight": 1,
+    "tailnum": "N1",
+    "origin": "EWR",
+    "dest": "IAH",
+    "sched_dep": "2013-06-30T16:15:00Z",
+    "dep_delay": 3,
+    "cancelled": False,
+}
+AT = datetime(2013, 6, 30, 16, 0, tzinfo=UTC)
+HEADERS = [("schema-id", b"flights-1")]
+
+
+def value(**fields: Any) -> bytes:
+    return json.dumps({**GOOD, **fields}).encode()
+
+
+def text(old: str, new: str) -> bytes:
+    assert old.encode() in value()
+    return value().replace(old.encode(), new.encode())
+
+
+# label: (value, headers, reason or None when accepted, detail or None when not looked at)
+RECORDS: dict[str, tuple[bytes | None, Any, str | None, str | None]] = {
+    "a good record": (value(), HEADERS, None, None),
+    "a cancelled flight": (value(dep_delay=None, cancelled=True), HEADERS, None, None),
+    "an optional field left out": (value(tailnum=None), HEADERS, None, None),
+    "a zone other than UTC": (value(sched_dep="2013-06-30T12:15:00-04:00"), HEADERS, None, None),
+    "fractions of a second": (value(sched_dep="2013-06-30T16:15:00.123456Z"), HEADERS, None, None),
+    "an unknown field": (value(gate="B7"), HEADERS, None, None),
+    "white space around": (b" \n" + value() + b"\n", HEADERS, None, None),
+    "event time at the edge of the future": (value(sched_dep="2013-06-30T18:00:00Z"), HEADERS, None, None),
+    "the last of two schema ids counts": (value(), [("schema-id", b"x"), *HEADERS], None, None),
+    "no value": (None, HEADERS, "tombstone", None),
+    "no bytes": (b"", HEADERS, "empty", None),
+    "more than a MiB": (value(tailnum="x" * 1_100_000), HEADERS, "size", None),
+    "not UTF-8": (b"\xff\xfe{}", HEADERS, "utf8", None),
+    "UTF-16": (value().decode().encode("utf-16"), HEADERS, "utf8", None),
+    "no headers": (value(), None, "schema_id", "no header schema-id"),
+    "another schema id": (value(), [("schema-id", b"flights-9")], "schema_id", "flights-9"),
+    "a schema id without value": (value(), [("schema-id", None)], "schema_id", None),
+    "cut off": (value()[:-5], HEADERS, "json", None),
+    "something behind": (value() + b" xx", HEADERS, "json", None),
+    "two objects": (value() + value(), HEADERS, "json", None),
+    "something behind that ends like an object": (value() + b" xx}", HEADERS, "json", None),
+    "an array": (b"[" + value() + b"]", HEADERS, "json", None),
+    "a number": (b"1", HEADERS, "json", None),
+    "null": (b"null", HEADERS, "json", None),
+    "white space": (b"   ", HEADERS, "json", None),
+    "single quotes": (value().replace(b'"', b"'"), HEADERS, "json", None),
+    "a control character": (text("N1", "N\x01"), HEADERS, "json", None),
+    "a byte order mark": (b"\xef\xbb\xbf" + value(), HEADERS, "json", None),
+    "five thousand levels": (b'{"x":' * 5000 + b"1" + b"}" * 5000, HEADERS, "json", None),
+    "not a number": (text('"dep_delay": 3', '"dep_delay": NaN'), HEADERS, "json", None),
+    "a number of 5000 digits": (text('"flight": 1', '"flight": ' + "9" * 5000), HEADERS, "json", None),
+    "a text for a number": (value(flight="1"), HEADERS, "schema", "flight is no int"),
+    "a fraction for an int": (value(flight=1.5), HEADERS, "schema", "flight is no int"),
+    "an int too large": (value(flight=3_000_000_000), HEADERS, "schema", "flight is no int"),
+    "a huge int": (text('"flight": 1', '"flight": 99999999999999999999'), HEADERS, "schema", "flight is no int"),
+    "a text for a boolean": (value(cancelled="true"), HEADERS, "schema", "cancelled is no boolean"),
+    "a number for a timestamp": (value(sched_dep=1372608900), HEADERS, "schema", "sched_dep is no timestamp"),
+    "a timestamp without zone": (value(sched_dep="2013-06-30T16:15:00"), HEADERS, "schema", None),
+    "a thirteenth month": (value(sched_dep="2013-13-30T16:15:00Z"), HEADERS, "schema", None),
+    "the year 0": (value(sched_dep="0000-01-01T00:00:00Z"), HEADERS, "schema", None),
+    "an offset of 99 hours": (value(sched_dep="2013-06-30T12:00:00+99:00"), HEADERS, "schema", None),
+    "no fields": (b"{}", HEADERS, "missing", "carrier, flight, origin, dest, sched_dep, cancelled"),
+    "no origin": (value(origin=None), HEADERS, "missing", "origin"),
+    "another airport": (value(origin="SFO"), HEADERS, "rule", "origin_is_new_york"),
+    "a code with a line break": (value(dest="IAH\n"), HEADERS, "rule", "dest_is_an_airport"),
+    "a delay out of range": (value(dep_delay=2881), HEADERS, "rule", "dep_delay_in_range"),
+    "event time in the future": (value(sched_dep="2013-06-30T18:00:01Z"), HEADERS, "future", None),
+}
+
+
+@pytest.fixture(scope="module")
+def decoded(spark: SparkSession) -> dict[str, dict[str, Any]]:
+    _, source = load_definition(FLIGHTS).source
+    rows = [
+        (b"k", data, headers, "flights", 0, offset, AT) for offset, (data, headers, _, _) in enumerate(RECORDS.values())
+    ]
+    frame = decode(spark.createDataFrame(rows, RAW_SCHEMA), source)
+    labels = list(RECORDS)
+    return {labels[row["_offset"]]: row for row in frame.toArrow().to_pylist()}
+
+
+@pytest.mark.parametrize("label", RECORDS)
+def test_a_record_is_accepted_or_set_aside_with_its_reason(decoded: dict[str, dict[str, Any]], label: str) -> None:
+    data, _, reason, detail = RECORDS[label]
+    row = decoded[label]
+    assert row["_reason"] == reason, row["_detail"]
+    assert row["_value"] == data
+    assert (row["_detail"] is None) == (reason is None)
+    if detail is not None:
+        assert row["_detail"] == detail
+
+
+def test_every_record_comes_out_once(decoded: dict[str, dict[str, Any]]) -> None:
+    assert set(decoded) == set(RECORDS)
+
+
+def test_instants_are_read_exactly(decoded: dict[str, dict[str, Any]]) -> None:
+    assert decoded["a zone other than UTC"]["sched_dep"] == datetime(2013, 6, 30, 16, 15, tzinfo=UTC)
+    assert decoded["fractions of a second"]["sched_dep"] == datetime(2013, 6, 30, 16, 15, 0, 123456, tzinfo=UTC)
+
+
+def test_not_a_number_is_refused_in_a_double_too(spark: SparkSession) -> None:
+    _, source = load_definition(FLIGHTS).source
+    doubles = source.model_copy(update={"schema_": {**source.schema_, "dep_delay": "double"}, "rules": []})
+    values = [text('"dep_delay": 3', f'"dep_delay": {number}') for number in ("2.5", "1e999", '"NaN"', "NaN")]
+    rows = [(b"k", data, HEADERS, "flights", 0, offset, AT) for offset, data in enumerate(values)]
+    frame = decode(spark.createDataFrame(rows, RAW_SCHEMA), doubles).orderBy("_offset")
+    assert [row["_reason"] for row in frame.collect()] == [None, "schema", "schema", "json"]

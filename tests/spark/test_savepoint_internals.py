@@ -1,0 +1,29 @@
+"""The two places where a replay reaches inside Spark still are where it looks for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rivertwice.savepoint.replay import _FIELD, steer_source
+from rivertwice.stream.driver import terminated_state
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_kafka_source_still_has_the_field_that_steers_it(spark):
+    kind = (
+        spark._jvm.java.lang.Thread.currentThread()
+        .getContextClassLoader()
+        .loadClass("org.apache.spark.sql.kafka010.KafkaMicroBatchStream")
+    )
+    assert kind.getDeclaredField(_FIELD).getType().getName() == "scala.collection.immutable.Map"
+    names = {method.getName() for method in kind.getMethods()}
+    assert "prepareForTriggerAvailableNow" in names
+
+
+def test_the_state_that_ends_a_query_is_found(spark):
+    assert terminated_state(spark).toString() == "TERMINATED"
+
+
+def test_an_execution_without_a_kafka_source_is_not_steered(spark):
+    assert not steer_source(spark, spark._jvm.java.lang.Object(), {"t": {"0": 1}})

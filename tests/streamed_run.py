@@ -1,0 +1,98 @@
+"""A real stream over real flights for tests: its own project, home and topic on the shared broker, run to the end of the log."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.log.flights import STORM
+from rivertwice.log.replay import ReplayRequest, replay
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PIPELINE = "flight_delays"
+DRIVER_SECONDS = 1200
+
+
+@dataclass(frozen=True)
+class StreamedRun:
+    """A pipeline that has consumed its whole topic and drained.
+
+    Attributes:
+        settings: project and home of its own, on the shared broker.
+        topic: the topic, filled by the replayer.
+        records: records in the topic.
+    """
+
+    settings: Settings
+    topic: str
+    records: int
+    pipeline: str = PIPELINE
+
+    @property
+    def home(self) -> PipelineHome:
+        """The pipeline's home."""
+        return self.settings.pipeline(self.pipeline)
+
+
+def make_project(folder: Path, *, bootstrap: str, topic: str, pins: Mapping[str, Any] | None = None) -> Settings:
+    """Make a project whose one pipeline is flight_delays on another topic, with `pins` over its stream settings."""
+    project = folder / "project"
+    target = project / "pipelines" / PIPELINE
+    shutil.copytree(REPOSITORY / "pipelines" / PIPELINE, target)
+    for name in (".build", "expectations"):
+        (project / name).symlink_to(REPOSITORY / name)
+    document = yaml.safe_load((target / "pipeline.yaml").read_text())
+    document["sources"]["flights"]["topic"] = topic
+    document["stream"] |= dict(pins or {})
+    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    return Settings(project=project, home=folder / "home", bootstrap=bootstrap, spark_master="local[2]")
+
+
+def run_driver(settings: Settings, log: Path) -> None:
+    """Run the driver until everything in the log is committed; fail with the end of its log."""
+    command = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", PIPELINE, "--until-end"]
+    with log.open("ab") as out:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **settings.to_env()},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=DRIVER_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 0, log.read_text()[-4000:]
+
+
+def stream_days(
+    folder: Path,
+    *,
+    bootstrap: str,
+    topic: str,
+    days: tuple[date, date] = STORM,
+    poison_share: float = 0.0,
+    pins: Mapping[str, Any] | None = None,
+) -> StreamedRun:
+    """Replay `days` into `topic` and stream all of it."""
+    settings = make_project(folder, bootstrap=bootstrap, topic=topic, pins=pins)
+    report = replay(settings, ReplayRequest(topic=topic, days=days, poison_share=poison_share))
+    run_driver(settings, folder / "driver.log")
+    return StreamedRun(settings, topic, report.planned)
+
+
+def copy_run(run: StreamedRun, folder: Path) -> StreamedRun:
+    """Return a copy of a run's home on the same topic, to be damaged; checkpoints are left out."""
+    settings = replace(run.settings, home=folder / "home")
+    shutil.copytree(
+        run.home.root, settings.pipeline(run.pipeline).root, ignore=shutil.ignore_patterns("checkpoint", "*.lock")
+    )
+    return replace(run, settings=settings)

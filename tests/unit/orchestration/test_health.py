@@ -1,0 +1,116 @@
+"""Supervision: what is a fault, how long it may last, and how an epoch ends."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.instants import to_iso
+from rivertwice.orchestration.health import Seen, choose_grace, classify_health
+from rivertwice.orchestration.triggers import EpochTrigger, Watch
+from rivertwice.store.files import replace_json
+from rivertwice.timeline.intent import Exit, Heartbeat, Intent, write_intent
+
+pytestmark = pytest.mark.airflow
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def seen(now: datetime = NOW, **changes: Any) -> Seen:
+    """A stream that runs as wanted at `now`."""
+    values: dict[str, Any] = {
+        "intent": Intent("running", "test", NOW),
+        "agent_at": now,
+        "owner": True,
+        "heartbeat": Heartbeat(3, 4711, "t1", "running", now, batch=12),
+        "last_exit": None,
+    }
+    return Seen(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "said"),
+    [
+        ({}, "ok", "epoch 3, batch 12, running"),
+        ({"intent": None, "agent_at": None, "owner": False}, "ok", "nobody has asked"),
+        ({"intent": Intent("stopped", "test", NOW), "agent_at": None, "owner": False}, "ok", "stopped, as wanted"),
+        ({"agent_at": None}, "agent_dead", "never; the driver still runs"),
+        ({"agent_at": after(-31)}, "agent_dead", "31 s ago"),
+        ({"agent_at": after(-29)}, "ok", "running"),
+        ({"owner": False}, "driver_down", "no driver holds the lease"),
+        (
+            {"owner": False, "last_exit": Exit(3, NOW, "out_of_memory", "heap", clean=False)},
+            "driver_down",
+            "ended as out_of_memory: heap",
+        ),
+        ({"heartbeat": Heartbeat(3, 4711, "t1", "running", after(-121))}, "driver_down", "last spoke 121 s ago"),
+        ({"given_up": "poison"}, "given_up", "the agent has given up: poison"),
+    ],
+)
+def test_health_says_what_is_wrong(changes: dict[str, Any], word: str, said: str) -> None:
+    health = classify_health(seen(**changes), NOW)
+    assert health.word == word
+    assert said in health.message
+
+
+def test_a_driver_that_comes_back_within_the_grace_is_no_failure() -> None:
+    """
+    seconds   0      10 ......... 50     55        200
+    driver    up     down         down   up        up
+    grace            |<------ 60 ------->|
+    """
+    watch = Watch(after(300), 60)
+    assert watch.judge(seen(), NOW) is None
+    assert watch.judge(seen(after(10), owner=False), after(10)) is None
+    assert watch.judge(seen(after(50), owner=False), after(50)) is None
+    assert watch.judge(seen(after(55)), after(55)) is None
+    assert watch.judge(seen(after(200), owner=False), after(200)) is None
+
+
+def test_a_driver_that_stays_away_fails_the_epoch() -> None:
+    watch = Watch(after(300), 60)
+    assert watch.judge(seen(after(10), owner=False), after(10)) is None
+    event = watch.judge(seen(after(70), owner=False), after(70))
+    assert event is not None
+    assert event["status"] == "driver_down"
+    assert event["seen"]["batch"] == 12
+
+
+def test_an_epoch_ends_well_when_its_time_is_over() -> None:
+    event = Watch(after(300), 60).judge(seen(after(300)), after(300))
+    assert event is not None
+    assert event["status"] == "epoch"
+
+
+def test_the_grace_doubles_with_each_failed_epoch_up_to_its_length() -> None:
+    assert [choose_grace(failures, 60, 600) for failures in (0, 1, 2, 3, 4, 99)] == [60, 120, 240, 480, 600, 600]
+
+
+def test_the_trigger_is_all_in_its_arguments() -> None:
+    path, arguments = EpochTrigger("flight_delays", to_iso(NOW), 60.0, 2.0).serialize()
+    module, _, name = path.rpartition(".")
+    assert (module, name) == (EpochTrigger.__module__, EpochTrigger.__name__)
+    assert EpochTrigger(**arguments).serialize() == (path, arguments)
+
+
+def test_the_trigger_reads_the_home_and_yields_one_event(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settings.to_env().items():
+        monkeypatch.setenv(name, value)
+    write_intent(settings.pipeline("flight_delays"), "running", "test", NOW)
+    replace_json(settings.home / "agent" / "heartbeat.json", {"format": 1, "at": to_iso(NOW)})
+    ticks = iter(range(0, 1000, 20))
+    trigger = EpochTrigger("flight_delays", to_iso(after(600)), 60.0, 0.001, clock=lambda: after(next(ticks)))
+
+    async def events() -> list[Any]:
+        return [event async for event in trigger.run()]
+
+    (event,) = asyncio.run(events())
+    # At 0 s the driver is missing, at 40 s the agent is silent too; the fault began at 0 s and has lasted 60 s.
+    assert event.payload["status"] == "agent_dead"

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from definition_files import FLIGHTS
+from rivertwice.errors import DefinitionError
+from rivertwice.instants import parse_iso
+from rivertwice.pipeline.case_diff import diff_names, diff_rows
+from rivertwice.pipeline.case_files import load_cases
+from rivertwice.pipeline.definition import load_definition
+
+AT = "2013-06-30T16:00:00Z"
+ROW = {"window_start": parse_iso(AT), "origin": "EWR", "flights": 3, "delay_mean": Decimal("8.6667"), "delay_max": None}
+
+
+def diff(expected: list[dict[str, object]], found: list[dict[str, object]]) -> list[str]:
+    return diff_rows(load_definition(FLIGHTS), "stream", expected, found)
+
+
+def test_rows_that_agree_in_the_named_columns_have_no_difference() -> None:
+    expected = {"window_start": AT, "origin": "EWR", "flights": 3, "delay_mean": 8.6667, "delay_max": None}
+    assert diff([expected], [ROW]) == []
+
+
+def test_a_difference_names_window_key_column_and_both_values() -> None:
+    expected = {"window_start": AT, "origin": "EWR", "flights": 4}
+    assert diff([expected], [ROW]) == [f"stream: window_start {AT}, origin EWR: flights is 3, expected 4"]
+
+
+def test_null_equals_only_null() -> None:
+    assert len(diff([{"window_start": AT, "origin": "EWR", "delay_max": 0}], [ROW])) == 1
+    assert len(diff([{"window_start": AT, "origin": "EWR", "flights": None}], [ROW])) == 1
+
+
+def test_missing_and_unexpected_rows_are_told_apart() -> None:
+    lines = diff([{"window_start": AT, "origin": "JFK", "flights": 1}], [ROW])
+    assert "origin EWR: the row was not expected" in lines[0]
+    assert "origin JFK: the row is missing; expected flights=1" in lines[1]
+
+
+def test_an_expected_row_needs_its_keys() -> None:
+    with pytest.raises(DefinitionError, match="has no 'origin'"):
+        diff([{"window_start": AT}], [])
+
+
+def test_names_on_one_side_only_are_differences() -> None:
+    assert diff_names("dead", {"a": "json"}, {"b": "utf8"}) == [
+        "dead: event 'a' is not dead, expected json",
+        "dead: event 'b' is utf8, expected not dead",
+    ]
+
+
+def test_the_flight_pipeline_has_cases() -> None:
+    assert len(load_cases(FLIGHTS)) >= 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("description: x\nbatches: []\nexpect: {batch: [], stream: []}", "batches"),
+        ("description: x\nbatches: [[{id: a, at: soon, raw: x}]]\nexpect: {batch: [], stream: []}", "batches.0.0.at"),
+        (
+            "description: x\nbatches: [[{id: a, at: '2013-01-01T00:00:00Z'}]]\nexpect: {batch: [], stream: []}",
+            "exactly one of",
+        ),
+        (
+            "description: x\nbatches: [[{id: a, at: '2013-01-01T00:00:00Z', raw: x}]]\n"
+            "expect: {batch: [], stream: [], late: [b]}",
+            "'b', which is the id of no event",
+        ),
+        (
+            "description: x\nbatches: [[{id: a, at: '2013-01-01T00:00:00Z', raw: x}]]\n"
+            "expect: {batch: [], stream: [], dead: {a: odd}}",
+            "no reason of a dead letter",
+        ),
+        ("[1]", "is no case in YAML"),
+    ],
+)
+def test_a_wrong_case_is_refused_with_file_and_field(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "cases").mkdir()
+    (tmp_path / "cases" / "wrong.yaml").write_text(text)
+    with pytest.raises(DefinitionError, match="wrong") as caught:
+        load_cases(tmp_path)
+    assert words in str(caught.value)

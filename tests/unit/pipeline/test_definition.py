@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from definition_files import FLIGHTS, PROJECT, replace
+from rivertwice.errors import DefinitionError
+from rivertwice.pipeline.definition import load_all, load_definition
+from rivertwice.pipeline.durations import format_duration, parse_duration
+from rivertwice.pipeline.schema import json_schema
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FLIGHTS, tmp_path / "flight_delays"))
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(DefinitionError) as caught:
+        load_definition(folder)
+    return str(caught.value)
+
+
+def test_the_flight_pipeline_says_what_the_story_needs() -> None:
+    definition = load_all(PROJECT / "pipelines")["flight_delays"]
+    view, source = definition.source
+    assert (view, source.partitions, source.event_time) == ("flights", 4, "sched_dep")
+    assert (source.watermark, source.max_future) == (timedelta(hours=1), timedelta(hours=2))
+    assert definition.result_columns[:4] == ["window_start", "window_end", "origin", "flights"]
+    assert "sched_dep" in source.required_fields
+    assert definition.stream.trigger_seconds == 0.0
+
+
+def test_the_published_json_schema_is_current() -> None:
+    published = (PROJECT / "docs" / "pipeline.schema.json").read_text()
+    assert published == json_schema(), "write rivertwice.pipeline.schema.json_schema() to docs/pipeline.schema.json"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("watermark: 1 hour", "watermark: soon", ["sources.flights.watermark", "'soon'", "'10 minutes'"]),
+        ("watermark: 1 hour", "watermark: 60", ["sources.flights.watermark", "60", "whole number and a unit"]),
+        ("policy: drop", "policy: side_output", ["late.policy", "not built yet", "use 'drop'"]),
+        ("policy: drop", "policy: correct", ["late.policy", "not built yet"]),
+        ("policy: drop", "policy: keep", ["'keep' is no late policy"]),
+        ("emit: final", "emit: updates", ["emit", "updates"]),
+        ("name: flight_delays", "name: Flight Delays", ["name", "lower-case"]),
+        ("name: flight_delays", "name: other", ["'other'", "the folder is 'flight_delays'"]),
+        ("keys: [origin]", "keys: [_origin]", ["keys.0", "leading _ is reserved"]),
+        ("keys: [origin]", "keys: [flights]", ["'flights' is given twice"]),
+        ("count_column: flights", "count_column: rows", ["count_column 'rows'"]),
+        ("event_time: sched_dep", "event_time: carrier", ["'carrier' is string", "type timestamp"]),
+        ("flight: int", "flight: integer", ["'integer' is no type"]),
+        ("required: [carrier", "required: [carier", ["'carier'", "not in schema"]),
+        ("rule: in_set", "rule: among", ["rules.0", "not_null"]),
+        ("min: 1, max: 9999", "min: 9, max: 1", ["min 9 above max 1"]),
+        ("field: flight, min: 1", "field: carrier, min: 1", ["range over 'carrier' of type string"]),
+        ('pattern: "[A-Z]{3}"', 'pattern: "[A-Z"', ["no regular expression"]),
+        ("min_batches_to_retain: 200", "min_batches_to_retain: 2", ["min_batches_to_retain", "100"]),
+        ("emit: final", "emits: final", ["emits", "remove it"]),
+        ("emit: final", "emit: final\nemit: final", ["'emit' again"]),
+        ("emit: final", "emit: [", ["is no YAML"]),
+        ("delay_sum: {compare: exact}", "delay_sum: {compare: tolerance}", ["columns.delay_sum", "tolerance"]),
+        ("size: 1 hour", "size: 0 s", ["window.size", "positive"]),
+        ("size: 1 hour", "size: 2 hours", ["window(sched_dep, '1 hour')", "window(sched_dep, '2 hours')"]),
+    ],
+)
+def test_a_wrong_field_is_refused_with_file_field_value_and_remedy(
+    folder: Path, old: str, new: str, words: list[str]
+) -> None:
+    replace(folder / "pipeline.yaml", old, new)
+    message = refusal(folder)
+    assert "flight_delays/" in message
+    for word in words:
+        assert word in message
+
+
+def test_a_missing_file_is_named(folder: Path) -> None:
+    (folder / "transform.sql").unlink()
+    assert "transform.sql does not exist" in refusal(folder)
+
+
+def test_a_second_source_is_refused(folder: Path) -> None:
+    path = folder / "pipeline.yaml"
+    text = path.read_text()
+    block = text[text.index("  flights:\n") : text.index("window:\n")]
+    path.write_text(text.replace("window:\n", block.replace("flights:", "others:", 1) + "window:\n", 1))
+    assert "exactly one is built" in refusal(folder)
+
+
+@given(st.integers(min_value=0, max_value=999_999_999))
+def test_a_duration_reads_back_what_it_writes(milliseconds: int) -> None:
+    value = timedelta(milliseconds=milliseconds)
+    assert parse_duration(format_duration(value)) == value
+
+
+@pytest.mark.parametrize("text", ["", "1", "hour", "-1 hour", "1.5 hours", "1 hours ago", "1 fortnight", "1  ss", None])
+def test_what_is_no_duration_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_duration(text)

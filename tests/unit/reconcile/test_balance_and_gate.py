@@ -1,0 +1,91 @@
+"""The balance adds up or says by how much it does not; the gate names what a person must see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
+from rivertwice.reconcile.gate import Alert, Gate, GateInput, SuiteOutcome, decide_gate
+from rivertwice.reconcile.model import Finding
+
+PAIRS = [
+    PairCount(0, 11, late=False, rows=5),
+    PairCount(0, 12, late=False, rows=2),
+    PairCount(0, 11, late=True, rows=1),
+    PairCount(1, 11, late=False, rows=4),
+]
+ACCOUNTS = balance_partitions({0: 10, 1: 4}, {0: 1}, {0: 9, 1: 4}, PAIRS, closed_ms=11)
+FINE = Account(read=100, emitted=90, open=5, late=5)
+INPUT = GateInput({"stream": {"AGREES": 3, "LATE": 1, "DEFECT": 0}}, FINE, {0: FINE}, alert_share=0.05)
+
+
+def test_every_record_has_one_place() -> None:
+    assert {
+        0: Account(read=10, emitted=5, open=2, late=1, dead=1, excluded=1),
+        1: Account(read=4, emitted=4),
+    } == ACCOUNTS
+    assert [one.unexplained for one in ACCOUNTS.values()] == [0, 0]
+    assert ACCOUNTS[0].late_share == 1 / 8
+
+
+def test_the_total_counts_what_the_changelog_says_and_can_fail() -> None:
+    assert balance_total(ACCOUNTS, changelog_rows=9).unexplained == 0
+    assert balance_total(ACCOUNTS, changelog_rows=10).unexplained == -1
+
+
+def test_a_lost_dead_letter_breaks_the_balance_of_its_partition() -> None:
+    broken = balance_partitions({0: 10, 1: 4}, {}, {0: 9, 1: 4}, PAIRS, closed_ms=11)
+    assert [one.unexplained for one in broken.values()] == [1, 0]
+
+
+def test_an_empty_account_has_no_late_share() -> None:
+    assert Account().late_share == 0.0
+
+
+def kinds(gate: Gate) -> list[tuple[str, str]]:
+    return [(alert.severity, alert.kind) for alert in gate.alerts]
+
+
+def test_late_rows_within_the_limit_raise_nothing() -> None:
+    gate = decide_gate(INPUT)
+    assert gate.passed
+    assert gate.alerts == ()
+
+
+def test_a_defect_fails_the_gate() -> None:
+    gate = decide_gate(replace(INPUT, counts={"served": {"DEFECT": 2}}))
+    assert not gate.passed
+    assert kinds(gate) == [("critical", "defect")]
+
+
+def test_what_cannot_be_compared_is_a_warning() -> None:
+    gate = decide_gate(replace(INPUT, counts={"stream": {"NOT_COMPARABLE": 1}}))
+    assert gate.passed
+    assert kinds(gate) == [("warning", "not_comparable")]
+
+
+def test_a_finding_fails_the_gate() -> None:
+    gate = decide_gate(replace(INPUT, findings=[Finding("ledger", "ledger of batch 4: read is 1")]))
+    assert kinds(gate) == [("critical", "finding")]
+    assert not gate.passed
+
+
+def test_one_lagging_partition_raises_the_late_alert_even_when_the_total_is_fine() -> None:
+    lagging = replace(FINE, late=50, emitted=45)
+    gate = decide_gate(replace(INPUT, partitions={0: FINE, 3: lagging}))
+    assert gate.passed
+    assert kinds(gate) == [("warning", "late_share")]
+    assert "partition 3" in gate.alerts[0].message
+
+
+def test_a_broken_balance_fails_the_gate() -> None:
+    gate = decide_gate(replace(INPUT, total=replace(FINE, read=101)))
+    assert kinds(gate) == [("critical", "balance")]
+    assert not gate.passed
+
+
+def test_an_errored_suite_fails_the_gate_and_a_failed_warning_does_not() -> None:
+    warned = SuiteOutcome("balance", 5, 4, failed=(Alert("warning", "suite", "x"),))
+    assert decide_gate(replace(INPUT, suites=[warned])).passed
+    errored = SuiteOutcome("verdicts", 5, 4, errored=(Alert("critical", "suite_errored", "x"),))
+    assert not decide_gate(replace(INPUT, suites=[errored])).passed

@@ -1,0 +1,68 @@
+"""Recorded dead letters are compared with those the log says must exist, by address and reason."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from rivertwice.reconcile.assess import check_dead_letters
+from rivertwice.reconcile.view import HeadView
+
+
+class View:
+    """The two things of a head view that the check looks at."""
+
+    topic = "flights"
+    index = {("t1", 5): 0, ("t2", 6): 1}  # noqa: RUF012 (a fixed table)
+
+    class _Row:
+        def __init__(self, batch: int) -> None:
+            self.batch = batch
+
+    rows = (_Row(5), _Row(6))
+
+    def __init__(self, rows: list[tuple[str, int, int, int, str]]) -> None:
+        names = ("_timeline", "_batch", "partition", "offset", "reason")
+        self.dead = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows]) if rows else None
+
+
+RIGHT = [("t1", 5, 0, 10, "json"), ("t2", 6, 1, 20, "rule")]
+DERIVED = [(0, 0, 10, "json"), (1, 1, 20, "rule")]
+
+
+def check(rows: list[tuple[str, int, int, int, str]], derived: list[tuple[int, int, int, str]]) -> Any:
+    return check_dead_letters(cast(HeadView, View(rows)), derived)
+
+
+def test_rightful_dead_letters_raise_nothing_and_are_counted_by_partition() -> None:
+    assert check(RIGHT, DERIVED) == ([], {0: 1, 1: 1})
+
+
+def test_rows_of_a_batch_that_was_never_committed_do_not_count() -> None:
+    assert check([*RIGHT, ("t1", 99, 0, 11, "json"), ("t9", 5, 0, 11, "json")], DERIVED) == ([], {0: 1, 1: 1})
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "message"),
+    [
+        (RIGHT[:1], 6, "is not in the dead letters"),
+        ([*RIGHT, ("t1", 5, 3, 4, "utf8")], 5, "must not be"),
+        ([*RIGHT, RIGHT[1]], 6, "recorded twice"),
+        ([], 5, "is not in the dead letters"),
+    ],
+    ids=["missing", "extra", "twice", "no table"],
+)
+def test_each_difference_is_a_finding_with_its_address(
+    rows: list[tuple[str, int, int, int, str]], batch: int, message: str
+) -> None:
+    findings, _ = check(rows, DERIVED)
+    assert findings[0].batch == batch
+    assert message in findings[0].message
+    assert f"{findings[0].topic}/{findings[0].partition}@{findings[0].offset}" in findings[0].message
+
+
+def test_another_reason_is_one_missing_and_one_extra() -> None:
+    findings, _ = check([RIGHT[0], ("t2", 6, 1, 20, "future")], DERIVED)
+    assert len(findings) == 2

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rivertwice.errors import FingerprintError, LedgerError, LogGapError, RequestError, SavepointError
+from rivertwice.savepoint.operation import DONE, MOVED, Operation, select_unfinished
+from rivertwice.savepoint.plan import (
+    KAFKA,
+    REPLAY_TOPIC,
+    is_on_path,
+    plan_replay,
+    require_fingerprint,
+    require_on_path,
+    require_reach,
+    select_proof_end,
+)
+from rivertwice.savepoint.prove import describe_proof
+from rivertwice.savepoint.recorded import ReplayTopic, span
+from rivertwice.stream.checkpoint import parse_offsets
+from rivertwice.timeline.lineage import Segment
+from savepoint_home import NOW, row, savepoint
+
+AT_2 = savepoint(2).manifest
+
+
+def plan(rows, *, until=5, begin=0, manifest=AT_2):
+    return plan_replay(manifest, rows, until=until, begin={0: begin}, topic="flights", bundles={"b"})
+
+
+def test_the_batches_after_the_savepoint_are_replayed_up_to_the_end_and_no_further():
+    made = plan([row(batch) for batch in range(9)])
+    assert [r.batch for r in made.rows] == [3, 4, 5]
+    assert (made.source, made.ranges) == (KAFKA, {0: (30, 60)})
+
+
+def test_nothing_after_the_savepoint_is_an_empty_plan():
+    made = plan([row(batch) for batch in range(3)], until=2, begin=1000)
+    assert (made.rows, made.source, made.ranges) == ((), KAFKA, {})
+
+
+def test_a_replay_goes_on_across_a_fork():
+    rows = [row(0), row(1), row(2), row(3), row(4, "t2"), row(5, "t2")]
+    assert [(r.timeline, r.batch) for r in plan(rows).rows] == [("t1", 3), ("t2", 4), ("t2", 5)]
+
+
+def test_what_kafka_lost_is_taken_from_a_replay_topic():
+    rows = [row(batch) for batch in range(6)]
+    assert plan(rows, begin=30).source == KAFKA
+    assert plan(rows, begin=31).source == REPLAY_TOPIC
+
+
+def test_a_hole_in_the_ledger_is_refused_by_its_batch():
+    with pytest.raises(LedgerError, match="batch 4 of timeline t1 starts"):
+        plan([row(3), row(4, start_offsets={"flights": {"0": 41}}), row(5)])
+    with pytest.raises(LedgerError, match="batch 5"):
+        plan([row(3), row(5)])
+
+
+def test_a_batch_of_another_definition_or_another_topic_is_refused():
+    with pytest.raises(FingerprintError, match="bundle other"):
+        plan([row(3), row(4, bundle="other")])
+    with pytest.raises(LogGapError, match="deleted and created again"):
+        plan([row(3, topic_ids={"flights": "new"})])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "committed", "retained", "end"),
+    [
+        (3, 100, 0, 13),  # as asked
+        (3, 12, 0, 12),  # the stream has not got so far
+        (3, 10, 0, 10),  # nothing followed
+        (3, 300, 150, 152),  # the state of batch 13 is purged: go on to one that is not
+        (3, 300, 5, 13),  # purged, but before the savepoint
+        (500, 300, 150, 300),
+    ],
+)
+def test_a_proof_ends_where_the_state_can_still_be_compared(wanted, committed, retained, end):
+    assert select_proof_end(10, wanted=wanted, committed=committed, retained=retained) == end
+
+
+def test_a_log_that_begins_after_the_fork_is_refused():
+    require_reach({0: 10}, {0: 10}, batch=5, topic="flights")
+    with pytest.raises(LogGapError, match="5 records are gone"):
+        require_reach({0: 10, 1: 3}, {0: 15, 1: 0}, batch=5, topic="flights")
+
+
+def test_another_definition_is_refused_by_what_changed():
+    require_fingerprint(AT_2, AT_2.fingerprint)
+    with pytest.raises(FingerprintError, match="semantics"):
+        require_fingerprint(AT_2, {**AT_2.fingerprint, "semantics": "x"})
+
+
+def test_a_savepoint_off_the_heads_path_would_be_a_rewind():
+    path = [Segment("t1", 0, 4), Segment("t2", 5, None)]
+    assert is_on_path(AT_2, path)
+    with pytest.raises(SavepointError, match="rewind"):
+        require_on_path(AT_2, [Segment("t1", 0, 1), Segment("t2", 2, None)])
+
+
+def test_a_proof_over_no_batches_counts_only_at_the_end_of_the_log():
+    assert describe_proof(0, 2, 5, exhausted=False).startswith("not proved")
+    assert describe_proof(0, 2, 5, exhausted=True).startswith("proved")
+    assert describe_proof(3, 5, 5, exhausted=False).startswith("proved: 3")
+
+
+OFFSETS = st.dictionaries(st.sampled_from("0123"), st.integers(0, 10_000), min_size=1)
+
+
+@given(OFFSETS, st.integers(0, 500))
+def test_a_shifted_offsets_file_says_the_same_of_the_replay_topic(offsets, base):
+    override = ReplayTopic("scratch", "flights", dict.fromkeys(offsets, base))
+    text = f'v1\n{{"batchWatermarkMs":7,"batchTimestampMs":8,"conf":{{}}}}\n{str({"flights": offsets})!s}'.replace(
+        "'", '"'
+    )
+    shifted = parse_offsets(override.shift_text(text), 3)
+    assert shifted.batch_watermark_ms == 7
+    assert shifted.end_offsets == {"scratch": {p: max(0, o - base) for p, o in offsets.items()}}
+    assert shifted.text.split("\n")[:2] == text.split("\n")[:2]
+
+
+def test_the_span_of_rows_is_from_the_first_start_to_the_last_end():
+    assert span([row(3), row(4)], "flights") == {0: (30, 50)}
+    assert span([], "flights") == {}
+
+
+def operation(step, savepoint_id="sp-t1-2-00000002"):
+    return Operation("restore-1", savepoint_id, "t1", "t2", True, NOW, step)
+
+
+def test_an_interrupted_restore_is_gone_on_with_and_a_finished_one_is_not():
+    assert select_unfinished([operation(DONE)], None) is None
+    assert select_unfinished([operation(DONE), operation(MOVED)], None).step == MOVED
+    assert select_unfinished([operation(MOVED)], "sp-t1-2-00000002").step == MOVED
+
+
+def test_another_restore_waits_for_the_interrupted_one():
+    with pytest.raises(RequestError, match="was interrupted after 'head moved'"):
+        select_unfinished([operation(MOVED)], "sp-t1-9-00000009")

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rivertwice.errors import RequestError, SavepointError
+from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest
+from rivertwice.savepoint.prune import (
+    delete_savepoint,
+    pin_savepoint,
+    prune_savepoints,
+    select_protected,
+    select_prunable,
+    unpin_savepoint,
+)
+from rivertwice.savepoint.records import encode_record, lease_savepoint, release_savepoint
+from rivertwice.savepoint.take import take_savepoint
+from savepoint_home import NOW, make_home, savepoint
+
+SAVEPOINTS = st.lists(
+    st.builds(
+        savepoint,
+        st.integers(0, 900),
+        proved=st.booleans(),
+        pinned=st.booleans(),
+        leased_for=st.sampled_from([0, -1, 1]),
+    ),
+    unique_by=lambda s: s.id,
+    max_size=12,
+)
+
+
+@given(SAVEPOINTS, st.integers(0, 6))
+def test_what_may_go_is_never_protected_and_never_among_the_newest(savepoints, keep):
+    protected = select_protected(savepoints, now=NOW)
+    gone = select_prunable(savepoints, protected, keep=keep)
+    left = [s for s in savepoints if s not in gone]
+    assert not {s.id for s in gone} & set(protected)
+    newest_first = sorted(savepoints, key=lambda s: s.manifest.created_at, reverse=True)
+    assert all(s in left for s in newest_first[:keep])
+    assert all(s in left for s in savepoints if s.pinned or any(lease.expires_at > NOW for lease in s.leases))
+    assert select_newest(left, proved=True) == select_newest(savepoints, proved=True)
+    assert select_newest(left, proved=False) == select_newest(savepoints, proved=False)
+    assert bool(left) == bool(savepoints)
+
+
+@given(SAVEPOINTS, st.integers(0, 6))
+def test_pruning_again_finds_nothing_more(savepoints, keep):
+    gone = select_prunable(savepoints, select_protected(savepoints, now=NOW), keep=keep)
+    left = [s for s in savepoints if s not in gone]
+    assert select_prunable(left, select_protected(left, now=NOW), keep=keep) == []
+
+
+@given(SAVEPOINTS)
+def test_only_protected_ones_are_left_when_none_is_kept(savepoints):
+    protected = select_protected(savepoints, now=NOW)
+    gone = select_prunable(savepoints, protected, keep=0)
+    assert {s.id for s in savepoints} - {s.id for s in gone} == set(protected)
+
+
+def test_a_lease_that_ran_out_protects_nothing():
+    assert select_protected([savepoint(1, leased_for=-1), savepoint(2)], now=NOW) == {savepoint(2).id: "newest"}
+
+
+def test_keeping_fewer_than_none_is_refused():
+    with pytest.raises(RequestError):
+        select_prunable([], {}, keep=-1)
+
+
+def test_the_oldest_go_and_the_pinned_and_leased_stay(tmp_path):
+    settings, home = make_home(tmp_path)
+    taken = [take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(5)]
+    pin_savepoint(home, taken[0].id, by="test", now=NOW)
+    lease_savepoint(taken[1].store, taken[1].id, "prove-1", now=NOW, length=timedelta(days=9))
+    report = prune_savepoints(home, keep=2, now=NOW + timedelta(days=1))
+    assert report.deleted == (taken[2].id,)
+    assert report.protected == {taken[0].id: "pinned", taken[1].id: "leased by prove-1", taken[4].id: "newest"}
+    assert [s.id for s in list_savepoints(home)] == [taken[index].id for index in (0, 1, 3, 4)]
+    assert not (home.savepoints / taken[2].id).exists()
+    unpin_savepoint(home, taken[0].id)
+    release_savepoint(taken[1].store, taken[1].id, "prove-1")
+    assert prune_savepoints(home, keep=1, now=NOW).deleted == tuple(taken[index].id for index in (0, 1, 3))
+
+
+def test_a_deletion_that_died_half_way_is_finished_by_the_next_prune(tmp_path):
+    settings, home = make_home(tmp_path)
+    old, new = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
+    store = savepoint_store(home)
+    store.put(f"{old.id}/deleting.json", encode_record({"at": "x"}))
+    store.delete(f"{old.id}/checkpoint/metadata")
+    assert [s.id for s in list_savepoints(home)] == [new.id]
+    with pytest.raises(SavepointError, match="being deleted"):
+        lease_savepoint(store, old.id, "restore-1", now=NOW, length=timedelta(hours=1))
+    assert prune_savepoints(home, keep=5, now=NOW).deleted == (old.id,)
+    assert not (home.savepoints / old.id).exists()
+
+
+def test_a_savepoint_leased_or_pinned_at_the_last_moment_is_left_whole(tmp_path):
+    settings, home = make_home(tmp_path)
+    taken = take_savepoint(settings, "p", now=NOW)
+    lease_savepoint(taken.store, taken.id, "restore-1", now=NOW, length=timedelta(hours=1))
+    assert not delete_savepoint(taken.store, taken.id, now=NOW)
+    release_savepoint(taken.store, taken.id, "restore-1")
+    pin_savepoint(home, taken.id, by="test", now=NOW)
+    assert not delete_savepoint(taken.store, taken.id, now=NOW)
+    assert [s.id for s in list_savepoints(home)] == [taken.id]
+
+
+def test_a_take_that_died_is_cleared_after_an_hour_and_not_before(tmp_path):
+    _, home = make_home(tmp_path)
+    store = savepoint_store(home)
+    store.put("sp-t1-1-00000000/taking.json", encode_record({"started_at": "2013-07-02T00:00:00Z"}))
+    store.put("sp-t1-1-00000000/checkpoint/metadata", b"")
+    assert prune_savepoints(home, keep=0, now=NOW + timedelta(minutes=59)).deleted == ()
+    assert prune_savepoints(home, keep=0, now=NOW + timedelta(minutes=61)).deleted == ("sp-t1-1-00000000",)
+    assert store.list() == []

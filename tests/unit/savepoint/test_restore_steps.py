@@ -1,0 +1,259 @@
+"""The restore's protocol without Spark and Kafka: the replay only moves files, everything else is real."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import pytest
+
+from rivertwice.errors import LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
+from rivertwice.instants import utc_now
+from rivertwice.savepoint import operation as steps
+from rivertwice.savepoint import restore, restore_steps
+from rivertwice.savepoint.operation import only_restore, read_operations
+from rivertwice.savepoint.records import encode_record
+from rivertwice.savepoint.restore import restore_savepoint, rewind
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.stream.lease import Owner
+from rivertwice.timeline.intent import read_intent, write_intent
+from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger
+from rivertwice.timeline.sequence import head, read_sequence
+from savepoint_home import FINGERPRINT, NOW, add_timeline, make_home, row
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Batches 0..6 are committed, a proved savepoint stands at 3; Kafka still has everything."""
+    settings, home = make_home(tmp_path, planned=3, finished=3, committed=3)
+    taken = take_savepoint(settings, "p", now=NOW)
+    taken.store.put(f"{taken.id}/proof.json", encode_record({"proved": True}))
+    append_ledger(home, [row(batch) for batch in range(4, 7)])
+    write_intent(home, "running", "test", utc_now())
+    begin = {0: 0}
+
+    def replay_files(_spark, _settings, _definition, checkpoint, rows, **_):
+        for one in rows:
+            (checkpoint / "offsets" / str(one.batch)).write_text(one.offsets_text)
+            (checkpoint / "commits" / str(one.batch)).write_text("v1\n{}")
+
+    @contextmanager
+    def from_kafka(*_args, **_named):
+        yield None
+
+    class Source:
+        topic = "flights"
+
+    class Definition:
+        source = ("flights", Source)
+
+    monkeypatch.setattr(restore, "current_fingerprint", lambda *_: FINGERPRINT)
+    monkeypatch.setattr(restore_steps, "load_state_definition", lambda *_: Definition)
+    monkeypatch.setattr(restore_steps, "equivalent_bundles", lambda *_: {"b"})
+    monkeypatch.setattr(restore_steps, "oldest_offsets", lambda *_: begin)
+    monkeypatch.setattr(restore.kafka, "begin_offsets", lambda *_: begin)
+    monkeypatch.setattr(restore.kafka, "topic_id", lambda *_: "id")
+    monkeypatch.setattr(restore_steps, "session_of", lambda *_: None)
+    monkeypatch.setattr(restore_steps, "replay_source", from_kafka)
+    monkeypatch.setattr(restore_steps, "replay_recorded", replay_files)
+    return settings, home, taken, begin
+
+
+def check_restored(home, report):
+    assert (head(home), report.timeline, report.forked_at) == ("t2", "t2", 6)
+    line = load_timeline(home, "t2")
+    assert (line.parent, line.first_batch, line.genesis) == (Fork("t1", 6), 7, {"flights": {"0": 70}})
+    checkpoint = home.checkpoint("t2")
+    assert sorted(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit()) == list(range(7))
+    assert (checkpoint / "offsets/6").read_text() == row(6).offsets_text
+    assert [r.batch for r in path_ledger(home)] == list(range(7))
+    assert list_timelines(home) == ["t1", "t2"]
+    assert len([entry for entry in read_sequence(home) if entry.kind == "head"]) == 2
+    intent = read_intent(home)
+    assert intent is not None
+    assert intent.desired == "running"
+    assert not home.drain.exists()
+    assert list(home.scratch.glob("restore-*")) == []
+    assert [operation.step for operation in read_operations(home)] == [steps.DONE]
+
+
+def test_the_newest_proved_savepoint_is_restored_and_what_counts_stays_the_same(world):
+    settings, home, taken, _ = world
+    before = [asdict(r) for r in path_ledger(home)]
+    take_savepoint(settings, "p", now=utc_now())  # newer, not proved
+    report = restore_savepoint(settings, "p")
+    assert (report.savepoint, report.replayed, report.resumed, report.running) == (taken.id, 3, False, True)
+    check_restored(home, report)
+    assert [asdict(r) for r in path_ledger(home)] == before
+
+
+STEPS = (
+    "verify_files",
+    "write_intent",
+    "download",
+    "replay_recorded",
+    "create_timeline",
+    "move_head",
+    "release_savepoint",
+)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("effect", STEPS)
+def test_killed_around_any_effect_and_run_again_the_result_is_the_same(world, monkeypatch, effect, after):
+    settings, home, taken, _ = world
+    module = restore_steps if hasattr(restore_steps, effect) else restore
+    real = getattr(module, effect)
+
+    def dying(*args, **named):
+        if after:
+            real(*args, **named)
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, effect, dying)
+        with pytest.raises(Crash):
+            restore_savepoint(settings, "p", taken.id)
+    finished = effect == "release_savepoint"
+    report = restore_savepoint(settings, "p") if not finished else None
+    if report is not None:
+        assert report.resumed
+        check_restored(home, report)
+    else:
+        assert head(home) == "t2"
+        assert read_operations(home)[0].step == steps.DONE
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_killed_around_any_record_and_run_again_the_result_is_the_same(world, monkeypatch, count):
+    settings, home, taken, _ = world
+    real, seen = restore.advance, []
+
+    def dying(*args, **named):
+        seen.append(args)
+        if len(seen) == count:
+            raise Crash
+        return real(*args, **named)
+
+    with monkeypatch.context() as patch:
+        for module in (restore, restore_steps):
+            patch.setattr(module, "advance", dying)
+        with pytest.raises(Crash):
+            restore_savepoint(settings, "p", taken.id)
+    check_restored(home, restore_savepoint(settings, "p", taken.id))
+
+
+def test_batches_that_come_in_while_it_was_interrupted_are_replayed_too(world, monkeypatch):
+    settings, home, taken, _ = world
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_steps, "create_timeline", lambda *_: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            restore_savepoint(settings, "p", taken.id)
+    append_ledger(home, [row(7)])
+    report = restore_savepoint(settings, "p", taken.id)
+    assert (report.forked_at, report.replayed) == (7, 4)
+    assert load_timeline(home, "t2").first_batch == 8
+
+
+def test_a_parent_that_went_on_behind_a_finished_child_gets_another_child(world, monkeypatch):
+    settings, home, taken, _ = world
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_steps, "move_head", lambda *_, **__: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            restore_savepoint(settings, "p", taken.id)
+    append_ledger(home, [row(7)])
+    with pytest.raises(LostRaceError, match="run the restore again"):
+        restore_savepoint(settings, "p", taken.id)
+    assert head(home) == "t1"
+    report = restore_savepoint(settings, "p", taken.id)
+    assert (report.timeline, report.forked_at, head(home)) == ("t3", 7, "t3")
+
+
+def test_a_damaged_savepoint_is_refused_before_the_stream_is_touched(world):
+    settings, home, taken, _ = world
+    (home.savepoints / taken.id / "checkpoint/metadata").write_text("x")
+    with pytest.raises(SavepointError, match="damaged"):
+        restore_savepoint(settings, "p", taken.id)
+    intent = read_intent(home)
+    assert intent is not None
+    assert (intent.desired, head(home), read_operations(home)) == ("running", "t1", [])
+
+
+def test_a_log_that_begins_after_the_fork_is_refused_before_the_stream_is_touched(world):
+    settings, home, taken, begin = world
+    begin[0] = 71
+    with pytest.raises(LogGapError, match="1 records are gone"):
+        restore_savepoint(settings, "p", taken.id)
+    assert (head(home), read_operations(home)) == ("t1", [])
+
+
+def test_without_a_proved_savepoint_nothing_is_restored_by_default(world):
+    settings, _, taken, _ = world
+    taken.store.delete(f"{taken.id}/proof.json")
+    with pytest.raises(SavepointError, match="no proved savepoint"):
+        restore_savepoint(settings, "p")
+    assert restore_savepoint(settings, "p", taken.id).timeline == "t2"
+
+
+def test_a_savepoint_of_an_older_timeline_is_replayed_across_the_fork(world):
+    settings, home, taken, _ = world
+    add_timeline(home, "t2", parent=Fork("t1", 5), first=6)
+    append_ledger(home, [row(6, "t2"), row(7, "t2")])
+    report = restore_savepoint(settings, "p", taken.id)
+    assert (report.timeline, report.parent, report.forked_at, report.replayed) == ("t3", "t2", 7, 4)
+
+
+def test_a_savepoint_off_the_path_is_refused(world):
+    settings, home, taken, _ = world
+    add_timeline(home, "t2", parent=Fork("t1", 2), first=3)
+    append_ledger(home, [row(3, "t2")])
+    with pytest.raises(SavepointError, match="rewind"):
+        restore_savepoint(settings, "p", taken.id)
+
+
+def test_a_driver_that_does_not_stop_ends_the_restore_and_nothing_else_is_done(world, monkeypatch):
+    settings, home, taken, _ = world
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_steps, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
+        with pytest.raises(ServiceError, match="did not stop within 0 s"):
+            restore_savepoint(settings, "p", taken.id, drain_seconds=0.1)
+    assert head(home) == "t1"
+    assert not home.drain.exists()
+    check_restored(home, restore_savepoint(settings, "p"))
+
+
+def test_a_stream_that_was_not_wanted_stays_stopped(world):
+    settings, home, taken, _ = world
+    write_intent(home, "stopped", "test", utc_now())
+    assert not restore_savepoint(settings, "p", taken.id).running
+    intent = read_intent(home)
+    assert intent is not None
+    assert intent.desired == "stopped"
+
+
+def test_two_restores_at_once_are_refused(world):
+    settings, home, taken, _ = world
+    with only_restore(home), pytest.raises(LostRaceError, match="another process"):
+        restore_savepoint(settings, "p", taken.id)
+
+
+def test_another_savepoint_waits_for_the_interrupted_restore(world, monkeypatch):
+    settings, _, taken, _ = world
+    other = take_savepoint(settings, "p", now=utc_now())
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_steps, "download", lambda *_: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            restore_savepoint(settings, "p", taken.id)
+    with pytest.raises(RequestError, match="finish it first"):
+        restore_savepoint(settings, "p", other.id)
+
+
+def test_a_rewind_is_refused_with_the_way_out(world):
+    settings, _, taken, _ = world
+    with pytest.raises(SavepointError, match="not built"):
+        rewind(settings, "p", taken.id)

@@ -1,0 +1,124 @@
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from ledger_rows import ledger_row
+from rivertwice.config import Settings
+from rivertwice.errors import FingerprintError, LeaseLostError, LedgerError, LogGapError, RangeMismatchError
+from rivertwice.instants import parse_iso
+from rivertwice.stream.begin import check_fingerprint, check_topics
+from rivertwice.stream.checkpoint import parse_offsets, read_planned, start_offsets
+from rivertwice.stream.failures import classify_failure
+from rivertwice.stream.heartbeat import lag_of
+from rivertwice.stream.lease import acquire_lease, lease_owner
+from rivertwice.stream.sink import BatchCounts, changelog_rows, check_counts, check_replay
+
+NOW = parse_iso("2013-07-02T00:00:00Z")
+TEXT = 'v1\n{"batchWatermarkMs":7,"batchTimestampMs":9,"conf":{}}\n{"flights":{"0":30}}'
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
+
+
+def test_offsets_are_read_with_their_watermark_and_a_batch_begins_where_the_last_ended(tmp_path):
+    folder = tmp_path / "offsets"
+    folder.mkdir()
+    (folder / "4").write_text(TEXT)
+    (folder / "5").write_text(TEXT.replace("30", "42"))
+    planned = read_planned(tmp_path, 5)
+    assert planned is not None
+    assert (planned.batch_watermark_ms, planned.end_offsets) == (7, {"flights": {"0": 42}})
+    assert start_offsets(tmp_path, 5) == {"flights": {"0": 30}}
+    assert read_planned(tmp_path, 6) is None
+
+
+def test_a_damaged_offsets_file_is_named():
+    with pytest.raises(LedgerError, match="offsets/3"):
+        parse_offsets("", 3)
+
+
+def test_a_second_start_is_refused_while_the_lease_is_held_and_the_epoch_rises_by_one(home):
+    script = (
+        "import sys,time;from pathlib import Path;from rivertwice.config import PipelineHome;"
+        "from rivertwice.stream.lease import acquire_lease;from rivertwice.instants import utc_now;"
+        f"lease=acquire_lease(PipelineHome(Path({str(home.root)!r})),'t1',utc_now());print(lease.epoch,flush=True);time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline().strip() == "1"
+    assert lease_owner(home).pid == other.pid
+    with pytest.raises(LeaseLostError, match=f"process {other.pid}"):
+        acquire_lease(home, "t1", NOW)
+    other.kill()
+    other.wait()
+    other.stdout.close()
+    assert lease_owner(home) is None
+    lease = acquire_lease(home, "t1", NOW)
+    assert lease.epoch == 2
+    lease.check()
+    lease.release()
+    acquire_lease(home, "t1", NOW).release()
+    with pytest.raises(LeaseLostError, match="epoch 3"):
+        lease.check()
+
+
+def recorded(**changes):
+    return ledger_row(3, end_offsets={"flights": {"0": 30}}, batch_watermark_ms=7, **changes)
+
+
+def test_a_committed_batch_is_skipped_only_with_its_own_range():
+    planned = parse_offsets(TEXT, 3)
+    check_replay(recorded(start_offsets={"flights": {"0": 20}}), planned, {"flights": {"0": 20}})
+    with pytest.raises(RangeMismatchError, match="would lose records"):
+        check_replay(recorded(start_offsets={"flights": {"0": 20}}), planned, {"flights": {"0": 10}})
+    with pytest.raises(RangeMismatchError, match="no row"):
+        check_replay(None, planned, {})
+
+
+def test_every_offset_of_a_range_must_have_been_read_once():
+    check_counts(BatchCounts(10, 1, 9, 0, 1), {0: (0, 6), 1: (4, 8)}, 0)
+    with pytest.raises(LedgerError, match="covers 10 offsets, but 9 records"):
+        check_counts(BatchCounts(9, 0, 9, 0, 1), {0: (0, 10)}, 0)
+
+
+def test_changelog_rows_are_stamped_and_partitioned_by_the_window_s_day():
+    start = pa.array([parse_iso("2013-06-30T23:00:00Z")], pa.timestamp("us", "UTC"))
+    rows = changelog_rows(pa.table({"window_start": start, "flights": [3]}), "t1", 5)
+    assert rows.to_pylist()[0] | {"window_start": None} == {
+        "_format": 1,
+        "_timeline": "t1",
+        "_batch": 5,
+        "_day": "2013-06-30",
+        "window_start": None,
+        "flights": 3,
+    }
+
+
+def test_a_changed_definition_or_topic_is_refused_before_the_start():
+    old = {"state": "a", "semantics": "b", "decode": "c"}
+    check_fingerprint(old, dict(old), "p", "t1")
+    with pytest.raises(FingerprintError, match="changed in semantics since timeline t1"):
+        check_fingerprint(old, {**old, "semantics": "x"}, "p", "t1")
+    with pytest.raises(LogGapError, match="deleted and created again"):
+        check_topics({"flights": "one"}, {"flights": "two"}, "p")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (LeaseLostError("x"), "lease_lost"),
+        (RuntimeError("java.lang.OutOfMemoryError: Java heap space"), "out_of_memory"),
+        (RuntimeError("Some data may have been lost because"), "retention"),
+        (RuntimeError("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]"), "schema"),
+        (ValueError("what"), "unknown"),
+    ],
+)
+def test_failures_are_classified(error, expected):
+    assert classify_failure(error) == expected
+
+
+def test_lag_counts_records_beyond_the_committed_offsets():
+    assert lag_of({"f": {"0": 3}}, "f", {0: 5, 1: 4}) == 6

@@ -1,0 +1,206 @@
+"""The agent's pass over real files and real processes; the driver is a small stand-in that takes the real lease."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.stream.lease import Owner, lease_owner
+from rivertwice.supervise import act, agent
+from rivertwice.supervise.decide import Kind
+from rivertwice.supervise.memory import load_memory
+from rivertwice.timeline.intent import read_exit, write_intent
+
+STAND_IN = """
+import sys, time
+from rivertwice.config import Settings
+from rivertwice.errors import LeaseLostError
+from rivertwice.instants import utc_now
+from rivertwice.stream.lease import acquire_lease
+from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
+home = Settings.from_env().pipeline("p")
+try:
+    lease = acquire_lease(home, "t1", utc_now())
+except LeaseLostError as error:
+    write_exit(home, Exit(0, utc_now(), "lease_lost", str(error), clean=False))
+    sys.exit(1)
+fault = home.root / "fault"
+if fault.exists():
+    write_exit(home, Exit(lease.epoch, utc_now(), fault.read_text(), "as told", clean=False))
+    sys.exit(1)
+while not home.drain.exists():
+    write_heartbeat(home, Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=lease.epoch))
+    time.sleep(0.02)
+write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
+"""
+
+
+class World:
+    """One home with one pipeline `p`, its agent, and hands to turn time and kill."""
+
+    def __init__(self, root: Path) -> None:
+        self.settings = Settings(project=root / "project", home=root / "home")
+        (self.settings.definitions / "p").mkdir(parents=True)
+        (self.settings.definitions / "p" / "pipeline.yaml").write_text("name: p\n")
+        self.home = self.settings.pipeline("p")
+        self.agent = agent.Agent(self.settings)
+        self.pids: set[int] = set()
+
+    def ask(self, desired: str) -> None:
+        write_intent(self.home, desired, "test", utc_now())
+
+    def turn(self) -> Kind:
+        self.agent.run_pass(utc_now())
+        driver = load_memory(self.settings, "p").driver
+        if driver is not None:
+            self.pids.add(driver.pid)
+        return self.agent.actions["p"].kind
+
+    def until_owner(self, epoch: int) -> Owner:
+        for _ in range(400):
+            self.turn()
+            owner = lease_owner(self.home)
+            known = load_memory(self.settings, "p").driver
+            if owner is not None and owner.epoch == epoch and known is not None and known.epoch == epoch:
+                return owner
+            time.sleep(0.02)
+        raise AssertionError(self.agent.actions)
+
+    def until_gone(self) -> None:
+        for _ in range(400):
+            self.turn()
+            if load_memory(self.settings, "p").driver is None:
+                return
+            time.sleep(0.02)
+        raise AssertionError(self.agent.actions)
+
+    def events(self) -> list[str]:
+        lines = (self.settings.home / "agent" / "events.jsonl").read_text().splitlines()
+        return [json.loads(line)["kind"] for line in lines]
+
+    def alerts(self) -> list[str]:
+        path = self.settings.home / "alerts.jsonl"
+        return [json.loads(line)["kind"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(act, "DRIVER", (sys.executable, "-c", STAND_IN))
+    monkeypatch.setattr(act, "java_env", lambda settings: {})
+    made = World(tmp_path)
+    yield made
+    for pid in made.pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            continue
+
+
+def test_a_killed_driver_comes_back_with_the_next_epoch(world: World) -> None:
+    world.ask("running")
+    assert world.turn() is Kind.START
+    owner = world.until_owner(1)
+    os.kill(owner.pid, signal.SIGKILL)
+    assert world.until_owner(2).pid != owner.pid
+    assert world.events() == ["start", "lease", "exit", "backoff", "start", "lease"]
+    assert [failure.failure for failure in load_memory(world.settings, "p").failures] == ["killed"]
+
+
+def test_a_new_agent_adopts_the_running_driver(world: World) -> None:
+    world.ask("running")
+    world.turn()
+    owner = world.until_owner(1)
+    (world.settings.home / "agent" / "pipelines" / "p.json").unlink()  # even one that lost its memory
+    world.agent = agent.Agent(world.settings)
+    assert world.turn() is Kind.ADOPT
+    assert world.events()[-1] == "adopt"
+    assert world.turn() is Kind.WAIT
+    assert lease_owner(world.home) == owner
+
+
+def test_a_death_while_no_agent_lived_is_counted_by_the_next_one(world: World) -> None:
+    world.ask("running")
+    world.turn()
+    owner = world.until_owner(1)
+    os.kill(owner.pid, signal.SIGKILL)
+    os.waitpid(owner.pid, 0)
+    world.agent = agent.Agent(world.settings)
+    world.until_owner(2)
+    failures = load_memory(world.settings, "p").failures
+    assert [(failure.epoch, failure.progressed) for failure in failures] == [(1, True)]
+
+
+def test_a_stop_drains_and_leaves_no_marker_and_a_start_begins_at_once(world: World) -> None:
+    world.ask("running")
+    world.turn()
+    world.until_owner(1)
+    world.ask("stopped")
+    assert world.turn() is Kind.DRAIN
+    world.until_gone()
+    world.turn()
+    assert not world.home.drain.exists()
+    record = read_exit(world.home)
+    assert record is not None
+    assert record.clean
+    world.ask("running")
+    world.until_owner(2)
+    assert load_memory(world.settings, "p").failures == ()
+
+
+def test_a_failure_that_a_restart_would_worsen_stops_and_pages_once_and_a_new_start_tries_again(world: World) -> None:
+    world.home.root.mkdir(parents=True)
+    (world.home.root / "fault").write_text("range_mismatch")
+    world.ask("running")
+    world.turn()
+    world.until_gone()
+    for _ in range(5):
+        world.turn()
+    assert world.alerts() == ["range_mismatch"]
+    assert world.agent.actions["p"].reason.startswith("given up until")
+    (world.home.root / "fault").unlink()
+    world.ask("running")
+    world.until_owner(2)
+    assert load_memory(world.settings, "p").broken_at is None
+
+
+def test_somebody_elses_drain_marker_keeps_the_stream_down_while_they_live(world: World) -> None:
+    world.ask("running")
+    act.ask_to_drain(world.home, "restore", utc_now())
+    assert world.turn() is Kind.WAIT
+    marker = json.loads(world.home.drain.read_text())
+    world.home.drain.write_text(json.dumps({**marker, "pid_started": 1.0}))
+    assert world.turn() is Kind.START
+
+
+def test_one_pipeline_that_cannot_be_supervised_does_not_stop_the_others(world: World) -> None:
+    broken = world.settings.pipeline("broken")
+    broken.root.mkdir(parents=True)
+    broken.intent.write_text("{")
+    world.ask("running")
+    assert world.turn() is Kind.START
+    assert world.agent.actions["broken"].reason.startswith("supervision failed")
+    world.until_owner(1)
+
+
+def test_a_long_log_is_rotated_when_a_driver_starts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(act, "LOG_LIMIT", 10)
+    world.home.logs.mkdir(parents=True)
+    for number in range(6):
+        (world.home.logs / "driver.log").write_text(f"log {number} " + "x" * 20)
+        act._open_log(world.home.logs / "driver.log").close()
+    assert sorted(path.name for path in world.home.logs.iterdir()) == [
+        "driver.log",
+        "driver.log.1",
+        "driver.log.2",
+        "driver.log.3",
+    ]

@@ -1,0 +1,69 @@
+"""Backoff: deterministic, growing, capped; and which failures end the agent's patience."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rivertwice.supervise.backoff import (
+    DEFAULT_POLICY,
+    Failure,
+    breaks_circuit,
+    consecutive_failures,
+    delay_after,
+    next_attempt,
+)
+from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def row(*ages_s: float, kind: FailureClass = FailureClass.UNKNOWN, progressed: tuple[int, ...] = ()) -> list[Failure]:
+    return [
+        Failure(NOW - timedelta(seconds=age), kind, index in progressed, 1, "m") for index, age in enumerate(ages_s)
+    ]
+
+
+def test_the_delay_doubles_from_one_second_and_stays_at_the_cap() -> None:
+    assert [delay_after(n).total_seconds() for n in range(10)] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+@given(st.integers(-5, 10_000))
+def test_the_delay_never_shrinks_and_never_passes_the_cap(count: int) -> None:
+    assert timedelta(0) <= delay_after(count) <= delay_after(count + 1) <= DEFAULT_POLICY.cap
+
+
+def test_progress_begins_a_new_row() -> None:
+    assert consecutive_failures([]) == 0
+    assert consecutive_failures(row(30, 20, 10)) == 3
+    assert consecutive_failures(row(30, 20, 10, progressed=(1,))) == 2
+    assert consecutive_failures(row(30, 20, 10, progressed=(2,))) == 1
+
+
+def test_the_next_attempt_counts_from_the_newest_failure() -> None:
+    assert next_attempt([]) is None
+    assert next_attempt(row(30, 20, 10)) == NOW - timedelta(seconds=10) + timedelta(seconds=4)
+
+
+def test_the_breaker_counts_only_failures_in_the_window_and_in_the_row() -> None:
+    assert breaks_circuit(row(50, 40, 30, 20), NOW) is None
+    assert breaks_circuit(row(50, 40, 30, 20, 10), NOW) is not None
+    assert breaks_circuit(row(5000, 40, 30, 20, 10), NOW) is None
+    assert breaks_circuit(row(50, 40, 30, 20, 10, progressed=(1,)), NOW) is None
+    assert breaks_circuit(row(30, 20, 10, kind=FailureClass.OUT_OF_MEMORY), NOW) is not None
+    assert breaks_circuit(row(*range(40, 0, -1), kind=FailureClass.LEASE_LOST), NOW) is None
+
+
+def test_every_failure_class_has_a_reaction_and_a_reason() -> None:
+    assert set(REACTIONS) == set(FailureClass)
+    assert all(reaction.because for reaction in REACTIONS.values())
+    stops = {kind for kind, reaction in REACTIONS.items() if reaction.response is Response.STOP}
+    assert stops == {
+        FailureClass.RETENTION,
+        FailureClass.SCHEMA,
+        FailureClass.FINGERPRINT,
+        FailureClass.RANGE_MISMATCH,
+        FailureClass.LEDGER,
+    }

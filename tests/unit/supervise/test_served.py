@@ -1,0 +1,57 @@
+"""The keeper of `served`: rebuilds what moved, once, and survives errors."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from rivertwice.config import Settings
+from rivertwice.supervise.served import ServedKeeper, newest_commit, state_of
+
+
+def commit(table: Path, version: int) -> None:
+    (table / "_delta_log").mkdir(parents=True, exist_ok=True)
+    (table / "_delta_log" / f"{version:020d}.json").touch()
+
+
+def test_the_newest_commit_is_read_from_file_names(tmp_path: Path) -> None:
+    assert newest_commit(tmp_path) == -1
+    commit(tmp_path, 3)
+    commit(tmp_path, 12)
+    (tmp_path / "_delta_log" / f"{99:020d}.checkpoint.parquet").touch()
+    (tmp_path / "_delta_log" / "_last_checkpoint").touch()
+    assert newest_commit(tmp_path) == 12
+
+
+def test_served_is_rebuilt_once_per_move_and_again_after_an_error(tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path, home=tmp_path / "home")
+    tables = settings.pipeline("p").tables
+    built: list[tuple[int, int, int]] = []
+    errors = [OSError("disk")]
+
+    def build(settings: Settings, name: str) -> None:
+        if errors:
+            raise errors.pop()
+        built.append(state_of(settings.pipeline(name)))
+
+    keeper = ServedKeeper(settings, lambda: ["p"], threading.Event(), build)
+    assert not keeper.refresh("p")  # before the first head nothing can be served
+    commit(tables.sequence, 0)
+    assert not keeper.refresh("p")  # the error
+    assert keeper.refresh("p")
+    assert not keeper.refresh("p")
+    commit(tables.changelog, 0)
+    assert keeper.refresh("p")
+    assert built == [(0, -1, -1), (0, 0, -1)]
+
+
+def test_the_keeper_looks_once_more_when_it_is_told_to_stop(tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path, home=tmp_path / "home")
+    commit(settings.pipeline("p").tables.sequence, 0)
+    built: list[str] = []
+    stop = threading.Event()
+    stop.set()
+    keeper = ServedKeeper(settings, lambda: ["p"], stop, lambda _, name: built.append(name))
+    keeper.start()
+    keeper.join(5)
+    assert built == ["p"]

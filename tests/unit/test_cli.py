@@ -1,0 +1,329 @@
+"""The command line: help that teaches, JSON that parses, refusals in one clear line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from rivertwice.cli import cli
+from rivertwice.commands import frame as frame_module
+from rivertwice.commands.checks import has_defect, summary_text
+from rivertwice.commands.frame import as_table, exit_code_of, to_plain
+from rivertwice.config import Settings
+from rivertwice.errors import (
+    AuditError,
+    ConfigError,
+    ReplayMismatchError,
+    RequestError,
+    RivertwiceError,
+    ServiceError,
+    UnknownOutcomeError,
+)
+from rivertwice.instants import utc_now
+from rivertwice.supervise.act import page, record_event
+from rivertwice.timeline.intent import read_intent
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from leaves(child, (*path, name))
+
+
+COMMANDS = [(" ".join(path) or "rivertwice", path) for path, _ in leaves(cli)]
+WITH_NAME = [
+    ("start",), ("stop",), ("archive",), ("reconcile",), ("verdicts",), ("backfill", "plan"), ("backfill", "run"),
+    ("backfill", "list"), ("savepoint", "take"), ("savepoint", "list"), ("savepoint", "prune"), ("test",),
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    def invoke(*arguments: str, output: str = "text", project: Path = PROJECT) -> Result:
+        options = ["--output", output, "--project", str(project), "--home", str(tmp_path / "home")]
+        return CliRunner().invoke(cli, [*options, *arguments])
+
+    return invoke
+
+
+@pytest.mark.parametrize(("title", "path"), COMMANDS, ids=[title for title, _ in COMMANDS])
+def test_every_help_explains_itself_and_shows_an_example_that_begins_with_the_program(
+    title: str, path: tuple[str, ...]
+) -> None:
+    result = CliRunner().invoke(cli, [*path, "--help"])
+    assert result.exit_code == 0
+    assert "Example:" in result.output
+    assert f"rivertwice {' '.join(path)}".strip() in result.output.split("Example:")[1], title
+
+
+def test_the_exit_codes_are_in_the_help_and_in_the_docs() -> None:
+    shown = CliRunner().invoke(cli, ["--help"]).output
+    docs = (PROJECT / "docs" / "cli.md").read_text()
+    for code in range(5):
+        assert f"\n    {code}  " in shown
+        assert f"| {code} |" in docs
+
+
+def test_every_command_has_its_place_in_the_docs() -> None:
+    docs = (PROJECT / "docs" / "cli.md").read_text()
+    missing = [title for title, path in COMMANDS if path and f"`rivertwice {title}" not in docs]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "", "x;rm", "x" * 65, "/etc/passwd", "Ünicode"])
+@pytest.mark.parametrize("command", WITH_NAME, ids=lambda path: " ".join(path))
+def test_a_name_that_could_leave_its_folder_is_refused_and_writes_nothing(
+    run: Any, tmp_path: Path, command: tuple[str, ...], name: str
+) -> None:
+    if command == ("test",) and name == "":
+        pytest.skip("an empty NAME means all pipelines")
+    result = run(*command, name)
+    assert result.exit_code == 1, result.output
+    assert "cannot name a pipeline" in result.output
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("command", WITH_NAME, ids=lambda path: " ".join(path))
+def test_an_unknown_pipeline_is_refused_with_the_closest_name(run: Any, command: tuple[str, ...]) -> None:
+    result = run(*command, "flight_delay")
+    assert result.exit_code == 1
+    assert "did you mean flight_delays?" in result.output
+
+
+def test_an_error_is_one_json_object_when_json_is_asked_for(run: Any) -> None:
+    result = run("start", "nosuch", output="json")
+    assert result.exit_code == 1
+    error = json.loads(result.stderr)["error"]
+    assert error["reason"] == "request"
+    assert error["retryable"] is False
+    assert "there are: flight_delays" in error["message"]
+    assert result.stdout == ""
+
+
+def test_a_mistyped_command_is_answered_with_close_names(run: Any) -> None:
+    result = run("savepiont", "list")
+    assert result.exit_code == 2
+    assert "Did you mean savepoint?" in result.output
+    result = run("savepoint", "tak", "flight_delays")
+    assert result.exit_code == 2
+    assert "Did you mean take?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--from", "2013-06-30T04:00:00Z"], "only --from is given"),
+        (["--to", "2013-06-30T04:00:00Z"], "only --to is given"),
+        (["--from", "2013-06-30", "--to", "2013-07-01"], "no time zone"),
+        (["--from", "yesterday", "--to", "2013-07-01T00:00:00Z"], "no ISO 8601 timestamp"),
+        (["--from", "2013-07-01T00:00:00Z", "--to", "2013-06-30T00:00:00Z"], "empty or reversed"),
+    ],
+)
+@pytest.mark.parametrize("command", [("reconcile",), ("backfill", "plan"), ("backfill", "run")], ids=" ".join)
+def test_a_bad_range_is_refused_before_anything_starts(
+    run: Any, tmp_path: Path, command: tuple[str, ...], arguments: list[str], words: str
+) -> None:
+    result = run(*command, "flight_delays", *arguments)
+    assert result.exit_code == 1
+    assert words in result.output
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--from", "2013-06-30"], "only --from is given"),
+        (["--from", "30 June", "--to", "2013-07-01"], "is no day"),
+        (["--from", "2013-07-01", "--to", "2013-06-30"], "swap them"),
+        (["--topic", "../x"], "cannot name a topic"),
+    ],
+)
+def test_a_replay_that_cannot_be_meant_is_refused(run: Any, arguments: list[str], words: str) -> None:
+    result = run("replay", "flights", *arguments)
+    assert result.exit_code == 1
+    assert words in result.output
+
+
+def test_status_of_an_empty_home_is_json_with_everything_down(run: Any) -> None:
+    result = run("status", output="json")
+    assert result.exit_code == 0, result.output
+    view = json.loads(result.stdout)
+    assert (view["broker"], view["agent"], view["airflow"]) == (None, None, None)
+    assert [(item["name"], item["state"], item["desired"]) for item in view["pipelines"]] == [
+        ("flight_delays", "down", None)
+    ]
+
+
+def test_start_and_stop_write_the_intent_even_without_an_agent_and_say_so(run: Any, tmp_path: Path) -> None:
+    home = Settings(PROJECT, tmp_path / "home").pipeline("flight_delays")
+    started = run("start", "flight_delays", output="json")
+    assert started.exit_code == 0
+    assert json.loads(started.stdout) == {"agent": None, "desired": "running", "pipeline": "flight_delays"}
+    assert "no agent lives" in started.stderr
+    intent = read_intent(home)
+    assert intent is not None
+    assert (intent.desired, intent.by) == ("running", "cli")
+    assert run("stop", "flight_delays", "--wait").exit_code == 0
+    assert read_intent(home) != intent
+
+
+def test_waiting_for_a_start_without_an_agent_is_refused_with_the_remedy(run: Any) -> None:
+    result = run("start", "flight_delays", "--wait")
+    assert result.exit_code == 1
+    assert "run `rivertwice up`" in result.output
+
+
+def test_a_definition_that_cannot_run_is_refused_at_start(run: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "project" / "pipelines" / "bad"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.yaml").write_text("name: bad\n")
+    (folder / "transform.sql").write_text("SELECT 1")
+    result = run("start", "bad", project=tmp_path / "project")
+    assert result.exit_code == 1
+    assert "pipeline.yaml" in result.output
+    assert not (tmp_path / "home" / "pipelines" / "bad" / "intent.json").exists()
+
+
+def test_pipelines_and_schema_are_json(run: Any, tmp_path: Path) -> None:
+    listed = json.loads(run("pipelines", output="json").stdout)
+    assert [item["name"] for item in listed] == ["flight_delays"]
+    schema = json.loads(run("schema").stdout)
+    assert set(schema["required"]) >= {"name", "sources", "window"}
+    file = tmp_path / "schema.json"
+    assert run("schema", "--file", str(file)).exit_code == 0
+    assert json.loads(file.read_text()) == schema
+
+
+def test_agent_status_without_an_agent_says_how_to_start_one(run: Any) -> None:
+    result = run("agent", "status")
+    assert result.exit_code == 1
+    assert "run `rivertwice agent start`" in result.output
+
+
+def test_events_are_shown_newest_last_and_limited(run: Any, tmp_path: Path) -> None:
+    settings = Settings(PROJECT, tmp_path / "home")
+    for number in range(5):
+        record_event(settings, "start", "p", f"event {number}", utc_now(), pid=number)
+    shown = json.loads(run("agent", "events", "--last", "2", output="json").stdout)
+    assert [item["message"] for item in shown] == ["event 3", "event 4"]
+    page(settings, "hung", "p", "look", utc_now())
+    alert = json.loads((settings.home / "alerts.jsonl").read_text())
+    assert (alert["severity"], alert["kind"], alert["pipeline"]) == ("critical", "hung", "p")
+
+
+def test_empty_lists_are_empty_not_errors(run: Any) -> None:
+    for command in (("savepoint", "list"), ("backfill", "list")):
+        result = run(*command, "flight_delays", output="json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout) == []
+
+
+def test_verdicts_of_a_pipeline_that_was_never_reconciled_name_the_remedy(run: Any) -> None:
+    result = run("verdicts", "flight_delays")
+    assert result.exit_code == 1
+    assert "run `rivertwice reconcile flight_delays`" in result.output
+
+
+def test_doctor_names_a_remedy_for_everything_that_is_missing(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = run("doctor", output="json", project=tmp_path / "empty")
+    findings = json.loads(result.stdout)
+    missing = {item["name"] for item in findings if not item["ok"]}
+    assert result.exit_code == 1
+    assert {"broker jars", "connector jars", "data", "pipelines"} <= missing
+    assert all(item["remedy"] for item in findings if not item["ok"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RivertwiceError("x"), 1),
+        (ConfigError("x"), 1),
+        (RequestError("x"), 1),
+        (ServiceError("x"), 1),
+        (ReplayMismatchError("x"), 3),
+        (AuditError("x"), 3),
+        (UnknownOutcomeError("x"), 4),
+    ],
+)
+def test_an_error_has_its_exit_code(error: RivertwiceError, code: int) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_the_traceback_is_shown_only_with_debug(run: Any) -> None:
+    assert "Traceback" not in run("start", "nosuch").output
+    assert "Traceback" in run("--debug", "start", "nosuch").output
+
+
+def test_an_error_of_no_room_of_ours_is_one_line_too(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(root: Path) -> None:
+        raise ValueError("first line\n" + "at org.apache.spark\n" * 300)
+
+    monkeypatch.setattr("rivertwice.pipeline.definition.load_all", explode)
+    result = run("pipelines")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "unexpected ValueError: first line" in result.stderr
+    assert json.loads(run("pipelines", output="json").stderr)["error"]["reason"] == "unexpected"
+    assert "at org.apache.spark" in run("--debug", "pipelines").stderr
+
+
+def test_a_defect_is_found_however_deep_the_counts_are() -> None:
+    assert not has_defect(None)
+    assert not has_defect({"stream": {"AGREES": 3, "DEFECT": 0}})
+    assert has_defect({"DEFECT": 1})
+    assert has_defect({"stream": {"AGREES": 3}, "served": {"DEFECT": 2}})
+
+
+def test_a_reconcile_is_summed_up_by_pair_with_its_alerts() -> None:
+    alert = {"severity": "warning", "kind": "late_share", "message": "36 % came too late"}
+    stored = {
+        "run": "rc-1",
+        "pipeline": "p",
+        "timeline": "t1",
+        "batch": 8,
+        "counts": {"stream": {"AGREES": 13, "LATE": 37}},
+    }
+    text = summary_text({**stored, "gate": {"alerts": [alert]}}).splitlines()
+    assert text[0] == "rc-1: p up to batch t1/8"
+    assert text[3].split() == ["stream", "13", "37", "0", "0", "0"]
+    assert text[-1] == "warning: 36 % came too late"
+
+
+def test_values_become_plain_json() -> None:
+    made = {"at": utc_now(), "wait": timedelta(seconds=2), "path": Path("a"), "set": {2, 1}, "pair": (1, b"x")}
+    plain = to_plain(made)
+    assert json.loads(json.dumps(plain))["set"] == [1, 2]
+    assert plain["at"].endswith("Z")
+    assert plain["wait"] == 2.0
+
+
+def test_a_table_has_no_trailing_spaces_and_shows_nothing_as_a_dash() -> None:
+    lines = as_table(("a", "b"), [(1, None), ("[red]x[/red]", "y")]).splitlines()
+    assert lines[0].split() == ["a", "b"]
+    assert lines[2].split() == ["1", "-"]
+    assert lines[3].split() == ["[red]x[/red]", "y"]
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_importing_the_command_line_imports_no_engine() -> None:
+    import subprocess
+    import sys
+
+    heavy = "{'pyspark', 'airflow', 'deltalake', 'confluent_kafka', 'great_expectations', 'boto3'}"
+    code = f"import sys, rivertwice.cli; print(sorted({heavy} & set(sys.modules)))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
+    assert frame_module.OK == 0
