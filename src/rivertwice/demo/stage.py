@@ -132,3 +132,24 @@ def kill_driver(home: PipelineHome) -> tuple[int, int]:
         raise ServiceError(message)
     os.kill(owner.pid, signal.SIGKILL)
     return owner.pid, owner.epoch
+
+
+def run_job(settings: Settings, job: str, arguments: list[str], progress: Callable[[str], None]) -> None:
+    """Run an entry point of `spark_jobs/` in a process of its own and pass its lines on; Spark's own go to a log.
+
+    Raises:
+        ServiceError: it failed; the message carries its last lines.
+    """
+    log = settings.home / f"{job}.log"
+    command = [sys.executable, str(settings.project / "spark_jobs" / f"{job}.py"), *arguments]
+    said: list[str] = []
+    with log.open("ab") as errors:
+        child = subprocess.Popen(
+            command, env={**os.environ, **settings.to_env()}, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        for line in child.stdout or ():
+            said.append(line.rstrip())
+            progress(said[-1])
+    if child.wait() != 0:
+        message = f"{job} ended with {child.returncode}: {' | '.join(said[-5:])}; see {log}"
+        raise ServiceError(message)

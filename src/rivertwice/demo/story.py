@@ -11,7 +11,7 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.demo.figures import Delay, count_verdicts, late_addresses, mean_delay
 from rivertwice.demo.narrate import Narrator
-from rivertwice.demo.stage import PIPELINE, AirflowStart, kill_driver, start_services, wait_for
+from rivertwice.demo.stage import PIPELINE, AirflowStart, kill_driver, run_job, start_services, wait_for
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.log.replay import ReplayRequest, replay
@@ -19,9 +19,9 @@ from rivertwice.orchestration.rest import AirflowClient
 from rivertwice.orchestration.services import AirflowInfo
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
-from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head, last_seq
 from rivertwice.timeline.served import export_sha256, read_served, served_stamp, stream_rows, wait_served
 
@@ -198,7 +198,12 @@ class Story:
             f"{ending.late} flights were dropped as late, each named; for instance {first['topic']}/{first['partition']} "
             f"offset {first['offset']}, scheduled {first['event_time']:%d %B %H:%M} UTC, in batch {first['batch']}"
         )
-        self._tell.say(f"balance of (record, window) pairs: {newest['balance']}")
+        total = newest["balance"]["total"]
+        require(total["unexplained"] == 0, f"nothing is unexplained, but {total['unexplained']} records are")
+        self._tell.say(
+            f"balance: {total['read']} read = {total['emitted']} emitted + {total['open']} open + {total['late']} late + "
+            f"{total['dead']} dead + {total['excluded']} excluded; {total['unexplained']} unexplained"
+        )
 
     def _backfill(self, client: AirflowClient) -> None:
         before = last_seq(self._home)
@@ -219,10 +224,21 @@ class Story:
             f"{ending.served.mean} min"
         )
 
+    def _tell_some(self, line: str) -> None:
+        """Tell every line of progress, but only each tenth of the replayed batches."""
+        if " replayed: " not in line or line.split(" replayed: ")[0].endswith("0"):
+            self._tell.progress(line)
+
     def _restore(self, ending: Ending) -> None:
         before = export_sha256(self._home)
-        report = restore_savepoint(self._settings, PIPELINE, ending.savepoint, progress=self._tell.progress)
-        require(head(self._home) == report.timeline, f"the head is {report.timeline}")
+        parent = head(self._home)
+        arguments = ["--pipeline", PIPELINE, "--savepoint", ending.savepoint]
+        run_job(self._settings, "restore", arguments, self._tell_some)
+        child = load_timeline(self._home, str(head(self._home)))
+        fork = child.parent
+        if fork is None or fork.timeline != parent:
+            message = f"this should hold and does not: the head {child.timeline} is a child of {parent}"
+            raise StoryError(message)
         sequence = last_seq(self._home)
         wait_for(
             "served on the new head",
@@ -235,8 +251,10 @@ class Story:
 
         def runs_on_child() -> bool:
             beat = read_heartbeat(self._home)
-            return beat is not None and beat.timeline == report.timeline and beat.state in {"running", "idle"}
+            return beat is not None and beat.timeline == child.timeline and beat.state in {"running", "idle"}
 
-        wait_for(f"the stream on {report.timeline}", runs_on_child, self._home, 120.0)
-        self._tell.say(f"{report.replayed} recorded batches replayed, each equal; the stream runs on {report.timeline}")
+        wait_for(f"the stream on {child.timeline}", runs_on_child, self._home, 120.0)
+        self._tell.say(
+            f"{child.timeline} forked from {parent} at batch {fork.batch}; the stream runs on {child.timeline}"
+        )
         self._tell.say(f"SHA-256 of everything served, before and after: {after}")

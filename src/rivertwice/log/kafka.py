@@ -22,7 +22,12 @@ _RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arr
 
 
 def _config(settings: Settings) -> dict[str, Any]:
-    return {"bootstrap.servers": settings.bootstrap_servers(), "socket.timeout.ms": 10_000, "logger": LOG}
+    return {
+        "bootstrap.servers": settings.bootstrap_servers(),
+        "socket.timeout.ms": 10_000,
+        "logger": LOG,
+        "log_level": 3,
+    }
 
 
 @contextmanager
@@ -47,7 +52,7 @@ def producer(settings: Settings, *, on_error: Callable[[KafkaError], None] | Non
     """Return an idempotent producer: acknowledged by all replicas, in order, without duplicates."""
     config = _config(settings) | {
         "enable.idempotence": True,
-        "enable.gapless.guarantee": True,  # what cannot be sent ends the producer, it is not left out
+        "message.timeout.ms": 0,  # never given up on: a record that timed out would leave a hole in its partition
         "acks": "all",
         "linger.ms": 20,
         "compression.type": "lz4",

@@ -12,6 +12,7 @@ import httpx
 from rivertwice.errors import RequestError, ServiceError
 
 _FINAL = frozenset({"success", "failed"})
+_NOISE = ("at ", "... ", "::group::", "::endgroup::")
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ class AirflowClient:
         parts = []
         for task in self.tasks(dag_id, run_id):
             if task.state == "failed":
-                tail = "\n".join(f"    {line}" for line in self.task_log(dag_id, run_id, task)[-lines:])
+                told = [line for line in self.task_log(dag_id, run_id, task) if not line.lstrip().startswith(_NOISE)]
+                tail = "\n".join(f"    {line}" for line in told[-lines:])
                 parts.append(f"{task.task_id} (try {task.try_number}):\n{tail}")
         return "\n".join(parts) or "no task has failed"
 

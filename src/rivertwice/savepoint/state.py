@@ -35,6 +35,8 @@ def read_state(spark: SparkSession, checkpoint: Path, batch: int) -> StateDigest
 
     Reading it also proves that Spark can load it: snapshot, changelogs and lineage are all there.
     """
+    # The state reader asks a coordinator that only the query manager starts; a session that ran no query has none yet.
+    _ = spark.streams
     stores = spark.read.format("state-metadata").load(str(checkpoint)).select("operatorId", "stateStoreName")
     found: dict[str, str] = {}
     rows = 0

@@ -67,14 +67,14 @@ class SinkContext:
         return f"{self.definition.name}#{self.timeline.timeline}"
 
 
-def changelog_rows(rows: pa.Table, timeline: str, batch: int) -> pa.Table:
+def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str = "window_start") -> pa.Table:
     """Return result rows stamped for the changelog: _format, _timeline, _batch, _day, then the result columns."""
     count = rows.num_rows
     stamps = {
         "_format": pa.array([FORMAT] * count, pa.int32()),
         "_timeline": pa.array([timeline] * count, pa.string()),
         "_batch": pa.array([batch] * count, pa.int64()),
-        "_day": pc.strftime(rows.column("window_start"), "%Y-%m-%d").cast(pa.string()),
+        "_day": pc.strftime(rows.column(start_column), "%Y-%m-%d").cast(pa.string()),
     }
     arrays = [*stamps.values(), *(rows.column(name) for name in rows.column_names)]
     fields = [pa.field(name, values.type) for name, values in stamps.items()]
@@ -85,8 +85,8 @@ def changelog_rows(rows: pa.Table, timeline: str, batch: int) -> pa.Table:
 def check_windows(rows: pa.Table, definition: Definition) -> None:
     """Raise LedgerError if a result row's window is not the definition's."""
     size_us = int(definition.window.size.total_seconds() * 1_000_000)
-    start = rows.column("window_start").cast(pa.int64())
-    end = rows.column("window_end").cast(pa.int64())
+    start = rows.column(definition.window.start_column).cast(pa.int64())
+    end = rows.column(definition.window.end_column).cast(pa.int64())
     wrong = pc.sum(pc.not_equal(pc.subtract(end, start), size_us).cast(pa.int64())).as_py() or 0
     if wrong:
         message = (
@@ -186,7 +186,7 @@ class Sink:
         context.lease.check()
         delta.append(  # step 6
             context.home.tables.changelog,
-            changelog_rows(rows, context.timeline.timeline, batch),
+            changelog_rows(rows, context.timeline.timeline, batch, context.definition.window.start_column),
             transactions={context.app: batch},
             metadata={METADATA_KEY: row.to_json()},
             partition_by=["_day"],

@@ -1,0 +1,83 @@
+"""What must hold of the project's own files."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+GIVEN = ("pyspark", "apache-airflow", "apache-airflow-providers-apache-spark", "great-expectations", "boto3")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return document
+
+
+def test_the_two_packages_that_own_the_same_files_have_the_same_version() -> None:
+    assert version("pyspark") == version("pyspark-client") == "4.2.0"
+
+
+def test_the_user_s_packages_are_pinned_and_locked_with_hashes() -> None:
+    direct = (ROOT / "requirements.txt").read_text()
+    lock = (ROOT / "requirements.lock").read_text()
+    for name in GIVEN:
+        pin = re.search(rf"^{re.escape(name)}==(\S+)", direct, re.MULTILINE)
+        assert pin, name
+        assert re.search(rf"^{re.escape(name)}=={re.escape(pin[1])} \\\n +--hash=sha256:", lock, re.MULTILINE), name
+
+
+def test_every_direct_requirement_is_pinned_exactly() -> None:
+    for line in (ROOT / "requirements.txt").read_text().splitlines():
+        plain = line.split("#")[0].strip()
+        assert not plain or "==" in plain, line
+
+
+def test_the_compose_file_has_every_service(compose: dict[str, Any]) -> None:
+    wanted = {"kafka", "s3", "postgres", "spark-master", "spark-worker", "agent"}
+    airflow = {"airflow-init", "airflow-api", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer"}
+    assert set(compose["services"]) == wanted | airflow
+    for name, service in compose["services"].items():
+        assert {"image", "build"} & set(service), name
+        for other in service.get("depends_on", []):
+            assert other in compose["services"], (name, other)
+        for volume in service.get("volumes", []):
+            assert volume.split(":")[0] in compose["volumes"], (name, volume)
+
+
+def test_the_compose_file_publishes_on_loopback_only_and_defaults_no_secret(compose: dict[str, Any]) -> None:
+    ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    text = (ROOT / "docker-compose.yml").read_text()
+    for name in ("POSTGRES_PASSWORD", "AIRFLOW_FERNET_KEY", "AIRFLOW_JWT_SECRET", "S3_ACCESS_KEY", "S3_SECRET_KEY"):
+        uses = re.findall(rf"\$\{{{name}[^}}]*\}}", text)
+        assert uses, name
+        assert all(use.startswith(f"${{{name}:?") for use in uses), name
+
+
+def test_every_link_of_the_documentation_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_plugins_folder_holds_one_uniquely_named_line() -> None:
+    files = list((ROOT / "plugins").rglob("*.py"))
+    assert [path.name for path in files] == ["rivertwice_plugin.py"]
+
+
+def test_no_path_of_a_machine_and_no_registry_is_in_the_repository() -> None:
+    hosts = ["repo1" + ".maven", "pypi" + ".org", "proxy" + ".golang"]
+    places = ["/" + "root/", "/" + "work/"]
+    for folder in ("src", "dags", "plugins", "spark_jobs", "scripts", "docs", "pipelines", "bench", "docker"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".md", ".yaml", ".sql", ".toml", ".json"}:
+                text = path.read_text()
+                assert not [mark for mark in hosts + places if mark in text], path
