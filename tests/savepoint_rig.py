@@ -97,9 +97,13 @@ class DriverProcess:
                 start_new_session=True,
             )
 
-    def finish(self, timeout: float = 120) -> int:
+    def finish(self, timeout: float = 300) -> int:
         """Wait for its own end."""
-        code = self.process.wait(timeout)
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise AssertionError(self.log.read_text()[-4000:]) from None
         assert code == 0, self.log.read_text()[-4000:]
         return code
 

@@ -34,6 +34,7 @@ from rivertwice.stream.sink import BatchCounts, Sink, SinkContext
 from rivertwice.stream.source import kafka_stream
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
+from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 
 _log = logging.getLogger(__name__)
@@ -97,6 +98,12 @@ class Driver:
         if healed:
             _log.info("healed %s ledger rows from the changelog's commits", healed)
         line = resolve_timeline(self._settings, self._home, self._definition, bundle, utc_now())
+        committed = path_ledger(self._home)  # an earlier driver's, or the parent timeline's
+        if committed:
+            last = committed[-1]
+            self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)
+        else:
+            self.heartbeat.resume(line.genesis, None, None)
         pins = self._definition.stream
         spark = spark_session(
             self._settings,
@@ -166,7 +173,8 @@ class Driver:
         quiet_since: float | None = None
         while True:
             try:
-                if query.awaitTermination(_POLL_SECONDS):
+                if query.awaitTermination(_POLL_SECONDS):  # also true while the last batch is still being committed
+                    query.awaitTermination()
                     return
             except Exception as error:
                 raise (self._error or error) from error

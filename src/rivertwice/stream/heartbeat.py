@@ -10,7 +10,7 @@ from datetime import datetime
 
 from rivertwice.config import PipelineHome
 from rivertwice.timeline.intent import Heartbeat, write_heartbeat
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.ledger import LedgerRow, Offsets
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +69,12 @@ class HeartbeatThread(threading.Thread):
                 rows_per_s=round(row.read / elapsed, 1),
                 lag=lag_of(ends, self._topic, self._ends) if self._ends else self._beat.lag,
             )
+
+    def resume(self, end_offsets: Offsets, batch: int | None, watermark_ms: int | None) -> None:
+        """Tell where the timeline stands before this driver's first batch."""
+        ends = {topic: {p: int(o) for p, o in offsets.items()} for topic, offsets in end_offsets.items()}
+        with self._changed:
+            self._beat = replace(self._beat, end_offsets=ends, batch=batch, watermark_ms=watermark_ms)
 
     def caught_up(self) -> bool:
         """Ask the log now whether every record in it is committed."""
