@@ -187,3 +187,16 @@ def test_an_archive_job_killed_again_and_again_ends_with_every_record_once(
         assert len(addresses(kafka_settings, topic)) >= 100 * kill_after
     extend_archive(spark, kafka_settings, topic)
     assert addresses(kafka_settings, topic) == [(p, offset) for p in range(2) for offset in range(2_000)]
+
+
+def test_an_archive_that_lost_a_file_is_an_error_and_not_a_smaller_result(
+    spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str]
+) -> None:
+    topic = make_topic(1)
+    fill(kafka_settings, topic, 30, partitions=1)
+    extend_archive(spark, kafka_settings, topic)
+    table = delta.open_table(kafka_settings.archive(topic))
+    assert table is not None
+    table.delete("day = '2013-06-30'")
+    with pytest.raises(LogGapError, match="once, but has 6 records in partition 0"):
+        read_ranges(spark, kafka_settings, topic, {0: (0, 30)})

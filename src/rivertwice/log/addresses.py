@@ -106,28 +106,24 @@ def plan_chunks(ranges: OffsetRanges, size: int) -> list[OffsetRanges]:
     if size < 1:
         message = f"a chunk of {size} offsets holds nothing, so no chunk would ever be done; ask for at least 1"
         raise RequestError(message)
-    left = drop_empty(ranges)
-    pieces = -(-count(left) // size)
-    return list(_chunks(left, pieces, size))
+    return list(_chunks(drop_empty(ranges), size))
 
 
-def _chunks(left: OffsetRanges, pieces: int, size: int) -> Iterator[OffsetRanges]:
-    for index in range(1, pieces + 1):
-        if index == pieces:
-            ends = {partition: end for partition, (_, end) in left.items()}
-        else:
-            ends = _share(left, pieces - index + 1, size)
-        yield drop_empty({partition: (left[partition][0], ends[partition]) for partition in left})
+def _chunks(left: OffsetRanges, size: int) -> Iterator[OffsetRanges]:
+    while left:
+        ends = _share(left, size)
+        yield drop_empty({partition: (start, ends[partition]) for partition, (start, _) in left.items()})
         left = drop_empty({partition: (ends[partition], end) for partition, (_, end) in left.items()})
 
 
-def _share(left: OffsetRanges, pieces: int, size: int) -> dict[int, int]:
-    """Return where the next chunk ends: an even share of each range, topped up to exactly `size`."""
-    ends = {partition: start + (end - start) // pieces for partition, (start, end) in left.items()}
-    room = size - sum(ends[partition] - left[partition][0] for partition in left)
-    for partition, (start, end) in left.items():
-        more = min(max(room, 0), end - ends[partition])
-        ends[partition] = max(start, ends[partition] + more)
+def _share(left: OffsetRanges, size: int) -> dict[int, int]:
+    """Return where the next chunk ends: the same share of each range, rounded down, then topped up to `size`."""
+    total = max(size, count(left))
+    ends = {partition: start + (end - start) * size // total for partition, (start, end) in left.items()}
+    room = size - sum(ends[partition] - start for partition, (start, _) in left.items())
+    for partition, (_, end) in left.items():
+        more = min(room, end - ends[partition])
+        ends[partition] += more
         room -= more
     return ends
 

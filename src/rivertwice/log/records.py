@@ -18,7 +18,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
-from rivertwice.log.archive_table import archived_ranges
+from rivertwice.log.archive_table import archived_ranges, count_archived
 from rivertwice.store.delta import open_table
 
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -105,10 +105,10 @@ def read_ranges(
         raise _gap(topic, plan.missing)
     frames: list[DataFrame] = []
     if plan.archive:
-        stored = read_archive(spark, settings, topic, known, plan.archive)
+        files = archive_files(settings, topic, plan.archive)
         if count_check:
-            check_count(stored, plan.archive, f"the archive of topic {topic}")
-        frames.append(stored)
+            check_count(count_archived(files, known, plan.archive), plan.archive, f"the archive of topic {topic}")
+        frames.append(read_archive(spark, files, known, plan.archive))
     if plan.kafka:
         frames.append(read_kafka(spark, settings, topic, plan.kafka))
     if not frames:
@@ -175,13 +175,16 @@ def _may_hold(action: Mapping[str, Any], ranges: OffsetRanges) -> bool:
     return any(first <= p <= last and start <= high and low < end for p, (start, end) in ranges.items())
 
 
-def read_archive(spark: SparkSession, settings: Settings, topic: str, topic_id: str, ranges: OffsetRanges) -> DataFrame:
-    """Return the records of `ranges` from the archive alone, with Kafka's columns."""
+def archive_files(settings: Settings, topic: str, ranges: OffsetRanges) -> list[str]:
+    """Return the archive's files that may hold a wanted record."""
     table = open_table(settings.archive(topic))
     if table is None:
-        return spark.createDataFrame([], _kafka_schema())
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    files = select_files(actions, table.file_uris(), ranges)
+        return []
+    return select_files(pa.table(table.get_add_actions(flatten=True)).to_pylist(), table.file_uris(), ranges)
+
+
+def read_archive(spark: SparkSession, files: Sequence[str], topic_id: str, ranges: OffsetRanges) -> DataFrame:
+    """Return the records of `ranges` from the archive's files, with Kafka's columns."""
     if not files:
         return spark.createDataFrame([], _kafka_schema())
     rows = spark.read.schema(_ARCHIVE).parquet(*files)
@@ -195,13 +198,12 @@ def _in_range(partition: int, start: int, end: int) -> Column:
     return (F.col("partition") == F.lit(partition)) & (offset >= F.lit(start)) & (offset < F.lit(end))
 
 
-def check_count(rows: DataFrame, ranges: OffsetRanges, what: str) -> None:
-    """Count rows per partition and compare with the ranges.
+def check_count(found: Mapping[int, int], ranges: OffsetRanges, what: str) -> None:
+    """Compare counted records per partition with the ranges.
 
     Raises:
         LogGapError: a partition holds more or fewer records than offsets.
     """
-    found = {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
     wrong = {p: bounds for p, bounds in drop_empty(ranges).items() if found.get(p, 0) != bounds[1] - bounds[0]}
     if wrong:
         counts = ", ".join(f"{found.get(p, 0)} records in partition {p}" for p in wrong)

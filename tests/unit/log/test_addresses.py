@@ -106,3 +106,10 @@ def test_ends_survive_json(ends: dict[int, int]) -> None:
 
 def test_ranges_are_described_with_partition_and_half_open_bounds() -> None:
     assert describe({1: (0, 2), 0: (3, 9)}) == "partition 0 [3, 9), partition 1 [0, 2)"
+
+
+def test_chunks_cut_all_partitions_at_the_same_share() -> None:
+    chunks = plan_chunks({0: (0, 84_000), 1: (0, 85_000), 2: (0, 83_000), 3: (0, 84_776)}, 100_000)
+    assert [count(chunk) for chunk in chunks] == [100_000, 100_000, 100_000, 36_776]
+    shares = [chunks[0][p][1] / end for p, end in enumerate((84_000, 85_000, 83_000, 84_776))]
+    assert max(shares) - min(shares) < 0.001

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rivertwice.errors import LogGapError, RequestError
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.log.archive import plan_extension
-from rivertwice.log.records import plan_read, select_files
+from rivertwice.log.records import check_count, plan_read, select_files
 
 bounds = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: (min(pair), max(pair)))
 ranges = st.dictionaries(st.integers(0, 3), bounds, max_size=4)
@@ -73,3 +73,9 @@ def test_only_files_that_may_hold_a_wanted_record_are_opened() -> None:
     actions = [file("a", 0, 9), file("b", 10, 19), {"path": "c"}]
     uris = ["/x/day=2013-07-01/b", "/x/day=2013-07-01/a", "/x/c"]
     assert select_files(actions, uris, {2: (10, 12)}) == ["/x/c", "/x/day=2013-07-01/b"]
+
+
+def test_a_damaged_archive_is_named_by_partition_and_offsets() -> None:
+    check_count({0: 5, 1: 2}, {0: (0, 5), 1: (3, 5)}, "the archive")
+    with pytest.raises(LogGapError, match=r"partition 1 \[3, 5\) once, but has 1 records in partition 1"):
+        check_count({0: 5, 1: 1}, {0: (0, 5), 1: (3, 5)}, "the archive")

@@ -1,0 +1,83 @@
+"""All of Airflow killed while the stream runs: the stream goes on, the next Airflow adopts it, nothing is unexplained."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from airflow_world import PIPELINE, link_project, ready_client, run_dag
+from oracle.flights_oracle import consume, expect, read_batches, read_changelog
+from rivertwice.instants import utc_now
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.log.flights import STORM
+from rivertwice.log.replay import ReplayRequest, replay
+from rivertwice.orchestration.services import airflow_status, start_airflow, stop_airflow
+from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.store.files import read_json
+from rivertwice.stream.lease import lease_owner
+from rivertwice.supervise.launch import start_agent, stop_agent
+from rivertwice.timeline.intent import read_heartbeat, write_intent
+from streamed_run import make_project
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
+FLIGHTS = 720
+
+
+def wait_until(what: str, holds: Callable[[], bool], seconds: float = 240.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} did not happen in {seconds:.0f} s"
+        time.sleep(0.2)
+
+
+def test_the_stream_outlives_all_of_airflow_and_is_adopted(
+    tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = "airflow-killed"
+    settings = make_project(tmp_path, bootstrap=broker.bootstrap, topic=topic)
+    link_project(settings.project)
+    home = settings.pipeline(PIPELINE)
+    replay(settings, ReplayRequest(topic=topic, days=STORM, limit=FLIGHTS))
+    start_agent(settings)
+    try:
+        start_airflow(settings, timeout=300)
+        ready_client(settings)
+        write_intent(home, "running", "test", utc_now())
+        wait_until("batch 10", lambda: (beat := read_heartbeat(home)) is not None and (beat.batch or 0) >= 10)
+        owner, before = lease_owner(home), read_heartbeat(home)
+        assert owner is not None
+        assert before is not None
+        services = read_json(settings.home / "airflow" / "services.json")
+        assert services
+        killed = 0
+        for mark in services.values():
+            for process in [psutil.Process(mark["pid"]), *psutil.Process(mark["pid"]).children(recursive=True)]:
+                process.kill()
+                killed += 1
+        assert not any(airflow_status(settings).services.values())
+        wait_until("the stream goes on", lambda: (read_heartbeat(home) or before).batch > (before.batch or 0) + 3)
+        start_airflow(settings, timeout=300)
+        airflow = ready_client(settings)
+        wait_until("the end of the log", lambda: (beat := read_heartbeat(home)) is not None and beat.lag == 0)
+        assert lease_owner(home) == owner
+        run_dag(airflow, f"reconcile__{PIPELINE}", timeout=600)
+        newest = newest_reconcile(home)
+        assert newest is not None
+        assert newest["balance"]["total"]["unexplained"] == 0
+        assert newest["counts"]["stream"].get("DEFECT", 0) == 0
+        write_intent(home, "stopped", "test", utc_now())
+        wait_until("the drain", lambda: lease_owner(home) is None)
+    finally:
+        stop_airflow(settings)
+        write_intent(home, "stopped", "test", utc_now())
+        wait_until("the drain", lambda: lease_owner(home) is None)
+        stop_agent(settings)
+    expected = expect(consume(broker.bootstrap, topic), read_batches(home.tables.ledger, topic))
+    assert {window: [row] for window, row in expected.closed.items()} == read_changelog(home.tables.changelog)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{killed} processes of Airflow killed, driver {owner.pid} went on, 0 unexplained\n")
