@@ -8,13 +8,12 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.bundle import build_bundle, load_bundle, load_bundle_definition
 from rivertwice.pipeline.model import Definition
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.stream.begin import fingerprint_hashes
 from rivertwice.timeline.ledger import LedgerRow
 
 
 def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
     """Return the hashes of a pipeline's definition as it lies in the project now."""
-    return fingerprint_hashes(build_bundle(settings.definitions / pipeline).fingerprint)
+    return build_bundle(settings.definitions / pipeline).fingerprint.hashes()
 
 
 def load_state_definition(home: PipelineHome, manifest: Manifest) -> Definition:
@@ -26,5 +25,5 @@ def equivalent_bundles(home: PipelineHome, manifest: Manifest, rows: Sequence[Le
     """Return the savepoint's bundle and those bundles of `rows` that have its fingerprint."""
     ids = {row.bundle for row in rows if row.batch > manifest.batch} - {manifest.bundle}
     same: Mapping[str, str] = manifest.fingerprint
-    fitting = {name for name in ids if fingerprint_hashes(load_bundle(home.bundles, name).fingerprint) == same}
+    fitting = {name for name in ids if load_bundle(home.bundles, name).fingerprint.hashes() == same}
     return fitting | {manifest.bundle}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Protocol
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, LogGapError
@@ -16,27 +15,6 @@ from rivertwice.timeline.lineage import Timeline, create_timeline, list_timeline
 from rivertwice.timeline.sequence import last_seq, move_head, read_sequence, select_head
 
 FIRST = "t1"
-
-
-class HasFingerprint(Protocol):
-    """The three hashes that decide resume, replay or refuse."""
-
-    @property
-    def state(self) -> str:
-        """Hash of the state's layout."""
-
-    @property
-    def semantics(self) -> str:
-        """Hash of what decides results."""
-
-    @property
-    def decode(self) -> str:
-        """Hash of what decides acceptance."""
-
-
-def fingerprint_hashes(fingerprint: HasFingerprint) -> dict[str, str]:
-    """Return the three hashes as they are stored."""
-    return {"state": fingerprint.state, "semantics": fingerprint.semantics, "decode": fingerprint.decode}
 
 
 def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str, timeline: str) -> None:
@@ -86,7 +64,7 @@ def resolve_timeline(
     """
     _, source = definition.source
     topic_ids = {source.topic: kafka.topic_id(settings, source.topic)}
-    hashes = fingerprint_hashes(bundle.fingerprint)
+    hashes = bundle.fingerprint.hashes()
     name = select_head(read_sequence(home))
     if name is None:
         name = FIRST
