@@ -8,10 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
 from streamed_run import REPOSITORY, StreamedRun, stream_days
+
+hypothesis_settings.register_profile("untimed", deadline=None)  # tests assert no times
+hypothesis_settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

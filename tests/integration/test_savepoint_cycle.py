@@ -187,7 +187,7 @@ def test_takes_killed_in_the_middle_of_the_copy_leave_no_savepoint_and_the_next_
     code = (
         "import sys, time; from rivertwice.savepoint import take; from rivertwice.config import Settings;"
         "from rivertwice.store.local import LocalStore; from rivertwice.instants import utc_now; real = LocalStore.put_file;"
-        "LocalStore.put_file = lambda *a: (real(*a), print('copied', flush=True), time.sleep(0.05));"
+        "LocalStore.put_file = lambda *a: (real(*a), print('copied\\n', end='', flush=True), time.sleep(0.05));"
         f"take.take_savepoint(Settings.from_env(), {NAME!r}, now=utc_now())"
     )
     for files in (1, 20, 60):
