@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -232,4 +233,5 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     code = main()
     logging.shutdown()
-    sys.exit(code)
+    sys.stdout.flush()
+    os._exit(code)  # all state is on disk; a callback thread that waits for a JVM that died must not keep the process
