@@ -52,7 +52,7 @@ class Browser:
             assert time.monotonic() < deadline, "Chromium did not start"
             time.sleep(0.1)
         port = port_file.read_text().split()[0]
-        targets = httpx.get(f"http://127.0.0.1:{port}/json", trust_env=False).json()
+        targets = httpx.get(f"http://127.0.0.1:{port}/json", trust_env=False, timeout=30).json()
         page = next(target for target in targets if target["type"] == "page")
         self._connection = connect(page["webSocketDebuggerUrl"], max_size=None, proxy=None)
         self._socket = self._connection.__enter__()

@@ -93,10 +93,10 @@ def test_secrets_are_for_the_owner_only_and_the_server_listens_on_loopback(world
 
 def test_the_page_holds_no_data_and_its_data_needs_a_login(world: Settings) -> None:
     url = airflow_info(world).url
-    page = httpx.get(f"{url}/rivertwice/", trust_env=False)
+    page = httpx.get(f"{url}/rivertwice/", trust_env=False, timeout=60)
     assert page.status_code == 200
     assert PIPELINE not in page.text
-    assert httpx.get(f"{url}/rivertwice/api/pipelines", trust_env=False).status_code == 401
+    assert httpx.get(f"{url}/rivertwice/api/pipelines", trust_env=False, timeout=60).status_code == 401
     token = log_in(airflow_info(world))
     data = httpx.get(
         f"{url}/rivertwice/api/pipelines", headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=60
