@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from airflow_world import PIPELINE, link_project, ready_client, run_dag
@@ -16,9 +16,9 @@ from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, replay
+from rivertwice.orchestration.processes import session_members
 from rivertwice.orchestration.services import airflow_status, start_airflow, stop_airflow
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.store.files import read_json
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
@@ -52,14 +52,13 @@ def test_the_stream_outlives_all_of_airflow_and_is_adopted(
         owner, before = lease_owner(home), read_heartbeat(home)
         assert owner is not None
         assert before is not None
-        services = read_json(settings.home / "airflow" / "services.json")
-        assert services
-        killed = 0
-        for mark in services.values():
-            for process in [psutil.Process(mark["pid"]), *psutil.Process(mark["pid"]).children(recursive=True)]:
-                process.kill()
-                killed += 1
-        assert not any(airflow_status(settings).services.values())
+        services = json.loads((settings.home / "airflow" / "services.json").read_text())["services"]
+        struck = session_members(mark["pid"] for mark in services.values())
+        for process in struck:
+            process.kill()
+        killed = len(struck)
+        assert killed >= len(services) == 4
+        wait_until("the end of Airflow", lambda: not any(airflow_status(settings).services.values()))
         wait_until("the stream goes on", lambda: (read_heartbeat(home) or before).batch > (before.batch or 0) + 3)
         start_airflow(settings, timeout=300)
         airflow = ready_client(settings)

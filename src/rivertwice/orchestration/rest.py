@@ -12,6 +12,8 @@ import httpx
 from rivertwice.errors import RequestError, ServiceError
 
 _FINAL = frozenset({"success", "failed"})
+_TRIES = 8
+_PAUSE_SECONDS = 0.5
 _NOISE = ("at ", "... ", "::group::", "::endgroup::")
 
 
@@ -50,7 +52,7 @@ class AirflowClient:
     def ensure_pool(self, name: str, slots: int, description: str) -> None:
         """Create the pool unless it exists; a size that a person changed is left alone."""
         body = {"name": name, "slots": slots, "description": description, "include_deferred": False}
-        answer = self._request("POST", "/api/v2/pools", json=body)
+        answer = self._request("POST", "/api/v2/pools", json=body, repeatable=True)
         if answer.status_code != httpx.codes.CONFLICT:
             self._checked(answer)
 
@@ -162,12 +164,21 @@ class AirflowClient:
         content = self._checked(answer)["content"]
         return [line for entry in content for line in _log_lines(entry)]
 
-    def _request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+    def _request(self, method: str, path: str, *, repeatable: bool = False, **kwargs: Any) -> httpx.Response:
+        """Ask once; what may be repeated (every GET, and what says so) is asked again after a server error.
+
+        Seen: with SQLite under Airflow, a request in the first seconds can meet a locked database (HTTP 500).
+        """
+        tries = _TRIES if repeatable or method == "GET" else 1
         try:
-            answer = self._http.request(method, path, headers=self._headers(), **kwargs)
-            if answer.status_code == httpx.codes.UNAUTHORIZED:
-                self._token = None
+            for left in reversed(range(tries)):
                 answer = self._http.request(method, path, headers=self._headers(), **kwargs)
+                if answer.status_code == httpx.codes.UNAUTHORIZED:
+                    self._token = None
+                    answer = self._http.request(method, path, headers=self._headers(), **kwargs)
+                if not answer.is_server_error or not left:
+                    break
+                time.sleep(_PAUSE_SECONDS)
         except httpx.HTTPError as error:
             message = f"Airflow at {self._http.base_url} does not answer ({error}); look at `rivertwice status`"
             raise ServiceError(message) from error
