@@ -80,25 +80,38 @@ def run_pairs(settings: Settings, root: Path, topic: str, limit: int, pairs: int
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--pairs", type=int, default=5, help="interleaved pairs of each comparison")
+    parser.add_argument("--only", choices=("cpu", "latency"), help="run one of the two comparisons")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as name:
         root = Path(name)
         settings = Settings(project=Settings.from_env().project, home=root / "home", spark_master="local[2]")
         start_broker(settings)
         try:
-            year = replay(settings, ReplayRequest(topic="bench-year"))
-            storm = replay(settings, ReplayRequest(topic="bench-storm", days=STORM, limit=STORM_FLIGHTS))
-            print(f"CPU: {year.planned} events, batches of 20,000")
-            bulk = run_pairs(settings, root, "bench-year", 20_000, arguments.pairs)
-            print(f"latency: {storm.planned} events, batches of 12")
-            small = run_pairs(settings, root, "bench-storm", 12, arguments.pairs)
+            if arguments.only != "latency":
+                report_cpu(settings, root, arguments.pairs)
+            if arguments.only != "cpu":
+                report_latency(settings, root, arguments.pairs)
         finally:
             stop_broker(settings)
+
+
+def report_cpu(settings: Settings, root: Path, pairs: int) -> None:
+    """Compare CPU-seconds per million events over the year's flights."""
+    year = replay(settings, ReplayRequest(topic="bench-year"))
+    print(f"CPU: {year.planned} events, batches of 20,000")
+    bulk = run_pairs(settings, root, "bench-year", 20_000, pairs)
     millions = year.planned / 1_000_000
     for name, index in (("ours", 0), ("by hand", 1)):
         per_million = [pair[index].cost.cpu_s / millions for pair in bulk]
         print(f"CPU-seconds per million events, {name}: {describe(per_million)}")
     print(f"ratio of CPU-seconds, ours / by hand: {describe([a.cost.cpu_s / b.cost.cpu_s for a, b in bulk])}")
+
+
+def report_latency(settings: Settings, root: Path, pairs: int) -> None:
+    """Compare the p50 of a micro-batch of a dozen flights."""
+    storm = replay(settings, ReplayRequest(topic="bench-storm", days=STORM, limit=STORM_FLIGHTS))
+    print(f"latency: {storm.planned} events, batches of 12")
+    small = run_pairs(settings, root, "bench-storm", 12, pairs)
     medians = [(statistics.median(a.batches), statistics.median(b.batches)) for a, b in small]
     print(f"p50 of a micro-batch in s, ours: {describe([a for a, _ in medians])}")
     print(f"p50 of a micro-batch in s, by hand: {describe([b for _, b in medians])}")
