@@ -21,7 +21,7 @@ from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_r
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_heartbeat, write_intent
-from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head, last_seq
 from rivertwice.timeline.served import export_sha256, read_served, served_stamp, stream_rows, wait_served
 
@@ -149,10 +149,8 @@ class Story:
         self._tell.say(f"killed driver {pid} (epoch {epoch}) at batch {batch}")
 
         def back() -> bool:
-            owner, beat = lease_owner(self._home), read_heartbeat(self._home)
-            return (
-                owner is not None and beat is not None and beat.epoch == owner.epoch > epoch and self._batch() > batch
-            )
+            rows = path_ledger(self._home)
+            return bool(rows) and rows[-1].epoch > epoch
 
         wait_for("the driver's return", back, self._home, 180.0)
         owner = lease_owner(self._home)
