@@ -21,6 +21,11 @@ def lag_of(end_offsets: dict[str, dict[str, int]], topic: str, log_ends: dict[in
     return sum(max(0, end - int(committed.get(str(partition), 0))) for partition, end in log_ends.items())
 
 
+def plain_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Return offsets as the heartbeat's JSON holds them."""
+    return {topic: {p: int(o) for p, o in places.items()} for topic, places in offsets.items()}
+
+
 class HeartbeatThread(threading.Thread):
     """Writes the heartbeat each second and the lag every few seconds."""
 
@@ -58,7 +63,7 @@ class HeartbeatThread(threading.Thread):
 
     def committed(self, row: LedgerRow) -> None:
         """Tell of a committed batch."""
-        ends = {topic: {p: int(o) for p, o in offsets.items()} for topic, offsets in row.end_offsets.items()}
+        ends = plain_offsets(row.end_offsets)
         elapsed = max((row.committed_at.timestamp() * 1000 - row.batch_timestamp_ms) / 1000, 0.001)
         with self._changed:
             self._beat = replace(
@@ -72,9 +77,10 @@ class HeartbeatThread(threading.Thread):
 
     def resume(self, end_offsets: Offsets, batch: int | None, watermark_ms: int | None) -> None:
         """Tell where the timeline stands before this driver's first batch."""
-        ends = {topic: {p: int(o) for p, o in offsets.items()} for topic, offsets in end_offsets.items()}
         with self._changed:
-            self._beat = replace(self._beat, end_offsets=ends, batch=batch, watermark_ms=watermark_ms)
+            self._beat = replace(
+                self._beat, end_offsets=plain_offsets(end_offsets), batch=batch, watermark_ms=watermark_ms
+            )
 
     def caught_up(self) -> bool:
         """Ask the log now whether every record in it is committed."""
