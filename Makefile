@@ -23,7 +23,9 @@ setup-dev: ## setup, and what tests, linters and benches need
 test: setup-dev lint ## linters, types, import rules and every test but the slow fault runs
 	@$(BIN)/pytest
 
-test-faults: setup-dev ## the slow fault runs: kill -9 at seeded moments and the like
+test-faults: setup-dev ## the fault campaign, three seeds of every case, then the slow fault tests; goes on where it stopped
+	@$(BIN)/rivertwice faults campaign
+	@$(BIN)/rivertwice faults report --file docs/fault-report.md
 	@$(BIN)/pytest -m faults
 
 lint: setup-dev ## ruff, mypy strict, import-linter

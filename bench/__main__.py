@@ -2,28 +2,28 @@
 
 1. CPU-seconds per million events: the year's flights in batches of 20,000.
 2. p50 of a micro-batch: the first of the stormy flights in batches of a dozen.
+3. Restart after kill -9: from the new process's start to the first new commit (`--only restart`).
+4. Rotation under load: one savepoint a minute against none, ours against ours (`--only rotation`).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from bench.measure import Cost, batch_seconds, describe, run_measured
+from bench.ours import PIPELINE, hand_command, make_project, our_command
+from bench.restart import report_restart
+from bench.rotation import report_rotation
 from rivertwice.config import Settings
 from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, replay
 
-PIPELINE = "flight_delays"
 STORM_FLIGHTS = 420  # 35 batches; the first five are left out
 
 
@@ -37,26 +37,14 @@ class Side:
 
 def run_ours(settings: Settings, folder: Path, topic: str, limit: int) -> Side:
     """Run our driver over the whole topic, in a project and home of its own."""
-    project, home = folder / "project", folder / "home"
-    target = project / "pipelines" / PIPELINE
-    shutil.copytree(settings.definitions / PIPELINE, target)
-    (project / ".build").symlink_to(settings.build)
-    document = yaml.safe_load((target / "pipeline.yaml").read_text())
-    document["sources"]["flights"]["topic"] = topic
-    document["stream"]["max_offsets_per_trigger"] = limit
-    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-    own = Settings(project=project, home=home, bootstrap=settings.bootstrap_servers(), spark_master="local[2]")
-    command = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", PIPELINE, "--until-end"]
-    cost = run_measured(command, {**os.environ, **own.to_env()}, folder / "log")
+    own = make_project(settings, folder, topic, limit)
+    cost = run_measured(*our_command(own), folder / "log")
     return Side(cost, batch_seconds(own.pipeline(PIPELINE).checkpoint("t1")))
 
 
 def run_by_hand(settings: Settings, folder: Path, topic: str, limit: int) -> Side:
     """Run the hand-written job over the whole topic."""
-    arguments = [settings.bootstrap_servers(), topic, str(folder), str(limit)]
-    command = [sys.executable, "-m", "bench.by_hand", *arguments]
-    env = {**os.environ, "RIVERTWICE_PROJECT": str(settings.project)}
-    cost = run_measured(command, env, folder / "log")
+    cost = run_measured(*hand_command(settings, folder, topic, limit), folder / "log")
     return Side(cost, batch_seconds(folder / "checkpoint"))
 
 
@@ -80,17 +68,15 @@ def run_pairs(settings: Settings, root: Path, topic: str, limit: int, pairs: int
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--pairs", type=int, default=5, help="interleaved pairs of each comparison")
-    parser.add_argument("--only", choices=("cpu", "latency"), help="run one of the two comparisons")
+    parser.add_argument("--only", choices=tuple(REPORTS), help="run one of the comparisons")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as name:
         root = Path(name)
         settings = Settings(project=Settings.from_env().project, home=root / "home", spark_master="local[2]")
         start_broker(settings)
         try:
-            if arguments.only != "latency":
-                report_cpu(settings, root, arguments.pairs)
-            if arguments.only != "cpu":
-                report_latency(settings, root, arguments.pairs)
+            for name in [arguments.only] if arguments.only else list(REPORTS):
+                REPORTS[name](settings, root, arguments.pairs)
         finally:
             stop_broker(settings)
 
@@ -116,6 +102,9 @@ def report_latency(settings: Settings, root: Path, pairs: int) -> None:
     print(f"p50 of a micro-batch in s, ours: {describe([a for a, _ in medians])}")
     print(f"p50 of a micro-batch in s, by hand: {describe([b for _, b in medians])}")
     print(f"ratio of p50, ours / by hand: {describe([a / b for a, b in medians])}")
+
+
+REPORTS = {"cpu": report_cpu, "latency": report_latency, "restart": report_restart, "rotation": report_rotation}
 
 
 if __name__ == "__main__":

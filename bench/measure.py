@@ -50,13 +50,18 @@ def _children(root: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def batch_seconds(checkpoint: Path, *, skip: int = 5) -> list[float]:
-    """Return the seconds from each micro-batch's begin to the next one's; the first ones (warm-up) are left out."""
+def batch_begins(checkpoint: Path) -> list[float]:
+    """Return when each retained micro-batch began, in seconds since the epoch."""
     begins = []
     for file in sorted((checkpoint / "offsets").iterdir(), key=lambda path: path.name.zfill(12)):
         if file.name.isdigit():
             begins.append(json.loads(file.read_text().split("\n")[1])["batchTimestampMs"] / 1000)
-    return [after - before for before, after in itertools.pairwise(begins)][skip:]
+    return begins
+
+
+def batch_seconds(checkpoint: Path, *, skip: int = 5) -> list[float]:
+    """Return the seconds from each micro-batch's begin to the next one's; the first ones (warm-up) are left out."""
+    return [after - before for before, after in itertools.pairwise(batch_begins(checkpoint))][skip:]
 
 
 def describe(ratios: Sequence[float]) -> str:

@@ -176,7 +176,8 @@ def main() -> int:
                 build_environment(lock, select_python())
             elif not (TOOLS / "bin" / "uv").exists():
                 ensure_tools(select_python())
-            return subprocess.run([str(PYTHON), "-m", "rivertwice.setup"], cwd=PROJECT, check=False).returncode
+            second = [str(PYTHON), "-m", "rivertwice.setup", *(["--dev"] if given.dev else [])]
+            return subprocess.run(second, cwd=PROJECT, check=False).returncode
     except SetupError as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1

@@ -1,7 +1,8 @@
 """Prove a savepoint: restore it into scratch, replay recorded batches, compare output and state.
 
 Usage: spark-submit spark_jobs/prove.py --pipeline NAME --savepoint ID [--batches N] [--wait SECONDS]
-Exit codes: 0 proved, 3 the replay disagreed, 1 refused, or no batch came in time that could have proved it.
+If nothing follows it yet that could prove it, the newest older one that is still unproved is tried.
+Exit codes: 0 one of them is proved, 3 the replay disagreed, 1 refused, or neither could be proved within the budget.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 
 from rivertwice.config import Settings
 from rivertwice.errors import ReplayMismatchError, RivertwiceError
-from rivertwice.savepoint.prove import prove_savepoint
+from rivertwice.savepoint.budget import ProofBudget
+from rivertwice.savepoint.prove import prove_rotation
 
 _log = logging.getLogger("rivertwice.prove")
 REFUSED, DISAGREED = 1, 3
@@ -29,18 +31,17 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
-        proof = prove_savepoint(
+        proofs = prove_rotation(
             Settings.from_env(),
             arguments.pipeline,
             arguments.savepoint,
-            batches=arguments.batches,
-            wait_seconds=arguments.wait,
+            budget=ProofBudget(batches=arguments.batches, wait_s=arguments.wait),
             progress=_log.info,
         )
     except RivertwiceError as error:
         _log.error("%s: %s", error.reason, error)
         return DISAGREED if isinstance(error, ReplayMismatchError) else REFUSED
-    return 0 if proof.proved else REFUSED
+    return 0 if any(proof.proved for proof in proofs) else REFUSED
 
 
 if __name__ == "__main__":

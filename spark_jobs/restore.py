@@ -1,6 +1,6 @@
 """Restore a savepoint into a new timeline that serves exactly what the old one served.
 
-Usage: spark-submit spark_jobs/restore.py --pipeline NAME [--savepoint ID]
+Usage: spark-submit spark_jobs/restore.py --pipeline NAME [--savepoint ID [--unproved]]
 Without an id an interrupted restore is gone on with, else the newest proved savepoint is taken.
 Exit codes: 0 restored and the head moved, 1 refused or failed (run it again: it goes on where it stopped).
 """
@@ -23,11 +23,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="restore", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")
     parser.add_argument("--savepoint", default=None, help="id of the savepoint")
+    parser.add_argument("--unproved", action="store_true", help="accept one that is not proved")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
-        report = restore_savepoint(Settings.from_env(), arguments.pipeline, arguments.savepoint, progress=_log.info)
+        report = restore_savepoint(
+            Settings.from_env(),
+            arguments.pipeline,
+            arguments.savepoint,
+            unproved=arguments.unproved,
+            progress=_log.info,
+        )
     except RivertwiceError as error:
         _log.error("%s: %s", error.reason, error)
         return 1

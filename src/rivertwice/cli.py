@@ -11,16 +11,19 @@ from rivertwice.commands.agents import agent
 from rivertwice.commands.backfills import backfill
 from rivertwice.commands.checks import reconcile, verdicts
 from rivertwice.commands.doctor import doctor
+from rivertwice.commands.faults import faults
 from rivertwice.commands.frame import EXIT_CODES, Frame, FriendlyGroup, example
 from rivertwice.commands.logs import archive, replay
+from rivertwice.commands.retention import retention
 from rivertwice.commands.savepoints import savepoint
 from rivertwice.commands.services import down, status, up
 from rivertwice.commands.streams import pipelines, schema, start, stop, test_cases
+from rivertwice.commands.upkeep import upkeep
 from rivertwice.config import Settings
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, doctor, agent, start, stop, pipelines, test_cases, schema,
-    replay, archive, savepoint, reconcile, verdicts, backfill,
+    replay, archive, retention, savepoint, reconcile, verdicts, backfill, upkeep, faults,
 )  # fmt: skip
 
 

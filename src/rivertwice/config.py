@@ -11,7 +11,29 @@ from pathlib import Path
 
 from rivertwice.errors import ConfigError
 
-NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
+NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}\Z")
+
+Place = Path | str
+"""A local folder, or an `s3://bucket/prefix` as text."""
+
+
+def below(place: Place, *parts: str) -> Place:
+    """Return the place of `parts` under `place`."""
+    return place.joinpath(*parts) if isinstance(place, Path) else "/".join([place.rstrip("/"), *parts])
+
+
+def parse_place(text: str) -> Place:
+    """Return the place that a setting names: `s3://bucket/prefix`, or a folder.
+
+    Raises:
+        ConfigError: it is an address of another kind.
+    """
+    if text.startswith("s3://") and text.strip("/") != "s3:":
+        return text.rstrip("/")
+    if "://" in text:
+        message = f"{text!r} names no place; write a folder or s3://bucket/prefix"
+        raise ConfigError(message)
+    return Path(text).resolve()
 
 
 def require_name(value: str, what: str) -> str:
@@ -31,72 +53,92 @@ def require_name(value: str, what: str) -> str:
 
 @dataclass(frozen=True)
 class Tables:
-    """Paths of one pipeline's Delta tables."""
+    """Places of one pipeline's Delta tables: folders, or addresses on S3."""
 
-    root: Path
+    root: Place
 
     @property
-    def changelog(self) -> Path:
+    def changelog(self) -> Place:
         """Append-only rows the stream emitted, each stamped (_timeline, _batch)."""
-        return self.root / "changelog"
+        return below(self.root, "changelog")
 
     @property
-    def ledger(self) -> Path:
+    def ledger(self) -> Place:
         """One row per micro-batch."""
-        return self.root / "ledger"
+        return below(self.root, "ledger")
 
     @property
-    def dead_letters(self) -> Path:
+    def dead_letters(self) -> Place:
         """Records that could not be accepted, with reason and address."""
-        return self.root / "dead_letters"
+        return below(self.root, "dead_letters")
 
     @property
-    def sequence(self) -> Path:
+    def sequence(self) -> Place:
         """Head moves and publications, one row each, in one sequence."""
-        return self.root / "sequence"
+        return below(self.root, "sequence")
 
     @property
-    def corrections(self) -> Path:
+    def corrections(self) -> Place:
         """Rows that backfills computed, stamped (_backfill, _chunk)."""
-        return self.root / "corrections"
+        return below(self.root, "corrections")
 
     @property
-    def served(self) -> Path:
+    def served(self) -> Place:
         """What each closed window serves now."""
-        return self.root / "served"
+        return below(self.root, "served")
 
     @property
-    def verdicts(self) -> Path:
+    def verdicts(self) -> Place:
         """One row per (reconcile run, pair, window, key)."""
-        return self.root / "verdicts"
+        return below(self.root, "verdicts")
 
     @property
-    def causes(self) -> Path:
+    def causes(self) -> Place:
         """One row per named cause of a difference."""
-        return self.root / "causes"
+        return below(self.root, "causes")
 
     @property
-    def reconciles(self) -> Path:
+    def reconciles(self) -> Place:
         """One row per reconcile run: counts, balance, gate."""
-        return self.root / "reconciles"
+        return below(self.root, "reconciles")
 
 
 @dataclass(frozen=True)
 class PipelineHome:
-    """Everything one pipeline stores, under `HOME/pipelines/NAME`.
+    """Everything one pipeline stores: what belongs to this host, and what outlives it.
+
+    Under `root` (`HOME/pipelines/NAME`) lies what only this host needs: live checkpoints, the lock, intent, heartbeat,
+    logs, scratch. What a second host needs to go on (tables, records of timelines, bundles, savepoints, the lease)
+    lies in `place`, which is `root` too unless a shared place is set.
 
     Attributes:
-        root: the pipeline's folder.
-        savepoint_url: `s3://bucket/prefix/NAME` when savepoints do not lie under `root`.
+        root: the pipeline's folder on this host.
+        savepoint_url: place of the savepoints when they do not lie under `root`.
+        shared: `SHARED/pipelines/NAME`, or None.
+        leases: place of this pipeline's lease when it is set apart, or None.
     """
 
     root: Path
     savepoint_url: str | None = None
+    shared: Place | None = None
+    leases: Place | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where lies what outlives this host."""
+        return self.root if self.shared is None else self.shared
+
+    @property
+    def lease_place(self) -> Place | None:
+        """Where epochs are claimed; None: in this home, for no other host runs the pipeline."""
+        if self.leases is not None:
+            return self.leases
+        return None if self.shared is None else below(self.shared, "lease")
 
     @property
     def tables(self) -> Tables:
-        """Paths of the Delta tables."""
-        return Tables(self.root / "tables")
+        """Places of the Delta tables."""
+        return Tables(below(self.place, "tables"))
 
     @property
     def intent(self) -> Path:
@@ -115,7 +157,7 @@ class PipelineHome:
 
     @property
     def lease(self) -> Path:
-        """Folder of the lease: lock, epochs, owner."""
+        """Folder of the lease on this host: lock, epochs, owner."""
         return self.root / "lease"
 
     @property
@@ -124,13 +166,18 @@ class PipelineHome:
         return self.root / "drain"
 
     @property
-    def bundles(self) -> Path:
+    def bundles(self) -> Place:
         """Definitions as they ran, content-addressed."""
-        return self.root / "bundles"
+        return below(self.place, "bundles")
+
+    @property
+    def timeline_records(self) -> Place:
+        """One `NAME/timeline.json` per timeline."""
+        return below(self.place, "timelines")
 
     @property
     def timelines(self) -> Path:
-        """One folder per timeline: timeline.json and checkpoint/."""
+        """One folder per timeline that ran on this host: checkpoint/."""
         return self.root / "timelines"
 
     def timeline(self, timeline: str) -> Path:
@@ -148,8 +195,8 @@ class PipelineHome:
 
     @property
     def backfills(self) -> Path:
-        """One folder per backfill: plan.json and its progress."""
-        return self.root / "backfills"
+        """One folder per backfill: plan.json and its progress; on this host when the shared place is on S3."""
+        return (self.place if isinstance(self.place, Path) else self.root) / "backfills"
 
     @property
     def operations(self) -> Path:
@@ -176,7 +223,9 @@ class Settings:
         home: folder of all state (`RIVERTWICE_HOME`, default `PROJECT/.rivertwice`).
         bootstrap: Kafka `bootstrap.servers`; None means the embedded broker's address.
         spark_master: Spark master URL.
-        savepoint_store: `s3://bucket/prefix` for savepoints; None keeps them in each pipeline's home.
+        savepoint_store: `s3://bucket/prefix` for savepoints; None keeps them in the shared place, else in each home.
+        shared: place of all that outlives a host; None: `home`, for there is one host only.
+        leases: place of the leases; None: in the shared place, else in each home.
     """
 
     project: Path
@@ -184,10 +233,12 @@ class Settings:
     bootstrap: str | None = None
     spark_master: str = "local[*]"
     savepoint_store: str | None = None
+    shared: Place | None = None
+    leases: Place | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER and _SAVEPOINTS."""
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED and _LEASES."""
         env = os.environ if env is None else env
         project = Path(env.get("RIVERTWICE_PROJECT") or Path.cwd()).resolve()
         home = Path(env.get("RIVERTWICE_HOME") or project / ".rivertwice").resolve()
@@ -197,6 +248,8 @@ class Settings:
             bootstrap=env.get("RIVERTWICE_BOOTSTRAP") or None,
             spark_master=env.get("RIVERTWICE_SPARK_MASTER") or "local[*]",
             savepoint_store=env.get("RIVERTWICE_SAVEPOINTS") or None,
+            shared=parse_place(env["RIVERTWICE_SHARED"]) if env.get("RIVERTWICE_SHARED") else None,
+            leases=parse_place(env["RIVERTWICE_LEASES"]) if env.get("RIVERTWICE_LEASES") else None,
         )
 
     def to_env(self) -> dict[str, str]:
@@ -210,6 +263,10 @@ class Settings:
             env["RIVERTWICE_BOOTSTRAP"] = self.bootstrap
         if self.savepoint_store:
             env["RIVERTWICE_SAVEPOINTS"] = self.savepoint_store
+        if self.shared is not None:
+            env["RIVERTWICE_SHARED"] = str(self.shared)
+        if self.leases is not None:
+            env["RIVERTWICE_LEASES"] = str(self.leases)
         return env
 
     @property
@@ -257,9 +314,14 @@ class Settings:
     def pipeline(self, name: str) -> PipelineHome:
         """Return the home of one pipeline; the name is checked against the allowed pattern."""
         root = self.home / "pipelines" / require_name(name, "pipeline")
+        shared = None if self.shared is None else below(self.shared, "pipelines", name)
         url = f"{self.savepoint_store.rstrip('/')}/{name}" if self.savepoint_store else None
-        return PipelineHome(root, url)
+        if url is None and shared is not None:
+            url = str(below(shared, "savepoints"))
+        leases = None if self.leases is None else below(self.leases, name)
+        return PipelineHome(root, url, shared, leases)
 
-    def archive(self, topic: str) -> Path:
+    def archive(self, topic: str) -> Place:
         """Return the Delta table of a topic's raw records."""
-        return self.home / "archive" / require_name(topic, "topic")
+        place: Place = self.home if self.shared is None else self.shared
+        return below(place, "archive", require_name(topic, "topic"))

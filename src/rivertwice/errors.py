@@ -7,6 +7,7 @@ RivertwiceError
 ├── FingerprintError         a checkpoint, savepoint or timeline belongs to another definition
 ├── LedgerError              the ledger contradicts itself or the checkpoint
 │   └── RangeMismatchError   a batch is already committed, but with another offset range
+├── CheckpointError          a live checkpoint is not what the ledger says it must be
 ├── LogGapError              records that are needed are in neither the log nor the archive
 ├── LeaseLostError           another driver owns the pipeline
 ├── LostRaceError            a compare-and-set lost against another writer (retry with a fresh view)
@@ -67,6 +68,12 @@ class RangeMismatchError(LedgerError):
     """A batch is already committed, but with another offset range."""
 
     reason = "range_mismatch"
+
+
+class CheckpointError(RivertwiceError):
+    """A live checkpoint is damaged: it is not what the ledger says it must be."""
+
+    reason = "checkpoint"
 
 
 class LogGapError(RivertwiceError):

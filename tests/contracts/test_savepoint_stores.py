@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from rivertwice.config import Settings
 from rivertwice.errors import SavepointError
@@ -17,25 +15,10 @@ from rivertwice.savepoint.take import take_savepoint
 from savepoint_home import NOW, make_home
 
 
-@pytest.fixture(scope="module")
-def endpoint():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(params=["local", "s3"])
-def settings(request, tmp_path, endpoint, monkeypatch):
+@pytest.fixture
+def settings(place, tmp_path):
     made, _ = make_home(tmp_path)
-    if request.param == "local":
-        return made
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="points")
-    return replace(made, savepoint_store=f"s3://points/{tmp_path.name.replace('[', '-').replace(']', '')}")
+    return replace(made, savepoint_store=place) if place.startswith("s3://") else made
 
 
 def test_taken_listed_verified_fetched_pinned_and_pruned(settings, tmp_path):

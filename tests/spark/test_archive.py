@@ -70,13 +70,14 @@ def test_running_twice_adds_nothing_twice(
     assert archived_starts(kafka_settings, topic, topic_id) == {0: 0, 1: 0}
 
 
+@pytest.mark.parametrize("plainly", [False, True], ids=["by spark", "without spark"])
 def test_the_archive_gives_byte_for_byte_what_kafka_gave(
-    spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str]
+    spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str], plainly: bool
 ) -> None:
     topic = make_topic(2)
     fill(kafka_settings, topic, 60)
     before = contents(read_ranges(spark, kafka_settings, topic, {0: (0, 30), 1: (0, 30)}))
-    extend_archive(spark, kafka_settings, topic)
+    extend_archive(None if plainly else spark, kafka_settings, topic)
     kafka.delete_records(kafka_settings, topic, {0: 30, 1: 30})
     after = contents(read_ranges(spark, kafka_settings, topic, {0: (0, 30), 1: (0, 30)}))
     assert len(before) == 60

@@ -20,7 +20,8 @@ from rivertwice.backfill.intervals import windows
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import FingerprintError, LostRaceError
+from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
+from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.compile import accepted, compile_batch, included
@@ -117,6 +118,7 @@ def _compute_chunk(
         result = compile_batch(spark, definition, mine).toArrow()
     finally:
         mine.unpersist()
+    _check_same_topics(settings, plan)
     delta.append(
         home.tables.corrections,
         stamp_rows(result, plan.id, chunk.index, definition.window.start_column),
@@ -126,6 +128,23 @@ def _compute_chunk(
     )
     logger.info("backfill %s of %s: chunk %s committed", plan.id, plan.pipeline, chunk.index)
     return int(result.num_rows)
+
+
+def _check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
+    """See, after a chunk was read, that Kafka still has the topics the plan means: an id never comes back.
+
+    Raises:
+        LogGapError: a topic was deleted, or deleted and created again.
+    """
+    for topic in plan.kafka:
+        now = kafka.topic_id(settings, topic) if kafka.topic_exists(settings, topic) else "none"
+        if now != plan.topic_ids[topic]:
+            message = (
+                f"topic {topic} is no longer the one backfill {plan.id} was planned on (id {now}, not "
+                f"{plan.topic_ids[topic]}): it was deleted, and what was read may be other records; the chunk was not "
+                "committed; plan again over what the archive holds"
+            )
+            raise LogGapError(message)
 
 
 def _rows(

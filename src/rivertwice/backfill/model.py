@@ -65,7 +65,7 @@ class BackfillView:
         batches: the zone map, in the path's order.
         as_of: end offsets of the last committed batch.
         topic_ids: topic -> id of the topic that the offsets belong to.
-        archive: topic -> partition -> offsets that the archive holds.
+        archive: topic -> partition -> offsets that the archive's newest segment holds; older: what its older ones do.
         kafka: topic -> partition -> offsets that Kafka holds.
         bundle: bundle of the head's timeline.
         semantics: its semantics hash.
@@ -73,6 +73,8 @@ class BackfillView:
         publications: publications so far, oldest first.
         wanting: windows that the newest reconcile found LATE and nobody has published since.
         failed: ids of backfills whose audit failed.
+        lost: topic -> partition -> offsets of accepted gaps that the archive lacks too: nobody can read them.
+        doubts: windows that those may belong to; a plan over one is refused.
     """
 
     pipeline: str
@@ -89,6 +91,18 @@ class BackfillView:
     publications: tuple[Publication, ...] = ()
     wanting: tuple[Interval, ...] = ()
     failed: frozenset[str] = frozenset()
+    older: OffsetRuns = field(default_factory=dict)
+    lost: OffsetRuns = field(default_factory=dict)
+    doubts: tuple[Doubt, ...] = ()
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Windows that records lost for ever may belong to: they end after `after_ms`, and start at or before `until_ms`."""
+
+    after_ms: int
+    until_ms: int | None
+    why: str
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow.compute as pc
 
-from rivertwice.backfill.intervals import Interval, align_outwards, merge, subtract
-from rivertwice.backfill.model import BackfillView, BatchZone
+from rivertwice.backfill.intervals import Interval, align_outwards, intersect, merge, subtract
+from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, from_ms
 from rivertwice.log import kafka
-from rivertwice.log.archive_table import archived_ranges
+from rivertwice.log.archive_table import archived_segments
+from rivertwice.log.gaps import REPAIRABLE, accepted_gaps
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.store import delta
 from rivertwice.store.files import read_json
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, list_timelines, load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
 from rivertwice.timeline.serving import Publication, to_epoch_ms
@@ -47,16 +48,20 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     topics = sorted({topic for row in ledger for topic in row.end_offsets})
     publications = publications_of(entries)
     size = int(definition.window.size.total_seconds() * 1000)
+    segments = {topic: archived_segments(settings, topic, line.topic_ids[topic]) for topic in topics}
+    archive = {topic: found[-1] if found else {} for topic, found in segments.items()}
+    jumps, lost, doubts = _gaps(home, ledger, archive)
     return BackfillView(
         pipeline=pipeline,
         window_ms=size,
         closed_ms=ledger[-1].batch_watermark_ms if ledger else None,
-        batches=tuple(_zone(row, trusted=row.bundle in trusted) for row in ledger),
+        batches=(*(_zone(row, trusted=row.bundle in trusted) for row in ledger), *jumps),
         as_of={t: {int(p): int(o) for p, o in parts.items()} for t, parts in ledger[-1].end_offsets.items()}
         if ledger
         else {},
         topic_ids=line.topic_ids,
-        archive={topic: archived_ranges(settings, topic, line.topic_ids[topic]) for topic in topics},
+        archive=archive,
+        older={topic: _older(found[:-1]) for topic, found in segments.items() if len(found) > 1},
         kafka={topic: _in_kafka(settings, topic, line.topic_ids[topic]) for topic in topics},
         bundle=line.bundle,
         semantics=line.fingerprint["semantics"],
@@ -64,7 +69,43 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         publications=tuple(publications),
         wanting=_wanting(home, publications, line.fingerprint["semantics"], size),
         failed=frozenset(_failed(home)),
+        lost=lost,
+        doubts=doubts,
     )
+
+
+def _older(segments: Sequence[Mapping[int, Interval]]) -> dict[int, tuple[Interval, ...]]:
+    partitions = {partition for segment in segments for partition in segment}
+    return {p: merge([segment[p] for segment in segments if p in segment]) for p in sorted(partitions)}
+
+
+def _gaps(
+    home: PipelineHome, ledger: Sequence[LedgerRow], archive: Mapping[str, Mapping[int, Interval]]
+) -> tuple[list[BatchZone], dict[str, dict[int, tuple[Interval, ...]]], tuple[Doubt, ...]]:
+    """Return what accepted gaps on the path mean for a recompute.
+
+    What the archive has of a gap is read whatever the window, for nothing is known of its event times; what it lacks
+    puts the windows in doubt that it may belong to.
+    """
+    zones: list[BatchZone] = []
+    lost: dict[str, dict[int, tuple[Interval, ...]]] = {}
+    doubts: list[Doubt] = []
+    path = {segment.timeline for segment in head_path(home)}
+    for timeline, gap in accepted_gaps(home).items():
+        if timeline not in path or not ledger:
+            continue
+        held = archive.get(gap.topic, {})
+        kept = {p: intersect([pair], [held.get(p, (0, 0))]) for p, pair in gap.ranges.items()}
+        for p, runs in kept.items():
+            zones += [BatchZone(timeline, -1, {gap.topic: {p: run}}, 0, None, None, trusted=False) for run in runs]
+        gone = {p: subtract([pair], kept[p]) for p, pair in gap.ranges.items()}
+        for p, runs in gone.items():
+            if runs:
+                lost.setdefault(gap.topic, {})[p] = merge([*lost.get(gap.topic, {}).get(p, ()), *runs])
+        if any(gone.values()):
+            named = ", ".join(f"{gap.topic}/{p} [{low}, {high})" for p, runs in gone.items() for low, high in runs)
+            doubts.append(Doubt(gap.watermark_ms, gap.until_ms, f"{named} of {gap.id}"))
+    return zones, lost, tuple(doubts)
 
 
 def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
@@ -88,10 +129,12 @@ def _wanting(home: PipelineHome, publications: list[Publication], semantics: str
     if runs is None or runs.num_rows == 0:
         return ()
     newest = runs.sort_by([("created_at", "descending")]).slice(0, 1).to_pylist()[0]
+    fillable = (pc.field("verdict") == "NOT_COMPARABLE") & pc.starts_with(pc.field("reason"), REPAIRABLE)
+    repairable = (pc.field("verdict") == "LATE") | fillable
     verdicts = delta.read(
         home.tables.verdicts,
-        columns=["run", "pair", "verdict", "window_start"],
-        where=(pc.field("run") == newest["run"]) & (pc.field("pair") == "served") & (pc.field("verdict") == "LATE"),
+        columns=["run", "pair", "verdict", "reason", "window_start"],
+        where=(pc.field("run") == newest["run"]) & (pc.field("pair") == "served") & repairable,
     )
     if verdicts is None:
         return ()

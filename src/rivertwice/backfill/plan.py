@@ -25,7 +25,7 @@ from rivertwice.backfill.model import (
 )
 from rivertwice.backfill.observe import observe_backfill as observe_backfill
 from rivertwice.backfill.observe import wanting_ranges as wanting_ranges
-from rivertwice.backfill.zones import plan_chunks, plan_sources, union_offsets
+from rivertwice.backfill.zones import check_doubts, plan_chunks, plan_sources, union_offsets
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.store.files import encode_json
@@ -48,7 +48,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
 
     Raises:
         RequestError: unknown pipeline, nothing closed in the range, nothing wanting, or too many windows.
-        LogGapError: neither the archive nor Kafka has a record that is needed.
+        LogGapError: neither the archive nor Kafka has a record that is needed, or one that may be needed is lost for ever.
     """
     if request.pipeline != view.pipeline:
         message = (
@@ -56,6 +56,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
         )
         raise RequestError(message)
     ranges, cut = select_ranges(request, view)
+    check_doubts(ranges, view)
     chunks = plan_chunks(ranges, view, chunk_records)
     offsets = union_offsets(chunk.offsets for chunk in chunks)
     archive, kafka = plan_sources(offsets, view)

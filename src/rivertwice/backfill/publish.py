@@ -13,7 +13,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import AuditError, FingerprintError, LostRaceError, RequestError
 from rivertwice.instants import from_ms, to_iso, utc_now
 from rivertwice.timeline.ledger import read_ledger
-from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import Entry, publish, read_sequence, select_head
 from rivertwice.timeline.served import publications_of
 from rivertwice.timeline.serving import Publication
@@ -107,18 +107,36 @@ def _check_audited(home: PipelineHome, plan: BackfillPlan) -> None:
 def _check_head(home: PipelineHome, plan: BackfillPlan, entries: list[Entry]) -> None:
     head = select_head(entries)
     line = None if head is None else load_timeline(home, head)
-    if head is None or line is None or line.fingerprint["semantics"] != plan.semantics:
-        now = "no head" if line is None else f"the head {head} with semantics {line.fingerprint['semantics'][:12]}"
+    ledger = [] if head is None else select_on_path(read_ledger(home), path_of(home, head))
+    check_head(plan, line, ledger[-1].batch_watermark_ms if ledger else 0)
+
+
+def check_head(plan: BackfillPlan, line: Timeline | None, closed_ms: int) -> None:
+    """Refuse a publication that the head would not serve.
+
+    Args:
+        plan: what is to be published.
+        line: the head timeline; None before the first start.
+        closed_ms: watermark of the last committed batch on its path.
+
+    Raises:
+        FingerprintError: the head's semantics are not the plan's.
+        RequestError: a window of the plan is not closed on the head's path.
+    """
+    if line is None or line.fingerprint["semantics"] != plan.semantics:
+        now = (
+            "no head"
+            if line is None
+            else f"the head {line.timeline} with semantics {line.fingerprint['semantics'][:12]}"
+        )
         message = (
             f"backfill {plan.id} was computed with semantics {plan.semantics[:12]}, but {plan.pipeline} has {now}: "
             "what it published would not be served; plan again"
         )
         raise FingerprintError(message)
-    ledger = select_on_path(read_ledger(home), path_of(home, head))
-    closed_ms = ledger[-1].batch_watermark_ms if ledger else 0
     if plan.ranges[-1][1] > closed_ms:
         message = (
-            f"backfill {plan.id} covers windows until {_iso(plan.ranges[-1][1])}, but the path of head {head} has closed "
+            f"backfill {plan.id} covers windows until {_iso(plan.ranges[-1][1])}, but the path of head {line.timeline} has closed "
             f"windows only until {_iso(closed_ms)}: the head was moved back; wait until it has caught up, or plan again"
         )
         raise RequestError(message)

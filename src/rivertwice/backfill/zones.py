@@ -10,6 +10,7 @@ import numpy as np
 from rivertwice.backfill.intervals import Interval, coalesce, intersect, merge, subtract, windows
 from rivertwice.backfill.model import BackfillView, BatchZone, Chunk, OffsetRuns
 from rivertwice.errors import LogGapError
+from rivertwice.instants import from_ms, to_iso
 
 SCAN_GAP = 10_000
 """Holes up to this many offsets are read rather than scanned around: a scan costs more than such a hole."""
@@ -36,7 +37,7 @@ def plan_chunks(ranges: Sequence[Interval], view: BackfillView, chunk_records: i
             groups[-1].append((start, end))
         estimates[-1] += weight
     return tuple(
-        Chunk(index, tuple(group), plan_offsets(view.batches, group), round(estimate))
+        Chunk(index, tuple(group), without(plan_offsets(view.batches, group), view.lost), round(estimate))
         for index, (group, estimate) in enumerate(zip(groups, estimates, strict=True))
     )
 
@@ -58,6 +59,37 @@ def plan_offsets(batches: Iterable[BatchZone], ranges: Sequence[Interval]) -> Of
     return {topic: {p: pairs for p, pairs in parts.items() if pairs} for topic, parts in runs.items()}
 
 
+def without(offsets: OffsetRuns, lost: OffsetRuns) -> OffsetRuns:
+    """Return runs without offsets that nobody can read; windows that those may belong to are refused apart."""
+    if not lost:
+        return offsets
+    return {
+        topic: {p: subtract(runs, lost.get(topic, {}).get(p, ())) for p, runs in parts.items()}
+        for topic, parts in offsets.items()
+    }
+
+
+def check_doubts(ranges: Sequence[Interval], view: BackfillView) -> None:
+    """Refuse windows that records lost for ever may belong to: their recompute would call a guess the truth.
+
+    Raises:
+        LogGapError: a window of `ranges` is in doubt.
+    """
+    for doubt in view.doubts:
+        hit = [
+            (start, end)
+            for start, end in ranges
+            if end > doubt.after_ms and (doubt.until_ms is None or start <= doubt.until_ms)
+        ]
+        if hit:
+            limit = "and later" if doubt.until_ms is None else f"to {to_iso(from_ms(doubt.until_ms))}"
+            message = (
+                f"{doubt.why} is lost for ever, and may hold records of the windows from {to_iso(from_ms(doubt.after_ms))} "
+                f"{limit}: a recompute of them cannot be right, so it is refused; ask for windows before or after"
+            )
+            raise LogGapError(message)
+
+
 def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, OffsetRuns]:
     """Say where each offset comes from: the archive if it has it, else Kafka; no offset from both.
 
@@ -69,7 +101,11 @@ def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, O
     gaps: list[str] = []
     for topic, parts in offsets.items():
         for partition, runs in parts.items():
-            old = intersect(runs, [view.archive.get(topic, {}).get(partition, (0, 0))])
+            segments = [
+                *view.older.get(topic, {}).get(partition, ()),
+                view.archive.get(topic, {}).get(partition, (0, 0)),
+            ]
+            old = intersect(runs, merge(segments))
             rest = subtract(runs, old)
             new = intersect(rest, [view.kafka.get(topic, {}).get(partition, (0, 0))])
             gaps += [f"{topic}/{partition} [{start}, {end})" for start, end in subtract(rest, new)]

@@ -13,8 +13,9 @@ from rivertwice.errors import RequestError
 
 @click.command(epilog=example("rivertwice archive flight_delays"))
 @click.argument("name")
+@click.option("--accept-hole", is_flag=True, help="Go on behind records that Kafka deleted before they were archived.")
 @pass_frame
-def archive(frame: Frame, name: str) -> None:
+def archive(frame: Frame, name: str, accept_hole: bool) -> None:
     """Copy the records of NAME's topic that the archive lacks; exact offset ranges, safe to repeat."""
     from rivertwice.log.archive import extend_archive
     from rivertwice.pipeline.definition import load_definition
@@ -25,7 +26,9 @@ def archive(frame: Frame, name: str) -> None:
     _, source = definition.source
     spark = spark_session(settings, f"rivertwice-archive-{name}")
     try:
-        report = to_plain(extend_archive(spark, settings, source.topic, progress=frame.progress))
+        report = to_plain(
+            extend_archive(spark, settings, source.topic, progress=frame.progress, accept_hole=accept_hole)
+        )
     finally:
         spark.stop()
     frame.emit(report, lambda: as_fields(report))

@@ -110,8 +110,10 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
 @click.argument("name")
 @click.argument("savepoint_id", required=False)
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--unproved", is_flag=True, help="Accept a savepoint that was taken and never proved.")
+@click.option("--abandon", is_flag=True, help="Give an interrupted restore up; says what it leaves behind.")
 @pass_frame
-def restore(frame: Frame, name: str, savepoint_id: str | None, yes: bool) -> None:
+def restore(frame: Frame, name: str, savepoint_id: str | None, yes: bool, unproved: bool, abandon: bool) -> None:
     """Continue NAME from a savepoint on a new timeline; what is served does not change.
 
     The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
@@ -121,10 +123,28 @@ def restore(frame: Frame, name: str, savepoint_id: str | None, yes: bool) -> Non
     from rivertwice.savepoint.restore import restore_savepoint
 
     frame.known_pipeline(name)
+    if abandon:
+        _abandon(frame, name, savepoint_id, yes=yes)
+        return
     if not yes:
         chosen = savepoint_id or "the newest proved savepoint"
         click.confirm(f"Drain {name} and continue it from {chosen} on a new timeline?", abort=True, err=True)
-    report = to_plain(restore_savepoint(frame.settings, name, savepoint_id, progress=frame.progress))
+    report = to_plain(restore_savepoint(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress))
+    frame.emit(report, lambda: as_fields(report))
+
+
+def _abandon(frame: Frame, name: str, savepoint_id: str | None, *, yes: bool) -> None:
+    from rivertwice.instants import utc_now
+    from rivertwice.savepoint.abandon import abandon_restore
+
+    if savepoint_id is not None:
+        message = "--abandon gives the interrupted restore up, whichever savepoint it is of; leave the id out"
+        raise click.UsageError(message)
+    if not yes:
+        click.confirm(
+            f"Give the interrupted restore of {name} up? What serves now goes on serving.", abort=True, err=True
+        )
+    report = to_plain(abandon_restore(frame.settings.pipeline(name), now=utc_now()))
     frame.emit(report, lambda: as_fields(report))
 
 

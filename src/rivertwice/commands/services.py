@@ -187,7 +187,25 @@ def _status_text(view: dict[str, Any]) -> str:
     ]
     lines.append(as_table(headers, rows))
     lines += [f"{item['name']}: given up: {item['given_up']}" for item in view["pipelines"] if item["given_up"]]
+    lines += [told for item in view["pipelines"] if (told := _patience_text(item))]
+    for item in view["pipelines"]:
+        told = (item["retention"] or {}).get("summary")
+        lines += [f"{item['name']}: retention: {told}"] if told else []
     return "\n".join(lines)
+
+
+def _patience_text(item: dict[str, Any]) -> str | None:
+    """Return when the lag will be gone, or when the agent tries again; None if neither is to be waited for."""
+    if item["is_backing_off"]:
+        return (
+            f"{item['name']}: {item['consecutive_failures']} failures in a row, next attempt at {item['next_attempt']}"
+        )
+    if not item["lag"] or item["arriving_per_s"] is None:
+        return None
+    pace = f"{item['arriving_per_s']:.0f} records a second arrive"
+    if item["catch_up_s"] is None:
+        return f"{item['name']}: {item['lag']} records wait and the lag does not shrink ({pace})"
+    return f"{item['name']}: {item['lag']} records wait, gone in about {item['catch_up_s']:.0f} s at this pace ({pace})"
 
 
 def _reconciled(found: dict[str, Any] | None) -> str | None:

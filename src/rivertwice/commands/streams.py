@@ -18,11 +18,13 @@ from rivertwice.errors import ServiceError
 @click.argument("name")
 @click.option("--wait", is_flag=True, help="Wait until a driver runs the stream.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
+@click.option("--accept-gap", metavar="ID", help="Go on behind this gap (see `rivertwice retention`), for good.")
 @pass_frame
-def start(frame: Frame, name: str, wait: bool, timeout: int) -> None:
+def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None) -> None:
     """Ask for the stream NAME to run. The agent starts it, now and after every crash.
 
-    The very first start creates the first timeline. A stream that the agent gave up is tried again.
+    The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
+    it goes on past records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
     """
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.definition import load_definition
@@ -32,6 +34,12 @@ def start(frame: Frame, name: str, wait: bool, timeout: int) -> None:
     settings = frame.settings
     load_definition(settings.definitions / frame.known_pipeline(name))  # a definition that cannot run is refused here
     asked_at = utc_now()
+    accepted = None
+    if accept_gap is not None:
+        from rivertwice.retention.accept import accept_gap as go_past
+
+        accepted = go_past(settings, name, accept_gap, by="cli", now=asked_at)
+        frame.progress(f"{accept_gap} is accepted: {name} goes on behind it on timeline {accepted.timeline}")
     intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
     agent = agent_status(settings)
     if agent is None:
@@ -44,6 +52,8 @@ def start(frame: Frame, name: str, wait: bool, timeout: int) -> None:
         "desired": intent.desired,
         "agent": None if agent is None else agent.pid,
     }
+    if accepted is not None:
+        result["accepted"] = {"gap": accepted.gap, "timeline": accepted.timeline}
     if wait:
         result |= _wait_running(frame, name, asked_at, timeout)
     text = f"{name}: running is wanted" + (f"; driver pid {result['pid']}, epoch {result['epoch']}" if wait else "")

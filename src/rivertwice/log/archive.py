@@ -2,7 +2,7 @@
 
 One chunk, in steps:
 1. Under the archive's lock, read from the table how far each partition is archived.
-2. Read exactly the next offsets of each partition from Kafka; Spark fails if one is gone.
+2. Read exactly the next offsets of each partition from Kafka, which fails if one is gone.
 3. Count: each partition must have given one record per offset.
 4. One Delta commit: the rows, and per partition the new end as an application transaction.
 
@@ -18,13 +18,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from rivertwice.config import Settings
+from rivertwice.config import Settings, require_name
 from rivertwice.errors import LogGapError, LostRaceError, RequestError
+from rivertwice.instants import from_ms
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, between, count, drop_empty, plan_chunks
 from rivertwice.log.archive_table import (
@@ -32,17 +34,21 @@ from rivertwice.log.archive_table import (
     PARTITION_BY,
     SCHEMA,
     archived_ends,
-    archived_ranges,
+    archived_segments,
     archived_starts,
     transaction_names,
 )
-from rivertwice.log.records import read_kafka
+from rivertwice.log.reader import read_exactly
+from rivertwice.log.records import KAFKA_COLUMNS, read_kafka
 from rivertwice.store.delta import append
 
 __all__ = ["ArchiveReport", "archived_ends", "archived_starts", "extend_archive", "plan_extension"]
 
 LOG = logging.getLogger(__name__)
 CHUNK_RECORDS = 100_000  # one chunk is held in memory once
+_PLAIN = pa.schema(
+    [pa.field("timestampType", pa.int32()) if name == "timestampType" else SCHEMA.field(name) for name in KAFKA_COLUMNS]
+)
 
 
 @dataclass(frozen=True)
@@ -102,39 +108,56 @@ def plan_extension(archived: OffsetRanges, retained: OffsetRanges, upto: Mapping
     if gaps:
         message = (
             f"Kafka has deleted {', '.join(gaps)} before it was archived, so the log has a hole that nothing can fill; "
-            "raise the topic's retention, run the archive more often, and begin a new topic for a complete history"
+            "raise the topic's retention, then `rivertwice archive NAME --accept-hole` goes on behind it: what lies in the "
+            "hole stays NOT_COMPARABLE for ever"
         )
         raise LogGapError(message)
     return planned
 
 
+def behind_hole(archived: OffsetRanges, begin: Mapping[int, int]) -> OffsetRanges | None:
+    """Return where a new segment begins (empty ranges), if Kafka begins beyond the archive's end; else None. Pure."""
+    ends = {p: archived.get(p, (first, first))[1] for p, first in begin.items()}
+    if all(end >= begin[p] for p, end in ends.items()):
+        return None
+    return {p: (max(end, begin[p]), max(end, begin[p])) for p, end in ends.items()}
+
+
 def extend_archive(
-    spark: SparkSession,
+    spark: SparkSession | None,
     settings: Settings,
     topic: str,
     *,
     upto: Mapping[int, int] | None = None,
     chunk_records: int = CHUNK_RECORDS,
     progress: Callable[[str], None] | None = None,
+    accept_hole: bool = False,
 ) -> ArchiveReport:
     """Archive the topic's new records; running it again, or after a crash, adds nothing twice.
 
     Args:
-        spark: the session.
+        spark: the session; None reads through a plain consumer, which needs no JVM and suits a few chunks.
         settings: the cluster and the archive's folder.
         topic: the topic.
         upto: ends to stop at, by partition; None means Kafka's ends now.
         chunk_records: at most so many records per Delta commit.
         progress: told one line per chunk.
+        accept_hole: if Kafka deleted records before they were archived, go on behind the hole as another segment; what
+            lies in it can never be read again.
 
     Raises:
         LogGapError: Kafka no longer has the next record of a partition; the message names partition and offsets.
     """
     origin = _Origin(kafka.cluster_id(settings), kafka.topic_id(settings, topic), topic)
     with _locked(settings, topic):
-        archived = archived_ranges(settings, topic, origin.topic_id)
+        segments = archived_segments(settings, topic, origin.topic_id)
+        archived, segment = (segments[-1], len(segments) - 1) if segments else ({}, 0)
         begin, end = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
         retained = {partition: (begin[partition], end[partition]) for partition in end}
+        behind = behind_hole(archived, begin) if accept_hole else None
+        if behind is not None:
+            LOG.warning("the archive of %s goes on behind a hole as segment %s: %s", topic, segment + 1, behind)
+            archived, segment = behind, segment + 1
         planned = plan_extension(archived, retained, upto)
         starts = {p: archived.get(p, bounds)[0] for p, bounds in planned.items()}
         ends = {p: start for p, (start, _) in planned.items()}
@@ -143,7 +166,8 @@ def extend_archive(
             before = dict(ends)
             ends |= {p: high for p, (_, high) in chunk.items()}
             rows = _collect(spark, settings, origin, chunk)
-            _commit(settings, origin, rows, starts, before, ends)
+            _check_same_topic(settings, origin)  # read after the records: an id never comes back
+            _commit(settings, origin, rows, starts, before, ends, segment)
             LOG.info("archive of %s: chunk %s of %s, %s records", topic, number, len(chunks), rows.num_rows)
             if progress is not None:
                 progress(f"{topic}: chunk {number} of {len(chunks)}, {rows.num_rows} records")
@@ -151,17 +175,65 @@ def extend_archive(
     return ArchiveReport(topic, origin.topic_id, added, ends, count(added), len(chunks))
 
 
+def is_archiving(settings: Settings, topic: str) -> bool:
+    """Say whether an archive job of the topic runs on this host."""
+    path = settings.home / "archive" / f"{require_name(topic, 'topic')}.lock"
+    if not path.exists():
+        return False
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 @contextmanager
 def _locked(settings: Settings, topic: str) -> Iterator[None]:
-    folder = settings.archive(topic).parent
+    folder = settings.home / "archive"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{topic}.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _collect(spark: SparkSession, settings: Settings, origin: _Origin, chunk: OffsetRanges) -> pa.Table:
-    rows = read_kafka(spark, settings, origin.topic, chunk).toArrow()
+def _check_same_topic(settings: Settings, origin: _Origin) -> None:
+    now = kafka.topic_id(settings, origin.topic)
+    if now != origin.topic_id:
+        message = (
+            f"topic {origin.topic} was deleted and created again (id {now}, before {origin.topic_id}) while it was being "
+            "archived; the chunk was not written; run the archive job again, it begins the new topic's archive"
+        )
+        raise LostRaceError(message)
+
+
+def _read_plainly(settings: Settings, origin: _Origin, chunk: OffsetRanges) -> pa.Table:
+    """Return a chunk in Kafka's columns, read without Spark."""
+    rows = []
+    for record in read_exactly(settings, origin.topic, chunk):
+        stamped: Any = record.timestamp()  # (type, epoch ms)
+        pairs: Any = record.headers() or []
+        headers = [{"key": name, "value": value} for name, value in pairs]
+        rows.append(
+            {
+                "key": record.key(),
+                "value": record.value(),
+                "topic": origin.topic,
+                "partition": record.partition(),
+                "offset": record.offset(),
+                "timestamp": from_ms(int(stamped[1])),
+                "timestampType": int(stamped[0]) - 1,  # the client counts from 1 (CreateTime), Kafka from 0
+                "headers": headers or None,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_PLAIN)
+
+
+def _collect(spark: SparkSession | None, settings: Settings, origin: _Origin, chunk: OffsetRanges) -> pa.Table:
+    if spark is None:
+        rows = _read_plainly(settings, origin, chunk)
+    else:
+        rows = read_kafka(spark, settings, origin.topic, chunk).toArrow()
     found = {row["values"]: row["counts"] for row in pc.value_counts(rows["partition"]).to_pylist()}
     for partition, (start, end) in chunk.items():
         if found.get(partition, 0) != end - start:
@@ -198,19 +270,36 @@ def _commit(
     starts: Mapping[int, int],
     before: Mapping[int, int],
     ends: Mapping[int, int],
+    segment: int,
 ) -> None:
-    now = archived_ranges(settings, origin.topic, origin.topic_id)
-    if now and now != between(starts, before):
-        message = (
-            f"the archive of {origin.topic} was extended by somebody else while this chunk was read; nothing was written; "
-            "run the archive job again, and on one host only"
-        )
-        raise LostRaceError(message)
+    segments = archived_segments(settings, origin.topic, origin.topic_id)
+    check_unmoved(segments[segment] if segment < len(segments) else {}, between(starts, before), origin.topic)
     transactions: dict[str, int] = {}
     for partition, end in ends.items():  # every partition every time: that is how readers know how many there are
-        start_name, end_name = transaction_names(origin.topic_id, partition)
+        start_name, end_name = transaction_names(origin.topic_id, partition, segment)
         transactions |= {start_name: starts[partition], end_name: end}
-    metadata = {"archive": {"cluster_id": origin.cluster_id, "topic_id": origin.topic_id, "records": rows.num_rows}}
+    metadata = {
+        "archive": {
+            "cluster_id": origin.cluster_id,
+            "topic_id": origin.topic_id,
+            "records": rows.num_rows,
+            "segment": segment,
+        }
+    }
     append(
         settings.archive(origin.topic), rows, transactions=transactions, metadata=metadata, partition_by=PARTITION_BY
     )
+
+
+def check_unmoved(archived: OffsetRanges, planned_from: OffsetRanges, topic: str) -> None:
+    """Refuse a chunk that was planned on another archive than there is now.
+
+    Raises:
+        LostRaceError: somebody else extended the archive meanwhile.
+    """
+    if archived and drop_empty(archived) != drop_empty(planned_from):  # a partition may have been added since
+        message = (
+            f"the archive of {topic} was extended by somebody else while this chunk was read; nothing was written; "
+            "run the archive job again, and on one host only"
+        )
+        raise LostRaceError(message)

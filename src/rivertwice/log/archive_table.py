@@ -3,6 +3,9 @@
 One table per topic name. The application transactions say how far it reaches, exactly: `archive/<topic id>/<p>` is
 the end of partition p, `archive/<topic id>/<p>/start` its start. A topic that was deleted and created again has
 another id, so its records never mix with the old one's.
+
+Behind a hole that nothing can fill (Kafka deleted what was not archived) the archive goes on as another segment, whose
+names have the topic's id with `+1`, `+2` and so on. Segments of a topic never overlap.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import pyarrow.parquet as pq
 
 from rivertwice.config import Settings
 from rivertwice.log.addresses import OffsetRanges, between
-from rivertwice.store.delta import open_table
+from rivertwice.store.delta import Table, open_table
 
 FORMAT = 1
 PARTITION_BY = ("day",)
@@ -38,22 +41,36 @@ SCHEMA = pa.schema(
 )
 
 
-def transaction_names(topic_id: str, partition: int) -> tuple[str, str]:
+def transaction_names(topic_id: str, partition: int, segment: int = 0) -> tuple[str, str]:
     """Return the application ids that carry a partition's start and end."""
-    name = f"archive/{topic_id}/{partition}"
+    name = f"archive/{topic_id}{f'+{segment}' if segment else ''}/{partition}"
     return f"{name}/start", name
 
 
-def archived_ranges(settings: Settings, topic: str, topic_id: str) -> OffsetRanges:
-    """Return what the archive holds of one topic; partitions without a record yet have an empty range."""
+def archived_segments(settings: Settings, topic: str, topic_id: str) -> list[OffsetRanges]:
+    """Return what the archive holds of one topic, oldest segment first; more than one only behind a hole."""
     table = open_table(settings.archive(topic))
-    if table is None:
-        return {}
+    found: list[OffsetRanges] = []
+    while table is not None:
+        ranges = _segment(table, topic_id, len(found))
+        if not ranges:
+            break
+        found.append(ranges)
+    return found
+
+
+def archived_ranges(settings: Settings, topic: str, topic_id: str) -> OffsetRanges:
+    """Return what the newest segment holds of one topic; partitions without a record yet have an empty range."""
+    segments = archived_segments(settings, topic, topic_id)
+    return segments[-1] if segments else {}
+
+
+def _segment(table: Table, topic_id: str, segment: int) -> OffsetRanges:
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
     partition = 0
     while True:  # every commit names every partition, so the first without a name is past the last
-        start, end = (table.transaction_version(name) for name in transaction_names(topic_id, partition))
+        start, end = (table.transaction_version(name) for name in transaction_names(topic_id, partition, segment))
         if start is None or end is None:
             return between(starts, ends)
         starts[partition], ends[partition] = int(start), int(end)

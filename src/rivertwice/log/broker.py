@@ -59,10 +59,15 @@ class BrokerInfo:
     cluster_id: str
 
 
-def start_broker(settings: Settings, *, heap: str = "384m") -> BrokerInfo:
+def start_broker(settings: Settings, *, heap: str = "384m", advertised_port: int | None = None) -> BrokerInfo:
     """Start the embedded broker, or return the one that runs already.
 
     With a configured address nothing is started: the cluster there must answer.
+
+    Args:
+        settings: home of the broker.
+        heap: of its JVM.
+        advertised_port: where clients are told to come to, if a proxy stands in front of it.
 
     Raises:
         ServiceError: it did not come up; the message names the log.
@@ -73,13 +78,13 @@ def start_broker(settings: Settings, *, heap: str = "384m") -> BrokerInfo:
     folder = settings.broker
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / "start.lock"):
-        pid = _adopt_or_launch(settings, heap)
+        pid = _adopt_or_launch(settings, heap, advertised_port)
         bootstrap = settings.bootstrap_servers()
         found = _wait_for_answer(bootstrap, pid, folder)
     return BrokerInfo(bootstrap, pid, found)
 
 
-def _adopt_or_launch(settings: Settings, heap: str) -> int:
+def _adopt_or_launch(settings: Settings, heap: str, advertised_port: int | None) -> int:
     """Return the pid of the running broker, or of a new one.
 
     A process that was killed a moment ago still holds the lock while the system takes it down, so a lock without a
@@ -91,7 +96,7 @@ def _adopt_or_launch(settings: Settings, heap: str) -> int:
         run_lock = _try_lock(folder / "run.lock")
         if run_lock is not None:
             try:
-                return _launch(settings, heap, run_lock)
+                return _launch(settings, heap, run_lock, advertised_port)
             finally:
                 os.close(run_lock)
         pid = _find_pid(folder)
@@ -171,7 +176,7 @@ def _find_pid(folder: Path) -> int | None:
     return None
 
 
-def _launch(settings: Settings, heap: str, run_lock: int) -> int:
+def _launch(settings: Settings, heap: str, run_lock: int, advertised_port: int | None) -> int:
     folder = settings.broker
     if not any(settings.broker_jars.glob("*.jar")):
         message = f"no broker jars in {settings.broker_jars}, so the embedded broker cannot start; run `make setup`"
@@ -180,7 +185,7 @@ def _launch(settings: Settings, heap: str, run_lock: int) -> int:
     replace_json(folder / "ports.json", list(ports))
     properties = folder / "server.properties"
     log4j = folder / "log4j2.yaml"
-    replace_bytes(properties, encode_properties(broker_properties(folder, ports)).encode())
+    replace_bytes(properties, encode_properties(broker_properties(folder, ports, advertised_port)).encode())
     replace_bytes(log4j, LOG4J.encode())
     java = java_env(settings)
     command = [

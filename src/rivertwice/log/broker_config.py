@@ -25,15 +25,21 @@ LOG4J = """Configuration:
 """
 
 
-def broker_properties(folder: Path, ports: tuple[int, int]) -> dict[str, str]:
-    """Return the properties of a broker that keeps all it has in `folder`."""
+def broker_properties(folder: Path, ports: tuple[int, int], advertised_port: int | None = None) -> dict[str, str]:
+    """Return the properties of a broker that keeps all it has in `folder`.
+
+    Args:
+        folder: of the broker.
+        ports: it listens on (broker, controller).
+        advertised_port: clients are told to come to, if something stands in front of the broker's own.
+    """
     broker, controller = ports
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised_port or broker}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, ServiceError
@@ -48,7 +55,12 @@ def admin(settings: Settings) -> AdminClient:
     return AdminClient(_config(settings))
 
 
-def producer(settings: Settings, *, on_error: Callable[[KafkaError], None] | None = None) -> Producer:
+def producer(
+    settings: Settings,
+    *,
+    on_error: Callable[[KafkaError], None] | None = None,
+    transactional_id: str | None = None,
+) -> Producer:
     """Return an idempotent producer: acknowledged by all replicas, in order, without duplicates."""
     config = _config(settings) | {
         "enable.idempotence": True,
@@ -60,15 +72,17 @@ def producer(settings: Settings, *, on_error: Callable[[KafkaError], None] | Non
     }
     if on_error is not None:
         config["error_cb"] = on_error
+    if transactional_id is not None:
+        config |= {"transactional.id": transactional_id, "message.timeout.ms": 60_000}
     return Producer(config)
 
 
-def consumer(settings: Settings, *, group: str = "rivertwice-reader") -> Consumer:
+def consumer(
+    settings: Settings, *, group: str = "rivertwice-reader", extra: Mapping[str, Any] | None = None
+) -> Consumer:
     """Return a consumer that commits nothing and fails, rather than jumps, when an offset is gone."""
-    return Consumer(
-        _config(settings)
-        | {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error", "check.crcs": True}
-    )
+    fixed = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error", "check.crcs": True}
+    return Consumer(_config(settings) | fixed | dict(extra or {}))
 
 
 def read_at(settings: Settings, places: Sequence[TopicPartition]) -> dict[tuple[int, int], Message]:
@@ -140,8 +154,8 @@ def topic_exists(settings: Settings, topic: str) -> bool:
         return topic in admin(settings).list_topics(timeout=TIMEOUT).topics
 
 
-def _describe(settings: Settings, topic: str) -> Any:
-    client = admin(settings)  # held until the answer is in: a dropped client cancels its requests
+def _describe(settings: Settings, topic: str, client: AdminClient | None = None) -> Any:
+    client = client or admin(settings)  # held until the answer is in: a dropped client cancels its requests
     with _explained(settings, f"describing topic {topic}"):
         asked = client.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)
         return asked[topic].result(TIMEOUT)
@@ -188,6 +202,22 @@ def delete_records(settings: Settings, topic: str, before: Mapping[int, int]) ->
             answer.result(TIMEOUT)
 
 
+def topic_config(settings: Settings, topic: str) -> dict[str, str]:
+    """Return the topic's settings as the broker applies them, its own and inherited ones."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    client = admin(settings)
+    with _explained(settings, f"reading the settings of topic {topic}"):
+        found = client.describe_configs([resource], request_timeout=TIMEOUT)[resource].result(TIMEOUT)
+    return {name: str(entry.value) for name, entry in found.items()}
+
+
+def add_partitions(settings: Settings, topic: str, total: int) -> None:
+    """Give a topic more partitions."""
+    client = admin(settings)
+    with _explained(settings, f"adding partitions to topic {topic}"):
+        client.create_partitions([NewPartitions(topic, total)], request_timeout=TIMEOUT)[topic].result(TIMEOUT)
+
+
 def cluster_id(settings: Settings) -> str:
     """Return the id of the Kafka cluster, the first part of a record's address."""
     with _explained(settings, "asking for the cluster id"):
@@ -198,3 +228,9 @@ def cluster_id(settings: Settings) -> str:
 def topic_id(settings: Settings, topic: str) -> str:
     """Return the topic's id, which a topic deleted and created again does not keep."""
     return str(_describe(settings, topic).topic_id)
+
+
+def topic_id_asker(settings: Settings, topic: str) -> Callable[[], str]:
+    """Return `topic_id` over one connection that is kept, for who asks again and again."""
+    client = admin(settings)
+    return lambda: str(_describe(settings, topic, client).topic_id)

@@ -18,8 +18,9 @@ from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
-from rivertwice.log.archive_table import archived_ranges, count_archived
+from rivertwice.log.archive_table import archived_segments, count_archived
 from rivertwice.store.delta import open_table
+from rivertwice.store.fetched import local_files
 
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
@@ -46,20 +47,25 @@ class ReadPlan:
         archive: ranges taken from the archive.
         kafka: ranges taken from Kafka.
         missing: ranges neither has: (partition, start, end).
+        older: ranges taken from the archive's older segments, one mapping per segment.
     """
 
     archive: OffsetRanges
     kafka: OffsetRanges
     missing: tuple[tuple[int, int, int], ...]
+    older: tuple[OffsetRanges, ...] = ()
 
 
-def plan_read(wanted: OffsetRanges, archived: OffsetRanges, retained: OffsetRanges) -> ReadPlan:
+def plan_read(
+    wanted: OffsetRanges, archived: OffsetRanges, retained: OffsetRanges, older: Sequence[OffsetRanges] = ()
+) -> ReadPlan:
     """Decide where to read: the archive has precedence, so each offset is read once, and the rest is Kafka's.
 
     Args:
         wanted: what to read.
-        archived: what the archive holds.
+        archived: what the archive's newest segment holds.
         retained: what Kafka still has.
+        older: what its older segments hold, behind each of which lies a hole.
     """
     below, inside, above = split(drop_empty(wanted), archived)
     old_gap, old_here, between_gap = split(below, retained)
@@ -67,11 +73,30 @@ def plan_read(wanted: OffsetRanges, archived: OffsetRanges, retained: OffsetRang
     whole = old_here.keys() & new_here.keys()  # Kafka reaches around the archive: one read instead of three
     joined = {p: (old_here[p][0], new_here[p][1]) for p in whole}
     gaps = (old_gap, between_gap, seam_gap, new_gap)
+    missing = sorted((p, *bounds) for gap in gaps for p, bounds in gap.items())
+    found, missing = _from_older(missing, older)
     return ReadPlan(
         archive={p: bounds for p, bounds in inside.items() if p not in whole},
         kafka=dict(sorted({**old_here, **new_here, **joined}.items())),
-        missing=tuple(sorted((p, *bounds) for gap in gaps for p, bounds in gap.items())),
+        missing=tuple(missing),
+        older=tuple(found),
     )
+
+
+def _from_older(
+    missing: list[tuple[int, int, int]], older: Sequence[OffsetRanges]
+) -> tuple[list[OffsetRanges], list[tuple[int, int, int]]]:
+    """Return what of the missing ranges older segments hold, and what is missing then."""
+    found: list[OffsetRanges] = []
+    for segment in older:
+        left: list[tuple[int, int, int]] = []
+        for partition, start, end in missing:
+            below, here, above = split({partition: (start, end)}, {partition: segment.get(partition, (start, start))})
+            if here:
+                found.append(here)
+            left += [(p, *bounds) for part in (below, above) for p, bounds in part.items()]
+        missing = left
+    return found, sorted(missing)
 
 
 def read_ranges(
@@ -99,16 +124,29 @@ def read_ranges(
         LogGapError: records are in neither; the message names partition and offsets.
     """
     known = topic_id or kafka.topic_id(settings, topic)
-    archived = archived_ranges(settings, topic, known)
-    plan = plan_read(ranges, archived, _retained(settings, topic, known, ranges, archived))
+    plan = observe_read(settings, topic, ranges, known)
     if plan.missing:
         raise _gap(topic, plan.missing)
+    return read_plan(spark, settings, topic, plan, known, count_check=count_check)
+
+
+def observe_read(settings: Settings, topic: str, ranges: OffsetRanges, topic_id: str) -> ReadPlan:
+    """Look where the records of `ranges` can be read now; what nobody has is in the plan's `missing`."""
+    *older, archived = archived_segments(settings, topic, topic_id) or [{}]
+    return plan_read(ranges, archived, _retained(settings, topic, topic_id, ranges, archived), older)
+
+
+def read_plan(
+    spark: SparkSession, settings: Settings, topic: str, plan: ReadPlan, known: str, *, count_check: bool = True
+) -> DataFrame:
+    """Return the records that a plan says can be read, with Kafka's columns; `known` is the topic's id."""
     frames: list[DataFrame] = []
-    if plan.archive:
-        files = archive_files(settings, topic, plan.archive)
-        if count_check:
-            check_count(count_archived(files, known, plan.archive), plan.archive, f"the archive of topic {topic}")
-        frames.append(read_archive(spark, files, known, plan.archive))
+    for held in (*plan.older, plan.archive):
+        if held:
+            files = archive_files(settings, topic, held)
+            if count_check:
+                check_count(count_archived(files, known, held), held, f"the archive of topic {topic}")
+            frames.append(read_archive(spark, files, known, held))
     if plan.kafka:
         frames.append(read_kafka(spark, settings, topic, plan.kafka))
     if not frames:
@@ -124,6 +162,20 @@ def _retained(
         return {}
     begin, end = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
     return {partition: (begin[partition], end[partition]) for partition in end}
+
+
+def check_same_topic(settings: Settings, topic: str, topic_id: str, plan: ReadPlan) -> None:
+    """See, after records were read from Kafka, that they were this topic's: an id never comes back.
+
+    Raises:
+        LogGapError: the topic was deleted and created again meanwhile.
+    """
+    if plan.kafka and kafka.topic_id(settings, topic) != topic_id:
+        message = (
+            f"topic {topic} is no longer the one with id {topic_id}: it was deleted and created again while it was being "
+            "read, so the records may be others; nothing was concluded from them; ask again for what the archive holds"
+        )
+        raise LogGapError(message)
 
 
 def _gap(topic: str, missing: Iterable[tuple[int, int, int]]) -> LogGapError:
@@ -148,6 +200,7 @@ def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: Offs
         .option("endingOffsets", json.dumps({topic: ends}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
+        .option("kafka.isolation.level", "read_committed")
         .load()
         .select(*KAFKA_COLUMNS)
     )
@@ -180,7 +233,8 @@ def archive_files(settings: Settings, topic: str, ranges: OffsetRanges) -> list[
     table = open_table(settings.archive(topic))
     if table is None:
         return []
-    return select_files(pa.table(table.get_add_actions(flatten=True)).to_pylist(), table.file_uris(), ranges)
+    files = select_files(pa.table(table.get_add_actions(flatten=True)).to_pylist(), table.file_uris(), ranges)
+    return local_files(files, settings.home / "cache")
 
 
 def read_archive(spark: SparkSession, files: Sequence[str], topic_id: str, ranges: OffsetRanges) -> DataFrame:

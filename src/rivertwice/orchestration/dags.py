@@ -72,11 +72,13 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
             arguments=["--pipeline", name, "--savepoint", savepoint],
             name=f"prove-{name}",
         )
-        prune = _step("prune", steps.prune_savepoints, trigger_rule="none_failed_min_one_success")(name)
+        # A proof that failed must not keep prune from its work: savepoints would pile up for as long as proofs fail.
+        prune = _step("prune", steps.prune_savepoints, trigger_rule="all_done")(name)
         report = _step("report", steps.report_rotation, trigger_rule="none_failed_min_one_success")(name, savepoint)
         wanted >> prove
         savepoint >> prune
         prove >> prune >> report
+        prove >> report  # so that the run fails with its proof
     return dag
 
 

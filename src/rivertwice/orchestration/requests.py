@@ -129,7 +129,7 @@ def _instant(params: Mapping[str, Any], key: str) -> datetime | None:
     value = params.get(key)
     if value is None or value == "":
         return None
-    if not isinstance(value, str) or len(value) > INSTANT_LENGTH or not re.match(INSTANT_PATTERN, value):
+    if not isinstance(value, str) or len(value) > INSTANT_LENGTH or not re.fullmatch(INSTANT_PATTERN, value):
         message = f"{key} {str(value)[:60]!r} is no instant with a zone; write it as 2013-06-30T04:00:00Z"
         raise RequestError(message)
     return parse_iso(value)
@@ -137,7 +137,7 @@ def _instant(params: Mapping[str, Any], key: str) -> datetime | None:
 
 def _reason(params: Mapping[str, Any]) -> str:
     value = params.get("reason", "")
-    if not isinstance(value, str) or len(value) > REASON_LENGTH or not re.match(REASON_PATTERN, value):
+    if not isinstance(value, str) or len(value) > REASON_LENGTH or not re.fullmatch(REASON_PATTERN, value):
         message = (
             f"reason {str(value)[:60]!r} cannot be kept; write one line of at most {REASON_LENGTH} characters without "
             "control characters, braces, $, ` and \\"

@@ -93,6 +93,12 @@ class AirflowClient:
             raise RequestError(message)
         return str(self._checked(answer)["dag_run_id"])
 
+    def clear(self, dag_id: str, run_id: str) -> int:
+        """Clear every task of a run, so that Airflow runs all of them again; return how many tasks that are."""
+        body = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "reset_dag_runs": True}
+        answer = self._request("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body)
+        return len(self._checked(answer)["task_instances"])
+
     def state(self, dag_id: str, run_id: str) -> str:
         """Return the state of a run: queued, running, success or failed."""
         return str(self._checked(self._request("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"))["state"])

@@ -59,9 +59,10 @@ def prune_savepoints(pipeline: str) -> list[str]:
     """Remove the savepoints that nothing protects; return their ids."""
     from rivertwice.savepoint.prune import prune_savepoints as prune
 
-    home = Settings.from_env().pipeline(pipeline)
+    settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        report = prune(home, keep=KEPT_SAVEPOINTS, now=utc_now())
+        _skip_if_nothing_committed(settings, pipeline, context)
+        report = prune(settings.pipeline(pipeline), keep=KEPT_SAVEPOINTS, now=utc_now())
     log.info("pruned %s savepoints of %s: %s", len(report.deleted), pipeline, ", ".join(report.deleted) or "none")
     return list(report.deleted)
 

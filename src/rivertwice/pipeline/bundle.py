@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rivertwice.config import Place, below
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_definition, parse_files, read_files
 from rivertwice.pipeline.fingerprint import Fingerprint, fingerprint_of
 from rivertwice.pipeline.model import Definition
 from rivertwice.store.files import replace_bytes
+from rivertwice.store.places import open_store
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,18 @@ def build_bundle(folder: Path) -> Bundle:
     return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
 
 
-def save_bundle(bundle: Bundle, bundles: Path) -> Path:
-    """Store the bundle unless it is already there, whole or not at all; return its folder."""
+def save_bundle(bundle: Bundle, bundles: Place) -> Place:
+    """Store the bundle unless it is already there; return its place.
+
+    In a folder it appears whole or not at all. On S3 its files are put one by one: until the last is there, the id
+    does not fit, so nobody can load it, and storing it again completes it.
+    """
+    if not isinstance(bundles, Path):
+        store = open_store(bundles)
+        for path, data in bundle.files.items():
+            store.put(f"{bundle.id}/{path}", data)
+        load_bundle(bundles, bundle.id)
+        return below(bundles, bundle.id)
     folder = bundles / bundle.id
     if folder.exists():
         load_bundle(bundles, bundle.id)
@@ -76,20 +88,19 @@ def save_bundle(bundle: Bundle, bundles: Path) -> Path:
     return folder
 
 
-def load_bundle(bundles: Path, wanted: str) -> Bundle:
+def load_bundle(bundles: Place, wanted: str) -> Bundle:
     """Return a stored bundle after checking that its files are the ones its id was made of.
 
     Raises:
         DefinitionError: the bundle is missing, was altered or is no longer accepted.
     """
-    folder = bundles / wanted
-    if not folder.is_dir():
+    files = _stored_files(bundles, wanted)
+    if not files:
         message = (
             f"bundle {wanted[:12]} is not in {bundles}; rows that name it cannot be recomputed without it: restore the "
             "folder from a backup, or run from the definition it was made of"
         )
         raise DefinitionError(message)
-    files = read_files(folder)
     found = bundle_id(files)
     if found != wanted:
         message = (
@@ -97,10 +108,19 @@ def load_bundle(bundles: Path, wanted: str) -> Bundle:
             "known: restore the folder from a backup"
         )
         raise DefinitionError(message)
-    definition = parse_files(files, str(folder))
+    definition = parse_files(files, str(below(bundles, wanted)))
     return Bundle(wanted, files, fingerprint_of(definition), definition)
 
 
-def load_bundle_definition(bundles: Path, wanted: str) -> Definition:
+def _stored_files(bundles: Place, wanted: str) -> dict[str, bytes]:
+    if isinstance(bundles, Path):
+        folder = bundles / wanted
+        return read_files(folder) if folder.is_dir() else {}
+    store = open_store(bundles)
+    found = {key.partition("/")[2]: store.get(key) for key in store.list(f"{wanted}/")}
+    return {path: data for path, data in found.items() if data is not None}
+
+
+def load_bundle_definition(bundles: Place, wanted: str) -> Definition:
     """Return the definition of a stored bundle, its hash checked."""
     return load_bundle(bundles, wanted).definition

@@ -145,6 +145,14 @@ def _yaml(text: str, path: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         message = f"{path} is no YAML: {error}"
         raise DefinitionError(message) from None
+    except (
+        RecursionError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:  # too deep, or a key or value that Python cannot hold
+        message = f"{path} holds YAML that cannot be read ({type(error).__name__}: {str(error)[:200]}); simplify it"
+        raise DefinitionError(message) from None
     if not isinstance(value, dict):
         message = f"{path} holds {type(value).__name__}, not fields; see docs/definitions.md for an example"
         raise DefinitionError(message)

@@ -22,7 +22,7 @@ _UNITS = {
     "day": 86_400_000,
 }
 _PATTERN = r"^[0-9]{1,9} *(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)$"
-_DURATION = re.compile(r"^([0-9]{1,9}) *([a-z]+)$")
+_DURATION = re.compile(r"^([0-9]{1,9}) *([a-z]+)\Z")
 
 
 def parse_duration(value: Any) -> timedelta:

@@ -39,7 +39,8 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        # A JVM that is out of memory must end: one that lingers would keep a checkpoint its driver has left (ran).
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

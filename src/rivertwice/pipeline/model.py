@@ -12,7 +12,7 @@ from rivertwice.config import NAME
 from rivertwice.pipeline.durations import Duration
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
 
-_COLUMN = re.compile(r"^[a-z][a-z0-9_]{0,63}$")
+_COLUMN = re.compile(r"^[a-z][a-z0-9_]{0,63}\Z")
 _TYPE = re.compile(
     r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,15 @@ import pyarrow as pa
 
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
+from rivertwice.reconcile.gaps import (
+    Doubts,
+    Missing,
+    find_doubts,
+    find_unreadable,
+    is_missing,
+    trusted_counts,
+    with_filled,
+)
 from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.rederive import (
     BatchCounts,
@@ -38,6 +47,7 @@ class Derived:
     Attributes:
         ranges, counts: per batch of the path. by_partition: (path index, partition) to counts.
         defects: fields of the recorded ledger that differ.
+        missing: offsets that neither Kafka nor the archive has. doubts: windows they may belong to.
     """
 
     ranges: Sequence[Ranges]
@@ -45,6 +55,8 @@ class Derived:
     counts: Sequence[BatchCounts]
     chain: Chain
     defects: Sequence[LedgerDefect]
+    missing: Sequence[Missing] = ()
+    doubts: Doubts = field(default_factory=Doubts)
 
 
 def rederive_ledger(
@@ -52,15 +64,23 @@ def rederive_ledger(
     ranges: Sequence[Ranges],
     range_defects: Sequence[LedgerDefect],
     by_partition: Mapping[tuple[int, int], BatchCounts],
+    missing: Sequence[Missing] = (),
 ) -> Derived:
-    """Re-derive counts and watermarks and compare the recorded ledger with them."""
+    """Re-derive counts and watermarks and compare the recorded ledger with them.
+
+    A batch whose records cannot all be read any more is taken as the ledger says; its windows are in doubt.
+    """
     counts = [BatchCounts() for _ in view.rows]
     for (index, _), found in by_partition.items():
         counts[index] = counts[index].plus(found)
+    unreadable = find_unreadable(ranges, missing)
+    counts = trusted_counts(counts, view.rows, unreadable)
     delays = [view.meanings[group].definition.source[1].watermark for group in view.groups]
     chain = derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays])
     defects = [*range_defects, *check_ledger(view.rows, view.topic, counts, chain)]
-    return Derived(ranges, by_partition, counts, chain, sorted(defects, key=lambda one: (one.index, one.field)))
+    doubts = find_doubts(view.rows, view.topic, unreadable, view.jumps, missing, chain)
+    ordered = sorted(defects, key=lambda one: (one.index, one.field))
+    return Derived(ranges, by_partition, counts, chain, ordered, missing, doubts)
 
 
 def gather_evidence(view: HeadView, derived: Derived, log: DerivedLog) -> tuple[Evidence, list[LateRow]]:
@@ -85,6 +105,7 @@ def gather_evidence(view: HeadView, derived: Derived, log: DerivedLog) -> tuple[
         touched = log.touched(select_touching(derived.defects))
         windows = {row[:2] for row in {*truth, *expected, *stream}}
         blamed = blame_windows(derived.defects, derived.chain, windows, lambda index: touched.get(index, ()))
+    doubts = with_filled(derived.doubts, view.jumps, view.topic, log.filled()) if view.jumps else derived.doubts
     evidence = Evidence(
         shape=shape,
         closed_ms=derived.chain.closed_ms,
@@ -94,6 +115,7 @@ def gather_evidence(view: HeadView, derived: Derived, log: DerivedLog) -> tuple[
         late=late_by_row(late),
         mixed=mixed,
         blamed=blamed,
+        doubts=doubts,
     )
     return evidence, late
 
@@ -206,7 +228,14 @@ def check_emitted(view: HeadView) -> list[Finding]:
             found.setdefault(stamp, []).append(row)
     findings = []
     for one in view.rows:
-        digest = digest_values(found.get((one.timeline, one.batch), []))
+        rows = found.get((one.timeline, one.batch), [])
+        if len(rows) != one.emitted:
+            message = (
+                f"the changelog holds {len(rows)} rows of batch {one.batch} of {one.timeline}, the ledger recorded "
+                f"{one.emitted}"
+            )
+            findings.append(Finding("changelog", message, one.batch))
+        digest = digest_values(rows)
         if digest != one.digest:
             message = (
                 f"the changelog holds other rows of batch {one.batch} of {one.timeline} than were committed: "
@@ -216,17 +245,20 @@ def check_emitted(view: HeadView) -> list[Finding]:
     return findings
 
 
-def check_dead_letters(view: HeadView, derived: Sequence[DeadLetter]) -> tuple[list[Finding], dict[int, int]]:
+def check_dead_letters(
+    view: HeadView, derived: Sequence[DeadLetter], missing: Sequence[Missing] = ()
+) -> tuple[list[Finding], dict[int, int]]:
     """Compare the recorded dead letters with those the log says must exist: (findings, recorded per partition).
 
-    Recorded rows of batches that were never committed do not count: a crash may leave them.
+    Recorded rows of batches that were never committed do not count: a crash may leave them. Nor do those at addresses
+    that can no longer be read.
     """
     index = view.index
     recorded: list[DeadLetter] = []
     if view.dead is not None:
         for row in view.dead.to_pylist():
             number = index.get((row["_timeline"], row["_batch"]))
-            if number is not None:
+            if number is not None and not is_missing(missing, row["partition"], row["offset"]):
                 recorded.append((number, row["partition"], row["offset"], row["reason"]))
     per_partition: dict[int, int] = {}
     for _, partition, _, _ in recorded:

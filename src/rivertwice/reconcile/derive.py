@@ -10,16 +10,19 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
-from rivertwice.log.records import read_ranges
+from rivertwice.log import kafka
+from rivertwice.log.records import check_same_topic, observe_read, read_plan
 from rivertwice.pipeline.compile import accepted, compile_batch, included, with_window_end
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
+from rivertwice.reconcile.gaps import GAP_INDEX, Jump
 from rivertwice.reconcile.model import LateRow, Shape
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 
 _HEAVY = ("_key", "_value", "_headers")
+_NEVER = -(1 << 50)  # a watermark that nothing is late by
 
 
 class DerivedLog:
@@ -35,14 +38,24 @@ class DerivedLog:
         definition: Definition,
         ranges: Sequence[Ranges],
         topic_id: str | None = None,
+        jumps: Sequence[Jump] = (),
     ) -> None:
-        """Plan the reading of `ranges`, one entry per batch of the path, contiguous."""
+        """Plan the reading of `ranges`, one entry per batch of the path, contiguous but for `jumps`.
+
+        What neither Kafka nor the archive has is left out and named in `missing`; what an accepted gap jumped over and
+        the archive has is read, and belongs to the truth.
+        """
         self._spark = spark
         self._definition = definition
         _, self._source = definition.source
-        raw = read_ranges(spark, settings, self._source.topic, _span(ranges), topic_id=topic_id)
+        self._settings = settings
+        spanned = [*ranges, *(jump.gap.ranges for jump in jumps)]
+        self._topic_id = topic_id or kafka.topic_id(settings, self._source.topic)
+        self._plan = observe_read(settings, self._source.topic, _span(spanned), self._topic_id)
+        self.missing = self._plan.missing
+        raw = read_plan(spark, settings, self._source.topic, self._plan, self._topic_id)
         decoded = decode(raw, self._source).drop(*_HEAVY)
-        self._tagged = tag_batches(decoded, batch_marks(spark, ranges)).persist(StorageLevel.MEMORY_AND_DISK)
+        self._tagged = tag_batches(decoded, batch_marks(spark, ranges, jumps)).persist(StorageLevel.MEMORY_AND_DISK)
         self._rows: DataFrame | None = None
 
     def __enter__(self) -> DerivedLog:
@@ -54,11 +67,16 @@ class DerivedLog:
         self._tagged.unpersist()
 
     def counts(self) -> dict[tuple[int, int], BatchCounts]:
-        """Return (path index, partition) to what the log holds there."""
+        """Return (path index, partition) to what the log holds there.
+
+        Raises:
+            LogGapError: the topic was created anew while it was read.
+        """
         fine = F.col("_reason").isNull()
         event_ms = F.when(fine, F.unix_millis(self._source.event_time))
         table = (
-            self._tagged.groupBy("_index", "_partition")
+            self._tagged.where(F.col("_index") != GAP_INDEX)
+            .groupBy("_index", "_partition")
             .agg(
                 F.count(F.lit(1)).alias("read"),
                 F.count("_reason").alias("bad"),
@@ -67,6 +85,7 @@ class DerivedLog:
             )
             .toArrow()
         )
+        check_same_topic(self._settings, self._source.topic, self._topic_id, self._plan)
         return {
             (row["_index"], row["_partition"]): BatchCounts(
                 row["read"], row["bad"], row["read"] - row["bad"], row["low"], row["high"]
@@ -76,7 +95,7 @@ class DerivedLog:
 
     def dead(self) -> list[tuple[int, int, int, str]]:
         """Return (path index, partition, offset, reason) of every record that decode rejects."""
-        bad = self._tagged.where(F.col("_reason").isNotNull())
+        bad = self._tagged.where(F.col("_reason").isNotNull() & (F.col("_index") != GAP_INDEX))
         table = bad.select("_index", "_partition", "_offset", "_reason").toArrow()
         return [tuple(row.values()) for row in table.to_pylist()]
 
@@ -89,9 +108,9 @@ class DerivedLog:
         """
         marks = pa.table(
             {
-                "_index": pa.array(range(len(chain.late)), pa.int32()),
-                "_late_ms": pa.array(chain.late, pa.int64()),
-                "_group": pa.array(groups, pa.int32()),
+                "_index": pa.array([GAP_INDEX, *range(len(chain.late))], pa.int32()),
+                "_late_ms": pa.array([_NEVER, *chain.late], pa.int64()),
+                "_group": pa.array([groups[-1], *groups], pa.int32()),
             }
         )
         watermarks = F.broadcast(self._spark.createDataFrame(marks))
@@ -112,7 +131,8 @@ class DerivedLog:
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return the batch result over the rows that were not late: what the stream must emit in the end."""
-        return compile_batch(self._spark, definition, self.rows.where(~F.col("_late"))).toArrow()
+        read = self.rows.where(~F.col("_late") & (F.col("_index") != GAP_INDEX))
+        return compile_batch(self._spark, definition, read).toArrow()
 
     def truth_as_of(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> pa.Table:
         """Return the batch result over the rows below `ends` (partition to offset), for the given windows only."""
@@ -157,10 +177,15 @@ class DerivedLog:
 
     def pairs(self) -> list[PairCount]:
         """Return the records that passed the row filter, counted by partition, window and lateness."""
-        rows = included(self._spark, self._definition, self.rows)
+        rows = included(self._spark, self._definition, self.rows.where(F.col("_index") != GAP_INDEX))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
         table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
         return [PairCount(row["_partition"], row["end_ms"], row["_late"], row["rows"]) for row in table.to_pylist()]
+
+    def filled(self) -> set[int]:
+        """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
+        skipped = self.rows.where(F.col("_index") == GAP_INDEX)
+        return self._starts("_index", included(self._spark, self._definition, skipped)).get(GAP_INDEX, set())
 
     def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
         """Return path index to the starts (epoch ms) of the windows that its rows touch."""
@@ -205,14 +230,18 @@ def tag_batches(records: DataFrame, marks: DataFrame) -> DataFrame:
     return tagged.where("_record = 1").drop("_record")
 
 
-def batch_marks(spark: SparkSession, ranges: Sequence[Ranges]) -> DataFrame:
-    """Return where each batch begins: `_partition`, `_offset` and its path index; empty ranges begin nothing."""
+def batch_marks(spark: SparkSession, ranges: Sequence[Ranges], jumps: Sequence[Jump] = ()) -> DataFrame:
+    """Return where each batch begins: `_partition`, `_offset` and its path index; empty ranges begin nothing.
+
+    Where a gap begins that no batch read, GAP_INDEX begins.
+    """
     found = [
         (partition, start, index)
         for index, batch in enumerate(ranges)
         for partition, (start, end) in batch.items()
         if start < end
     ]
+    found += [(p, start, GAP_INDEX) for jump in jumps for p, (start, _) in jump.gap.ranges.items()]
     table = pa.table(
         {
             "_partition": pa.array([mark[0] for mark in found], pa.int32()),

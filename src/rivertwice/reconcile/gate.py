@@ -11,6 +11,7 @@ from rivertwice.reconcile.model import DEFECT, NOT_COMPARABLE, Finding
 
 CRITICAL = "critical"
 WARNING = "warning"
+MOST_GAPS = 10  # each names offsets; the verdicts hold them all
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Alert:
 
     Attributes:
         severity: `critical` or `warning`.
-        kind: stable word: defect, finding, balance, late_share, not_comparable, suite, suite_errored.
+        kind: stable word: defect, finding, gap, balance, late_share, not_comparable, suite, suite_errored.
     """
 
     severity: str
@@ -46,6 +47,7 @@ class GateInput:
         counts: pair to verdict to number of result rows.
         total, partitions: the balance.
         alert_share: late share above which a warning is raised, in total or in any one partition.
+        gaps: what is missing in the log, in words.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -54,6 +56,7 @@ class GateInput:
     alert_share: float
     findings: Sequence[Finding] = ()
     suites: Sequence[SuiteOutcome] = ()
+    gaps: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def decide_gate(report: GateInput) -> Gate:
                 Alert(WARNING, "not_comparable", f"{counts[NOT_COMPARABLE]} rows of the pair {pair} cannot be compared")
             )
     alerts.extend(Alert(CRITICAL, "finding", finding.message) for finding in report.findings)
+    alerts.extend(Alert(WARNING, "gap", reason) for reason in report.gaps[:MOST_GAPS])
     alerts.extend(_balance_alerts(report))
     for suite in report.suites:
         alerts.extend(suite.failed)

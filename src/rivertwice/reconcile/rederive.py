@@ -85,13 +85,23 @@ def parse_offsets_text(text: str, topic: str) -> tuple[int | None, dict[int, int
 
 
 def derive_ranges(
-    rows: Sequence[LedgerRow], topic: str, genesis: Mapping[int, int]
+    rows: Sequence[LedgerRow],
+    topic: str,
+    genesis: Mapping[int, int],
+    jumps: Mapping[int, Mapping[int, int]] | None = None,
 ) -> tuple[list[Ranges], list[LedgerDefect]]:
     """Return each batch's offset ranges, by majority of three witnesses, and the ledger fields that disagree.
 
     A boundary stands in the ledger three times: as the batch's end, in its verbatim offsets file, and as the next
     batch's start. One altered witness is outvoted and named.
+
+    Args:
+        rows: batches of the path, in order.
+        topic: the topic.
+        genesis: partition to the first offset of the path.
+        jumps: path index to where its batch begins instead, behind an accepted gap.
     """
+    leaps = jumps or {}
     texts = [parse_offsets_text(row.offsets_text, topic)[1] for row in rows]
     starts = [{int(p): int(o) for p, o in row.start_offsets.get(topic, {}).items()} for row in rows]
     ends = [{int(p): int(o) for p, o in row.end_offsets.get(topic, {}).items()} for row in rows]
@@ -99,13 +109,14 @@ def derive_ranges(
     defects: list[LedgerDefect] = []
     previous = dict(genesis)
     for index, row in enumerate(rows):
+        previous |= leaps.get(index, {})
         first = {p: previous.get(p, 0) for p in ends[index]}
         if index == 0 and not genesis:
             first = {p: starts[0].get(p, 0) for p in ends[0]}
         claimed = {p: starts[index].get(p, 0) for p in ends[index]}
         if claimed != first:
             defects.append(LedgerDefect(index, row.batch, "start_offsets", claimed, first))
-        following = starts[index + 1] if index + 1 < len(rows) else None
+        following = starts[index + 1] if index + 1 < len(rows) and index + 1 not in leaps else None
         voted = {p: _vote(p, texts[index], ends[index], following) for p in ends[index]}
         if voted != ends[index]:
             defects.append(LedgerDefect(index, row.batch, "end_offsets", ends[index], voted))

@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.store import delta
@@ -141,7 +140,7 @@ def store_run(
     _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES))
 
 
-def _append_once(path: Path, run: str, rows: pa.Table) -> None:
+def _append_once(path: Place, run: str, rows: pa.Table) -> None:
     app = f"reconcile/{run}"
     if delta.applied_version(path, app) is None:
         delta.append(path, rows, transactions={app: 1})
@@ -222,6 +221,6 @@ def cause_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda r: (r["pair"], r["cause"], r["topic"] or "", r["partition"] or 0, r["offset"] or 0))
 
 
-def _rows_of(path: Path, run: str) -> list[dict[str, Any]]:
+def _rows_of(path: Place, run: str) -> list[dict[str, Any]]:
     table = delta.read(path, where=pc.field("run") == run)
     return [] if table is None else list(table.to_pylist())

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyspark.sql import SparkSession
 
@@ -28,6 +28,7 @@ from rivertwice.reconcile.assess import (
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
+from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.model import DEFECT, LATE, SERVED, STREAM, VERDICTS, Finding, LateRow, RowId, Verdict
 from rivertwice.reconcile.rederive import derive_ranges
@@ -35,6 +36,7 @@ from rivertwice.reconcile.results import Cause, Stamp, store_run
 from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream, select_dirty_windows
 from rivertwice.reconcile.view import HeadView, observe_head
 
+_MS = timedelta(milliseconds=1)
 _log = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 
@@ -115,11 +117,12 @@ def reconcile(
     phases = _Phases(progress)
     home = settings.pipeline(pipeline)
     view = observe_head(home)
-    ranges, range_defects = derive_ranges(view.rows, view.topic, view.genesis)
+    jumps = {jump.index: jump.start for jump in view.jumps}
+    ranges, range_defects = derive_ranges(view.rows, view.topic, view.genesis, jumps)
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
     topic_id = view.last.topic_ids.get(view.topic)
-    with DerivedLog(spark, settings, view.newest.definition, ranges, topic_id) as log:
-        derived = rederive_ledger(view, ranges, range_defects, log.counts())
+    with DerivedLog(spark, settings, view.newest.definition, ranges, topic_id, view.jumps) as log:
+        derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
         read = sum(count.read for count in derived.counts)
         phases.done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
         log.apply_chain(derived.chain, view.groups)
@@ -131,10 +134,10 @@ def reconcile(
         phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(evidence, served))
     verdicts = [one for one in verdicts if range is None or _inside(one.row, range)]
-    dead_findings, dead_counts = check_dead_letters(view, dead)
+    dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
     findings = [Finding("ledger", one.message, one.batch) for one in derived.defects]
     findings += [*dead_findings, *check_emitted(view)]
-    partitions, total = _balance(derived, dead_counts, pairs, evidence)
+    partitions, total = _balance(derived, dead_counts, pairs, evidence, view.newest.definition.window.size // _MS)
     dirty = len(select_dirty_windows(evidence))
     counts = count_verdicts(verdicts)
     phases.done("judge", f"{len(verdicts)} verdicts, {dirty} windows with differing digests")
@@ -144,7 +147,8 @@ def reconcile(
         suites.run_suite(folder, "verdicts", verdict_frame(verdicts)),
         suites.run_suite(folder, "balance", balance_frame(total, partitions), {"alert_share": alert_share}),
     ]
-    gate = decide_gate(GateInput(counts, total, partitions, alert_share, findings, outcomes))
+    gaps = list(dict.fromkeys([*(one.reason for one in derived.doubts.doubts), *evidence.doubts.filled.values()]))
+    gate = decide_gate(GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps))
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = Stamp(
         run=run or f"rc-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
@@ -177,17 +181,21 @@ def count_verdicts(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
 
 
 def _balance(
-    derived: Derived, dead: Mapping[int, int], pairs: Sequence[PairCount], evidence: Evidence
+    derived: Derived, dead: Mapping[int, int], pairs: Sequence[PairCount], evidence: Evidence, size_ms: int
 ) -> tuple[dict[int, Account], Account]:
-    read: dict[int, int] = {}
+    read = count_readable(derived.ranges, derived.missing)
     accepted: dict[int, int] = {}
-    for batch in derived.ranges:
-        for partition, (start, end) in batch.items():
-            read[partition] = read.get(partition, 0) + end - start
     for (_, partition), counts in derived.by_partition.items():
         accepted[partition] = accepted.get(partition, 0) + counts.accepted
     partitions = balance_partitions(read, dead, accepted, pairs, derived.chain.closed_ms)
-    emitted = sum(evidence.shape.count(one.values) for rows in evidence.stream.values() for one in rows)
+    unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
+    checked = [rows for row, rows in evidence.stream.items() if unread.of(row.start_ms, row.end_ms) is None]
+    emitted = sum(evidence.shape.count(one.values) for rows in checked for one in rows)
+    emitted += sum(  # where the stream's input is gone, only what is left of it can be counted
+        pair.rows
+        for pair in pairs
+        if not pair.late and pair.end_ms <= derived.chain.closed_ms and unread.of(pair.end_ms - size_ms, pair.end_ms)
+    )
     return partitions, balance_total(partitions, emitted)
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rivertwice.reconcile.gaps import Doubts
 from rivertwice.reconcile.model import (
     AGREES,
     DEFECT,
@@ -39,6 +40,7 @@ class Evidence:
         late: late rows by the address of the row they belong to.
         mixed: window start to reason, for windows that no single definition made.
         blamed: window start to reason, for windows that a ledger defect puts in doubt.
+        doubts: windows that lost records may belong to; they are never AGREES.
     """
 
     shape: Shape
@@ -49,6 +51,7 @@ class Evidence:
     late: Mapping[RowId, Sequence[LateRow]]
     mixed: Mapping[int, str] = field(default_factory=dict)
     blamed: Mapping[int, str] = field(default_factory=dict)
+    doubts: Doubts = field(default_factory=Doubts)
 
 
 @dataclass(frozen=True)
@@ -108,31 +111,38 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
     count = evidence.shape.count
     closed = row.end_ms <= evidence.closed_ms
     unexplained = 0
+    doubt = evidence.doubts.of(row.start_ms, row.end_ms)
     if row.start_ms in evidence.blamed:
         verdict, reason = DEFECT, f"ledger: {evidence.blamed[row.start_ms]}"
     elif row.start_ms in evidence.mixed:
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
     elif not closed and not emitted:
         verdict, reason = OPEN, "the window is not closed yet"
+    elif doubt is not None and doubt.unread and len(emitted) < 2:
+        verdict, reason = NOT_COMPARABLE, doubt.reason
     else:
         problem = _stream_problem(evidence, row, emitted, expected, dirty) if closed else _OPEN_EMITTED
         if problem:
             verdict, reason = DEFECT, problem
             unexplained = sum(count(one.values) for one in emitted) - count(expected)
+        elif doubt is not None:
+            verdict, reason = NOT_COMPARABLE, doubt.reason
         else:
             verdict, reason, unexplained = _explain(evidence.shape, expected, truth, late, dirty)
+            reason = reason or evidence.doubts.caveat(row.start_ms)
     return Verdict(
         pair=STREAM,
         row=row,
         verdict=verdict,
         reason=reason,
-        presence=_presence(STREAM, got, truth),
+        presence=_UNREADABLE if doubt is not None and verdict == NOT_COMPARABLE else _presence(STREAM, got, truth),
         late=late,
         unexplained=abs(unexplained),
         late_share=_share(late, count(truth)),
     )
 
 
+_UNREADABLE = "unreadable"
 _OPEN_EMITTED = "the stream emitted a row of a window that is not closed"
 
 
@@ -187,13 +197,16 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
     shape = evidence.shape
     published = row.start_ms in served.published
     missing = 0
+    doubt = evidence.doubts.of(row.start_ms, row.end_ms)
     if row.end_ms > min(evidence.closed_ms, served.closed_ms):
         waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
         verdict, reason = (DEFECT, "a window is served that is not closed") if found else (OPEN, waits)
     elif len(found) > 1:
         verdict, reason = DEFECT, f"the row is served {len(found)} times"
+    elif doubt is not None and not (doubt.known and not _differing(shape, got, truth)):
+        verdict, reason = NOT_COMPARABLE, doubt.reason
     elif not _differing(shape, got, truth):
-        verdict, reason = AGREES, "published" if published else ""
+        verdict, reason = AGREES, "published" if published else evidence.doubts.caveat(row.start_ms)
     elif not published and row.start_ms in evidence.mixed:
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
     else:
@@ -212,7 +225,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         row=row,
         verdict=verdict,
         reason=reason,
-        presence=_presence(SERVED, got, truth),
+        presence=_UNREADABLE if doubt is not None and verdict == NOT_COMPARABLE else _presence(SERVED, got, truth),
         late=missing if verdict == LATE else 0,
         unexplained=0 if explained else abs(missing),
         late_share=_share(missing if verdict == LATE else 0, shape.count(truth)),

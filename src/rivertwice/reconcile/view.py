@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LedgerError
+from rivertwice.log.gaps import accepted_gaps
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.model import Shape
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
@@ -43,6 +45,7 @@ class HeadView:
         stream: changelog rows on the path.
         dead: dead-letter rows of all batches, or None.
         served, served_stamp: the served table and what it shows, or None.
+        jumps: accepted gaps on the path, by the batch that begins behind each.
     """
 
     home: PipelineHome
@@ -56,6 +59,7 @@ class HeadView:
     dead: pa.Table | None
     served: pa.Table | None
     served_stamp: ServedStamp | None
+    jumps: Sequence[Jump] = ()
 
     @property
     def last(self) -> LedgerRow:
@@ -113,7 +117,23 @@ def observe_head(home: PipelineHome) -> HeadView:
         dead=delta.read(home.tables.dead_letters, columns=["_timeline", "_batch", "partition", "offset", "reason"]),
         served=served,
         served_stamp=stamp,
+        jumps=_jumps(home, [segment.timeline for segment in path], rows, topic),
     )
+
+
+def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topic: str) -> list[Jump]:
+    """Return the accepted gaps that the path went past; a start that no acceptance explains stays a defect.
+
+    A timeline may have met the next gap before its first batch: then both lie before the first batch behind them.
+    """
+    gaps = accepted_gaps(home)
+    found = []
+    for place, name in enumerate(path):
+        behind = [index for index, row in enumerate(rows) if row.timeline in path[place:]]
+        if name in gaps and behind:
+            genesis = load_timeline(home, name).genesis.get(topic, {})
+            found.append(Jump(behind[0], gaps[name], {int(p): int(o) for p, o in genesis.items()}))
+    return found
 
 
 def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, pa.Table | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from rivertwice.savepoint.records import (
 from rivertwice.store.base import BlobStore
 from rivertwice.store.places import open_store
 
+_log = logging.getLogger(__name__)
 WORKERS = 8  # parallel requests to a store; 340 objects took 0.9 s on S3
 
 TAKEN = "taken"
@@ -69,12 +71,15 @@ def savepoint_store(home: PipelineHome) -> BlobStore:
 
 
 def list_savepoints(home: PipelineHome) -> list[Savepoint]:
-    """Return the savepoints that exist (have a manifest and are not being deleted), oldest first."""
+    """Return the savepoints that exist (have a manifest and are not being deleted), oldest first.
+
+    One whose manifest cannot be read is left out, with a warning: it must not hide the others.
+    """
     store = savepoint_store(home)
     names = _by_savepoint(store.list())
     there = [name for name, files in names.items() if MANIFEST in files and DELETING not in files]
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = [savepoint for savepoint in pool.map(lambda name: _read(store, name), there) if savepoint]
+        found = [savepoint for savepoint in pool.map(lambda name: _read_listed(store, name), there) if savepoint]
     return sorted(found, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.id))
 
 
@@ -94,17 +99,39 @@ def load_savepoint(home: PipelineHome, savepoint_id: str) -> Savepoint:
     return found
 
 
+def _read_listed(store: BlobStore, name: str) -> Savepoint | None:
+    try:
+        return _read(store, name)
+    except SavepointError as error:
+        _log.warning("savepoint %s is left out: %s", name, error)
+        return None
+
+
 def _read(store: BlobStore, name: str) -> Savepoint | None:
     data = store.get(f"{name}/{MANIFEST}")
     if data is None or store.get(f"{name}/{DELETING}") is not None:
         return None
+    manifest = Manifest.from_bytes(data)
+    if manifest.savepoint != name:
+        message = (
+            f"the manifest in {name} is of savepoint {manifest.savepoint[:80]}: it is damaged; use another savepoint"
+        )
+        raise SavepointError(message)
     return Savepoint(
-        manifest=Manifest.from_bytes(data),
+        manifest=manifest,
         store=store,
-        proof=read_record(store, f"{name}/{PROOF}"),
+        proof=_read_proof(store, name),
         pinned=store.get(f"{name}/{PIN}") is not None,
         leases=tuple(read_leases(store, name)),
     )
+
+
+def _read_proof(store: BlobStore, name: str) -> dict[str, Any] | None:
+    try:
+        return read_record(store, f"{name}/{PROOF}")
+    except SavepointError as error:
+        _log.warning("savepoint %s counts as not proved: %s", name, error)
+        return None
 
 
 def _by_savepoint(keys: Iterable[str]) -> dict[str, set[str]]:

@@ -46,7 +46,8 @@ def replay_source(
     _, source = definition.source
     progress(f"Kafka no longer has the recorded range; feeding replay topic {name} from the archive")
     base = {partition: start for partition, (start, _) in plan.ranges.items()}
-    with replay_topic(settings, name, len(manifest.offsets[source.topic])) as topic:
+    partitions = max(len(manifest.offsets[source.topic]), len(base))  # one may have been added on the way
+    with replay_topic(settings, name, partitions) as topic:
         frame = read_ranges(
             spark, settings, source.topic, dict(plan.ranges), topic_id=manifest.topic_ids[source.topic]
         ).selectExpr(*_COLUMNS)

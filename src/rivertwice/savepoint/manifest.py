@@ -14,7 +14,7 @@ from rivertwice.instants import parse_iso, to_iso
 from rivertwice.store.files import encode_json
 
 FORMAT = 1
-_ID = re.compile(r"^sp-[a-z0-9][a-z0-9_-]{0,63}-[0-9]{1,18}-[0-9a-f]{8}$")
+_ID = re.compile(r"^sp-[a-z0-9][a-z0-9_-]{0,63}-[0-9]{1,18}-[0-9a-f]{8}\Z")
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,22 @@ class Manifest:
             SavepointError: it is damaged, or of a format this version does not know.
         """
         try:
-            values: dict[str, Any] = json.loads(data)
-        except ValueError as error:
+            values: dict[str, Any] = dict(json.loads(data))
+        except (ValueError, TypeError) as error:
             message = f"a savepoint's manifest is no JSON ({error}): it is damaged; use another savepoint"
             raise SavepointError(message) from error
         found = values.pop("format", None)
         if found != FORMAT:
             message = f"a savepoint has format {found!r}, this version reads {FORMAT}; use a newer rivertwice"
             raise SavepointError(message)
-        files = {path: FileEntry(**entry) for path, entry in values.pop("files").items()}
-        return cls(**{**values, "files": files, "created_at": parse_iso(values["created_at"])})
+        try:
+            files = {path: FileEntry(**entry) for path, entry in values.pop("files").items()}
+            return cls(**{**values, "files": files, "created_at": parse_iso(values["created_at"])})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = (
+                f"a savepoint's manifest has not the fields of format {FORMAT} ({error}): it is damaged; use another"
+            )
+            raise SavepointError(message) from error
 
 
 def require_savepoint_id(value: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from rivertwice.instants import parse_iso, to_iso
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1
-RECORDED, CHECKED, DRAINED, FORKED, REPLAYED, CREATED, MOVED, DONE = range(1, 9)
+RECORDED, CHECKED, DRAINED, FORKED, REPLAYED, CREATED, MOVED, DONE, ABANDONED = range(1, 10)
 STEPS = {
     RECORDED: "recorded",
     CHECKED: "checked",
@@ -25,12 +25,13 @@ STEPS = {
     CREATED: "timeline created",
     MOVED: "head moved",
     DONE: "done",
+    ABANDONED: "given up",
 }
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A restore under way or done.
+    """A restore under way, done or given up.
 
     Attributes:
         id: `restore-<8 hex>`.
@@ -83,10 +84,51 @@ def select_unfinished(operations: list[Operation], savepoint: str | None) -> Ope
     if savepoint is not None and found.savepoint != savepoint:
         message = (
             f"{found.id} of savepoint {found.savepoint} was interrupted after '{STEPS[found.step]}', and two half restores "
-            "could not be told apart; finish it first: `rivertwice savepoint restore NAME` without an id goes on with it"
+            "could not be told apart; finish it first: `rivertwice savepoint restore NAME` without an id goes on with it, with "
+            "--abandon it is given up"
         )
         raise RequestError(message)
     return found
+
+
+@dataclass(frozen=True)
+class FallBackReport:
+    """What the agent's fall-back came to; `operations/fall-back.json`, replaced by the next one.
+
+    Attributes:
+        pid, pid_started: the process that did it.
+        restored: whether a savepoint took the damaged checkpoint's place.
+        message: one sentence for events and pages.
+        savepoint, timeline, forked_at, replayed: of the restore, if there was one.
+        passed_over: savepoint id to why it could not be used.
+    """
+
+    pid: int
+    pid_started: float
+    at: datetime
+    restored: bool
+    message: str
+    seconds: float
+    savepoint: str | None = None
+    timeline: str | None = None
+    forked_at: int | None = None
+    replayed: int | None = None
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_fall_back(home: PipelineHome, report: FallBackReport) -> None:
+    """Record what the fall-back came to."""
+    values = {"format": FORMAT, **asdict(report), "at": to_iso(report.at)}
+    replace_json(home.operations / "fall-back.json", values)
+
+
+def read_fall_back(home: PipelineHome) -> FallBackReport | None:
+    """Return what the last fall-back came to, or None."""
+    data = read_json(home.operations / "fall-back.json")
+    if data is None or data.get("format") != FORMAT:
+        return None
+    values = {key: value for key, value in data.items() if key != "format"}
+    return FallBackReport(**{**values, "at": parse_iso(values["at"])})
 
 
 @contextmanager

@@ -129,6 +129,27 @@ def require_fingerprint(manifest: Manifest, current: Mapping[str, str]) -> None:
         raise FingerprintError(message)
 
 
+def require_recorded(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
+    """Check that a manifest says of its batch what the ledger recorded.
+
+    Raises:
+        SavepointError: it does not, or the ledger has no such batch.
+    """
+    row = next((row for row in rows if (row.timeline, row.batch) == (manifest.timeline, manifest.batch)), None)
+    if row is None or (row.end_offsets, row.offsets_text, row.batch_watermark_ms) != (
+        manifest.offsets,
+        manifest.offsets_text,
+        manifest.watermark_ms,
+    ):
+        what = "has no such batch" if row is None else f"recorded the end {row.end_offsets}"
+        message = (
+            f"the manifest of {manifest.savepoint} says that batch {manifest.batch} of timeline {manifest.timeline} ended at "
+            f"{manifest.offsets}, but the ledger {what}: the manifest or the ledger is damaged; the savepoint is refused; "
+            "use another one"
+        )
+        raise SavepointError(message)
+
+
 def require_on_path(manifest: Manifest, path: Sequence[Segment]) -> None:
     """Check that a savepoint lies on the head's path.
 
@@ -139,6 +160,6 @@ def require_on_path(manifest: Manifest, path: Sequence[Segment]) -> None:
         message = (
             f"savepoint {manifest.savepoint} stands at batch {manifest.batch} of timeline {manifest.timeline}, which is not on "
             f"the head's path ({' > '.join(segment.timeline for segment in path)}): restoring it would be a rewind, a separate "
-            "act that is not built yet; use a savepoint of the head's path"
+            "act; use a savepoint of the head's path"
         )
         raise SavepointError(message)

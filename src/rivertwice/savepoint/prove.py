@@ -1,6 +1,6 @@
 """Prove a savepoint: restore it into scratch, replay what the stream did next, and compare output and state.
 
-1. Refuse what cannot hold: another fingerprint. Lease the savepoint against prune.
+1. Refuse what cannot hold: another fingerprint; say so if it costs more than its budget. Lease it against prune.
 2. Fetch it into scratch; every byte is checked against the manifest.
 3. Wait until the stream has committed some batches after it, or has nothing left to read.
 4. Copy the running checkpoint a second time.
@@ -18,7 +18,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +28,15 @@ from rivertwice.errors import ReplayMismatchError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.log import kafka
 from rivertwice.pipeline.model import Definition
+from rivertwice.savepoint.budget import (
+    ProofBudget,
+    decide_over_batches,
+    decide_over_bytes,
+    describe_out_of_time,
+    select_retry,
+)
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles, load_state_definition
-from rivertwice.savepoint.catalogue import Savepoint, download, load_savepoint
+from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
 from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.feed import oldest_offsets, replay_source
 from rivertwice.savepoint.plan import (
@@ -37,8 +44,10 @@ from rivertwice.savepoint.plan import (
     is_on_path,
     plan_replay,
     require_fingerprint,
+    require_recorded,
     select_proof_end,
 )
+from rivertwice.savepoint.proof import Proof, describe_proof, unproved
 from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import ReplayedBatch, replay_recorded
 from rivertwice.savepoint.state import StateDigest, describe_difference, read_state
@@ -52,7 +61,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
-LEASE = timedelta(hours=1)
+LEASE = timedelta(hours=1)  # more than a proof may take by its budget
+DEFAULT_BUDGET = ProofBudget()
 Progress = Callable[[str], None]
 
 
@@ -60,38 +70,14 @@ def print_nothing(line: str) -> None:
     """Drop a line of progress."""
 
 
-@dataclass(frozen=True)
-class Proof:
-    """What a proof found.
-
-    Attributes:
-        proved: whether it counts: some batches were replayed, or the log had nothing beyond the savepoint.
-        batches: how many recorded batches were replayed and agreed.
-        last_batch: the batch at which the states were compared.
-        state_rows: rows of decoded state, equal on both sides.
-        source: where the records came from, `kafka` or `replay topic`.
-    """
-
-    savepoint: str
-    proved: bool
-    batches: int
-    last_batch: int
-    state_rows: int
-    state: dict[str, str]
-    source: str
-    seconds: float
-    replay_seconds: float
-    reason: str
-    made_at: str
-
-
 def prove_savepoint(
     settings: Settings,
     pipeline: str,
     savepoint_id: str,
     *,
-    batches: int = 3,
-    wait_seconds: float = 60.0,
+    batches: int | None = None,
+    wait_seconds: float | None = None,
+    budget: ProofBudget = DEFAULT_BUDGET,
     progress: Progress = print_nothing,
     spark: SparkSession | None = None,
 ) -> Proof:
@@ -101,8 +87,9 @@ def prove_savepoint(
         settings: where things lie.
         pipeline: the pipeline's name.
         savepoint_id: which savepoint.
-        batches: how many batches to replay, if the stream commits so many.
-        wait_seconds: how long to wait for them, in all.
+        batches: how many batches to replay, if the stream commits so many; None takes the budget's.
+        wait_seconds: how long to wait for them, in all; None takes the budget's.
+        budget: what the proof may cost; one that cannot be had for it is recorded as an attempt and says so.
         progress: told of every step.
         spark: the session to use; None starts the pipeline's own.
 
@@ -114,9 +101,20 @@ def prove_savepoint(
     """
     home = settings.pipeline(pipeline)
     savepoint = load_savepoint(home, savepoint_id)
-    deadline = Deadline.after(wait_seconds)
+    budget = replace(
+        budget,
+        batches=budget.batches if batches is None else batches,
+        wait_s=budget.wait_s if wait_seconds is None else wait_seconds,
+    )
+    deadline = Deadline.after(budget.wait_s)
     began = time.monotonic()
     require_fingerprint(savepoint.manifest, current_fingerprint(settings, pipeline))
+    too_large = decide_over_bytes(savepoint.manifest.size, budget)
+    if too_large is not None:
+        proof = unproved(savepoint, too_large, began)
+        _record_attempt(savepoint, asdict(proof))
+        progress(too_large)
+        return proof
     holder = f"prove-{secrets.token_hex(4)}"
     scratch = home.scratch / holder
     lease_savepoint(savepoint.store, savepoint.id, holder, now=utc_now(), length=LEASE)
@@ -127,7 +125,7 @@ def prove_savepoint(
         path = _path(home, savepoint)
         if spark is None:
             spark = session_of(settings, definition)
-        proof = _prove(spark, settings, home, savepoint, definition, path, holder, batches, deadline, began, progress)
+        proof = _prove(spark, settings, home, savepoint, definition, path, holder, budget, deadline, began, progress)
     except ReplayMismatchError as error:
         _record_attempt(savepoint, {"proved": False, "reason": str(error), "made_at": to_iso(utc_now())})
         raise
@@ -166,7 +164,7 @@ def _prove(
     definition: Definition,
     path: Sequence[Segment],
     holder: str,
-    batches: int,
+    budget: ProofBudget,
     deadline: Deadline,
     began: float,
     progress: Progress,
@@ -178,14 +176,18 @@ def _prove(
     def follow() -> list[LedgerRow]:
         return [row for row in select_on_path(read_ledger(home), path) if row.batch > manifest.batch]
 
-    progress(f"waiting for {batches} batches after batch {manifest.batch}")
+    progress(f"waiting for {budget.batches} batches after batch {manifest.batch}")
     deadline.wait_until(
-        lambda: len(follow()) >= batches or _idle(settings, home, source.topic, follow(), manifest.offsets)
+        lambda: len(follow()) >= budget.batches or _idle(settings, home, source.topic, follow(), manifest.offsets)
     )
     second = copy_committed(home, path[-1].timeline, scratch / "second")
     rows = select_on_path(read_ledger(home), path)
+    require_recorded(manifest, rows)
     held = batches_in((f"commits/{entry.name}" for entry in (scratch / "second" / "commits").iterdir()), "commits")
-    last = select_proof_end(manifest.batch, wanted=batches, committed=second.batch, retained=min(held))
+    last = select_proof_end(manifest.batch, wanted=budget.batches, committed=second.batch, retained=min(held))
+    too_many = decide_over_batches(manifest.batch, last, budget)
+    if too_many is not None:
+        return unproved(savepoint, too_many, began)
     plan = plan_replay(
         manifest,
         rows,
@@ -195,8 +197,11 @@ def _prove(
         bundles=equivalent_bundles(home, manifest, rows),
     )
     replay_began = time.monotonic()
-    done = _replay(spark, settings, definition, savepoint, plan, scratch / "replayed", holder, progress)
+    done = _replay(spark, settings, definition, savepoint, plan, scratch / "replayed", holder, budget, progress)
     replay_seconds = time.monotonic() - replay_began
+    if len(done) < len(plan.rows):
+        reason = describe_out_of_time(len(done), len(plan.rows), budget)
+        return replace(unproved(savepoint, reason, began), batches=len(done), replay_seconds=round(replay_seconds, 3))
     progress(f"comparing the state after batch {last}")
     state = _compare_state(spark, scratch, last)
     exhausted = not plan.rows and not _beyond(settings, source.topic, manifest.offsets)
@@ -216,18 +221,6 @@ def _prove(
     )
 
 
-def describe_proof(batches: int, last: int, state_rows: int, *, exhausted: bool) -> str:
-    """Return in one sentence what a proof showed, and whether that counts."""
-    if batches:
-        return f"proved: {batches} recorded batches replayed equal, and the state after batch {last} ({state_rows} rows) is equal"
-    if exhausted:
-        return f"proved: nothing follows batch {last} in the log, and its state ({state_rows} rows) loads and is equal"
-    return (
-        f"not proved: the state after batch {last} ({state_rows} rows) loads and is equal, but no batch followed in time, "
-        "although the log goes on; prove it again once the stream has run"
-    )
-
-
 def _replay(
     spark: SparkSession,
     settings: Settings,
@@ -236,13 +229,46 @@ def _replay(
     plan: ReplayPlan,
     checkpoint: Path,
     holder: str,
+    budget: ProofBudget,
     progress: Progress,
 ) -> list[ReplayedBatch]:
     name = f"rivertwice-replay-{holder}"
+    deadline = Deadline.after(budget.replay_s)
     with replay_source(spark, settings, definition, savepoint.manifest, plan, name=name, progress=progress) as topic:
         return replay_recorded(
-            spark, settings, definition, checkpoint, plan.rows, topic_override=topic, progress=progress
+            spark,
+            settings,
+            definition,
+            checkpoint,
+            plan.rows,
+            topic_override=topic,
+            progress=progress,
+            deadline=deadline,
         )
+
+
+def prove_rotation(
+    settings: Settings,
+    pipeline: str,
+    savepoint_id: str,
+    *,
+    budget: ProofBudget = DEFAULT_BUDGET,
+    progress: Progress = print_nothing,
+    spark: SparkSession | None = None,
+) -> list[Proof]:
+    """Prove the savepoint of a rotation; if it cannot be, for nothing follows it yet, try the one before.
+
+    Returns:
+        the proof of the savepoint, and, where it does not count, the proof of an older one that was still owed.
+    """
+    first = prove_savepoint(settings, pipeline, savepoint_id, budget=budget, progress=progress, spark=spark)
+    if first.proved:
+        return [first]
+    older = select_retry(list_savepoints(settings.pipeline(pipeline)), {savepoint_id})
+    if older is None:
+        return [first]
+    progress(f"{older.id} was not proved by its rotation; trying it again")
+    return [first, prove_savepoint(settings, pipeline, older.id, budget=budget, progress=progress, spark=spark)]
 
 
 def _compare_state(spark: SparkSession, scratch: Path, batch: int) -> StateDigest:

@@ -1,24 +1,47 @@
 """Delete old savepoints: what is protected is computed first and subtracted.
 
 A deletion goes in steps, each of which may be the last before a crash: mark (`deleting.json`), so that nobody chooses
-it any more; look for leases and a pin once more; files; manifest; mark. A marked savepoint is finished by the next prune.
+it any more; look for leases and a pin once more; mark it decided; files; manifest; mark. Whoever leases puts the lease
+first and looks for the mark after it, so one of the two always sees the other. The next prune finishes a decided
+deletion, and looks for leases again where nothing was decided: somebody may have leased just before the mark.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rivertwice.config import PipelineHome
-from rivertwice.errors import RequestError
+from rivertwice.errors import RequestError, SavepointError
 from rivertwice.instants import parse_iso, to_iso
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints, load_savepoint, savepoint_store
-from rivertwice.savepoint.records import DELETING, MANIFEST, PIN, TAKING, encode_record, read_leases, read_record
+from rivertwice.savepoint.catalogue import (
+    PROVED,
+    Savepoint,
+    list_savepoints,
+    load_savepoint,
+    savepoint_store,
+    verify_files,
+)
+from rivertwice.savepoint.operation import DONE, read_operations
+from rivertwice.savepoint.records import (
+    DELETING,
+    MANIFEST,
+    PIN,
+    PROOF,
+    TAKING,
+    SavepointLease,
+    encode_record,
+    read_leases,
+    read_record,
+)
 from rivertwice.store.base import BlobStore
 
 _log = logging.getLogger(__name__)
+NEWEST_PROVED = "newest proved"
 ABANDONED = timedelta(hours=1)  # a take copies for seconds; one that began so long ago died
 
 
@@ -37,8 +60,21 @@ class PruneReport:
     kept: tuple[str, ...]
 
 
-def select_protected(savepoints: Sequence[Savepoint], *, now: datetime) -> dict[str, str]:
-    """Return the savepoints that must stay, each with the reason: newest proved, newest, pinned, leased."""
+def select_protected(
+    savepoints: Sequence[Savepoint],
+    *,
+    now: datetime,
+    needed: Mapping[str, str] | None = None,
+    damaged: Collection[str] = (),
+) -> dict[str, str]:
+    """Return the savepoints that must stay, each with the reason: newest proved, newest, pinned, leased, needed.
+
+    Args:
+        savepoints: all that exist.
+        now: the present instant.
+        needed: savepoint id to the interrupted restore that will go on with it.
+        damaged: ids whose bytes are not what their manifest says; such a one cannot be the newest proved.
+    """
     newest_first = sorted(savepoints, key=lambda s: (s.manifest.created_at, s.id), reverse=True)
     protected: dict[str, str] = {}
     for savepoint in newest_first:
@@ -47,10 +83,12 @@ def select_protected(savepoints: Sequence[Savepoint], *, now: datetime) -> dict[
             protected[savepoint.id] = f"leased by {running[0]}"
         if savepoint.pinned:
             protected[savepoint.id] = "pinned"
+        if needed is not None and savepoint.id in needed:
+            protected[savepoint.id] = f"needed by {needed[savepoint.id]}"
     for savepoint in newest_first[:1]:
         protected[savepoint.id] = "newest"
-    for savepoint in [s for s in newest_first if s.status == PROVED][:1]:
-        protected[savepoint.id] = "newest proved"
+    for savepoint in [s for s in newest_first if s.status == PROVED and s.id not in damaged][:1]:
+        protected[savepoint.id] = NEWEST_PROVED
     return protected
 
 
@@ -70,30 +108,114 @@ def select_prunable(savepoints: Sequence[Savepoint], protected: Collection[str],
 
 def prune_savepoints(home: PipelineHome, *, keep: int, now: datetime) -> PruneReport:
     """Delete all but the protected and the `keep` newest savepoints, and what died half-way before."""
-    store = savepoint_store(home)
+    with _only_prune(home):
+        return _prune(home, savepoint_store(home), keep=keep, now=now)
+
+
+def _prune(home: PipelineHome, store: BlobStore, *, keep: int, now: datetime) -> PruneReport:
     savepoints = list_savepoints(home)
-    protected = select_protected(savepoints, now=now)
+    protected, going = _decide_verified(home, savepoints, keep=keep, now=now)
     deleted, kept = [], []
-    for savepoint in select_prunable(savepoints, protected, keep=keep):
-        if delete_savepoint(store, savepoint.id, now=now):
+    for savepoint in going:
+        if delete_savepoint(store, savepoint.id, now=now, proved=savepoint.status == PROVED, needed=_needed(home)):
             deleted.append(savepoint.id)
         else:
             kept.append(savepoint.id)
-    deleted += _clear_unfinished(store, now=now)
+    deleted += _clear_unfinished(store, now=now, needed=_needed(home))
     _log.info("pruned %s: %s deleted, %s protected", home.root.name, len(deleted), len(protected))
     return PruneReport(protected, tuple(deleted), tuple(kept))
 
 
-def delete_savepoint(store: BlobStore, name: str, *, now: datetime) -> bool:
-    """Delete one savepoint; return False, and leave it whole, if somebody has leased or pinned it meanwhile."""
+def _decide_verified(
+    home: PipelineHome, savepoints: Sequence[Savepoint], *, keep: int, now: datetime
+) -> tuple[dict[str, str], list[Savepoint]]:
+    """Return what stays and what goes; a proved one goes only once a newer proved one has shown every byte."""
+    needed = _needed(home)
+    damaged: list[str] = []
+    while True:
+        protected = select_protected(savepoints, now=now, needed=needed, damaged=damaged)
+        going = select_prunable(savepoints, protected, keep=keep)
+        trusted = next((one for one in savepoints if protected.get(one.id) == NEWEST_PROVED), None)
+        if trusted is None or all(one.status != PROVED for one in going):
+            return protected, going
+        try:
+            verify_files(trusted)
+        except SavepointError as error:
+            _log.warning("%s", error)
+            damaged.append(trusted.id)
+        else:
+            return protected, going
+
+
+def find_holder(
+    leases: Sequence[SavepointLease], *, pinned: bool, proved_since: bool, needed: bool, now: datetime
+) -> str | None:
+    """Return why a savepoint that was chosen and marked must stay after all, or None.
+
+    Looked at after the mark is put. Whoever leases or pins looks for the mark after that, so nothing is missed.
+
+    Args:
+        leases: all leases on it.
+        pinned: somebody pinned it.
+        proved_since: it was not proved when it was chosen, and is now: it may be the newest proved one.
+        needed: an interrupted restore will go on with it.
+        now: the present instant.
+    """
+    running = sorted(lease.holder for lease in leases if lease.expires_at > now)
+    if running:
+        return f"leased by {running[0]}"
+    if pinned:
+        return "pinned"
+    if needed:
+        return "needed by a restore"
+    return "proved meanwhile" if proved_since else None
+
+
+def delete_savepoint(
+    store: BlobStore, name: str, *, now: datetime, proved: bool = False, needed: Collection[str] = ()
+) -> bool:
+    """Delete one savepoint; return False, and leave it whole, if somebody needs it meanwhile (`find_holder`).
+
+    Args:
+        store: where it lies.
+        name: its id.
+        now: the present instant.
+        proved: it was proved when it was chosen.
+        needed: ids that interrupted restores will go on with.
+    """
     mark = f"{name}/{DELETING}"
-    store.put_if_absent(mark, encode_record({"at": to_iso(now)}))
-    leased = any(lease.expires_at > now for lease in read_leases(store, name))
-    if leased or store.get(f"{name}/{PIN}") is not None:
+    store.put_if_absent(mark, encode_record({"at": to_iso(now), "decided": False}))
+    holder = find_holder(
+        read_leases(store, name),
+        pinned=store.get(f"{name}/{PIN}") is not None,
+        proved_since=not proved and store.get(f"{name}/{PROOF}") is not None,
+        needed=name in needed,
+        now=now,
+    )
+    if holder is not None:
+        _log.info("savepoint %s stays: %s", name, holder)
         store.delete(mark)
         return False
+    store.put(mark, encode_record({"at": to_iso(now), "decided": True}))
     _finish(store, name)
     return True
+
+
+def _needed(home: PipelineHome) -> dict[str, str]:
+    """Return savepoint id to the interrupted restore that will go on with it."""
+    return {operation.savepoint: operation.id for operation in read_operations(home) if operation.step < DONE}
+
+
+@contextmanager
+def _only_prune(home: PipelineHome) -> Iterator[None]:
+    """Let one process prune at a time; a second one waits.
+
+    Two at once are no good: the one that finds a lease takes the mark away that the other relies on.
+    """
+    home.operations.mkdir(parents=True, exist_ok=True)
+    with (home.operations / "prune.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _finish(store: BlobStore, name: str) -> None:
@@ -105,17 +227,24 @@ def _finish(store: BlobStore, name: str) -> None:
     store.delete(mark)
 
 
-def _clear_unfinished(store: BlobStore, *, now: datetime) -> list[str]:
+def _clear_unfinished(store: BlobStore, *, now: datetime, needed: Collection[str]) -> list[str]:
     keys = store.list()
     cleared = []
     for name in sorted({key.partition("/")[0] for key in keys if "/" in key}):
         if f"{name}/{DELETING}" in keys:
-            _finish(store, name)
-            cleared.append(name)
+            mark = read_record(store, f"{name}/{DELETING}") or {}
+            if mark.get("decided"):
+                _finish(store, name)
+                cleared.append(name)
+            elif delete_savepoint(store, name, now=now, needed=needed):
+                cleared.append(name)
         elif f"{name}/{MANIFEST}" not in keys and f"{name}/{TAKING}" in keys:
             record = read_record(store, f"{name}/{TAKING}")
-            if record is not None and parse_iso(record["started_at"]) + ABANDONED < now:
-                delete_savepoint(store, name, now=now)
+            if (
+                record is not None
+                and parse_iso(record["started_at"]) + ABANDONED < now
+                and delete_savepoint(store, name, now=now)
+            ):
                 cleared.append(name)
     return cleared
 

@@ -64,8 +64,11 @@ def check_chain(batch: int, offsets: Offsets, rows: Sequence[LedgerRow]) -> None
 
 
 def span(rows: Sequence[LedgerRow], topic: str) -> dict[int, tuple[int, int]]:
-    """Return partition to half-open offset range that a run of rows covers; empty for no rows."""
+    """Return partition to half-open offset range that a run of rows covers; empty for no rows.
+
+    A partition that was added on the way is covered from its first record on.
+    """
     if not rows:
         return {}
     first, last = rows[0].ranges(topic), rows[-1].ranges(topic)
-    return {partition: (first[partition][0], end) for partition, (_, end) in last.items()}
+    return {partition: (first.get(partition, (0, 0))[0], end) for partition, (_, end) in last.items()}

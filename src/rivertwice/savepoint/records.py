@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rivertwice.errors import SavepointError
@@ -41,12 +41,16 @@ def read_record(store: BlobStore, key: str) -> dict[str, Any] | None:
     """Return a record, or None if there is none.
 
     Raises:
-        SavepointError: its format is not known.
+        SavepointError: it is damaged, or its format is not known.
     """
     data = store.get(key)
     if data is None:
         return None
-    values: dict[str, Any] = json.loads(data)
+    try:
+        values: dict[str, Any] = dict(json.loads(data))
+    except (ValueError, TypeError) as error:
+        message = f"{key} is no JSON object ({error}): it is damaged; use another savepoint"
+        raise SavepointError(message) from error
     if values.pop("format", None) != FORMAT:
         message = f"{key} has a format this version does not read ({FORMAT} is read); use a newer rivertwice"
         raise SavepointError(message)
@@ -73,6 +77,14 @@ def release_savepoint(store: BlobStore, savepoint: str, holder: str) -> None:
 
 
 def read_leases(store: BlobStore, savepoint: str) -> list[SavepointLease]:
-    """Return all leases on a savepoint, run out or not."""
-    records = [read_record(store, key) for key in store.list(f"{savepoint}/{LEASES}/")]
-    return [SavepointLease(r["holder"], parse_iso(r["expires_at"])) for r in records if r is not None]
+    """Return all leases on a savepoint, run out or not; one that cannot be read holds for ever."""
+    found = (_read_lease(store, key) for key in store.list(f"{savepoint}/{LEASES}/"))
+    return [lease for lease in found if lease is not None]
+
+
+def _read_lease(store: BlobStore, key: str) -> SavepointLease | None:
+    try:
+        record = read_record(store, key)
+        return None if record is None else SavepointLease(str(record["holder"]), parse_iso(record["expires_at"]))
+    except (SavepointError, KeyError, ValueError, TypeError):
+        return SavepointLease(f"unreadable {key.rpartition('/')[2]}", datetime.max.replace(tzinfo=UTC))

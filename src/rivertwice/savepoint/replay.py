@@ -26,6 +26,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import ReplayMismatchError
 from rivertwice.pipeline.compile import compile_stream
 from rivertwice.pipeline.definition import Definition
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.recorded import ReplayTopic, encode_offsets
 from rivertwice.stream.checkpoint import last_number, parse_offsets
 from rivertwice.stream.driver import terminated_state
@@ -63,7 +64,9 @@ class _Replay:
         rows: Sequence[LedgerRow],
         override: ReplayTopic | None,
         progress: Progress,
+        deadline: Deadline | None,
     ) -> None:
+        self._deadline = deadline
         self._spark = spark
         self._result = result
         self._checkpoint = checkpoint
@@ -94,6 +97,8 @@ class _Replay:
         )
         self._started.set()
         self._stay()
+        if self.is_over():
+            return
         committed = last_number(self._checkpoint / "commits")
         wanted = self._rows[len(self.done) - 1].batch if self.done else None
         if len(self.done) == first or committed != wanted:
@@ -103,15 +108,24 @@ class _Replay:
             )
             raise ReplayMismatchError(message)
 
+    def is_over(self) -> bool:
+        """Say whether the time that the replay was given has passed."""
+        return self._deadline is not None and self._deadline.left() == 0
+
     def _stay(self) -> None:
         quiet_since: float | None = None
         while True:
+            if self.is_over():
+                self._query.stop()
+                return
             try:
                 if self._query.awaitTermination(0.2):  # also true while its last batch is still being committed
                     self._query.awaitTermination()
                     return
             except Exception as error:
-                raise (self._error or error) from error
+                if self._error is not None:
+                    raise self._error from error
+                raise
             waiting = self._query.status["message"] == _WAITING
             quiet_since = (quiet_since or time.monotonic()) if waiting else None
             if quiet_since and time.monotonic() - quiet_since > _STUCK_S:
@@ -132,7 +146,7 @@ class _Replay:
             self._progress(
                 f"batch {batch} replayed: {row.read} records, {table.num_rows} rows, equal ({len(self.done)} of {len(self._rows)})"
             )
-            following = self._rows[len(self.done)] if len(self.done) < self._until else None
+            following = self._rows[len(self.done)] if len(self.done) < self._until and not self.is_over() else None
             execution = self._query._jsq.streamingQuery()
             if following is None or not steer_source(self._spark, execution, self._shifted(following)):
                 execution.state().set(self._terminated)
@@ -174,6 +188,7 @@ def replay_recorded(
     topic_override: ReplayTopic | None = None,
     progress: Progress,
     one_query: bool = True,
+    deadline: Deadline | None = None,
 ) -> list[ReplayedBatch]:
     """Replay `rows` over the checkpoint copy in `checkpoint_dir`, which stands at the batch before the first.
 
@@ -186,6 +201,11 @@ def replay_recorded(
         topic_override: reads a replay topic instead of the definition's topic.
         progress: told of every batch.
         one_query: False starts the query once per batch (the slower way, for comparison).
+        deadline: when to leave off.
+
+    Returns:
+        the batches that were replayed and agreed: all of `rows`, or fewer if the deadline passed; the checkpoint is then
+        of no further use.
 
     Raises:
         ReplayMismatchError: a batch gave another output, range or watermark than recorded.
@@ -198,8 +218,10 @@ def replay_recorded(
     aside = checkpoint_dir.parent / f".{checkpoint_dir.name}.recorded"
     if topic_override is not None:
         _shift_checkpoint(checkpoint_dir, rows[0].batch - 1, topic_override, aside)
-    replay = _Replay(spark, result, checkpoint_dir, rows, topic_override, progress)
+    replay = _Replay(spark, result, checkpoint_dir, rows, topic_override, progress, deadline)
     while len(replay.done) < len(rows):
+        if replay.is_over():
+            return replay.done
         replay.run(len(rows) - len(replay.done) if one_query else 1)
     if topic_override is not None:
         _unshift_checkpoint(checkpoint_dir, aside)

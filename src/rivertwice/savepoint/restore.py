@@ -26,9 +26,17 @@ from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.bundles import current_fingerprint
-from rivertwice.savepoint.catalogue import Savepoint, list_savepoints, load_savepoint, select_newest, verify_files
+from rivertwice.savepoint.catalogue import (
+    PROVED,
+    Savepoint,
+    list_savepoints,
+    load_savepoint,
+    savepoint_store,
+    select_newest,
+    verify_files,
+)
 from rivertwice.savepoint.operation import Operation, advance
-from rivertwice.savepoint.plan import require_fingerprint, require_on_path, require_reach
+from rivertwice.savepoint.plan import require_fingerprint, require_on_path, require_reach, require_recorded
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.restore_steps import Progress, go_on, rows_of
@@ -75,6 +83,8 @@ def restore_savepoint(
     progress: Progress = print_nothing,
     spark: SparkSession | None = None,
     drain_seconds: float = DRAIN_S,
+    unproved: bool = False,
+    keep_intent: bool = False,
 ) -> RestoreReport:
     """Restore a savepoint of the head's path; by default the newest proved one.
 
@@ -85,9 +95,12 @@ def restore_savepoint(
         progress: told of every step.
         spark: the session to use; None starts the pipeline's own.
         drain_seconds: how long to wait for a running driver.
+        unproved: accept a savepoint that is not proved; every replayed batch is compared all the same.
+        keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
 
     Raises:
-        SavepointError: none is proved, or the chosen one is missing, damaged or off the head's path.
+        SavepointError: none is proved, the named one is not and `unproved` is false, or the chosen one is missing, damaged
+            or off the head's path.
         FingerprintError: the definition is another one now.
         LogGapError: the records after it are gone.
         ReplayMismatchError: a recorded batch gave another result; the old head goes on serving.
@@ -96,15 +109,15 @@ def restore_savepoint(
     home = settings.pipeline(pipeline)
     with steps.only_restore(home):
         found = steps.select_unfinished(steps.read_operations(home), savepoint_id)
-        operation = found or _begin(home, savepoint_id)
-        savepoint = load_savepoint(home, operation.savepoint)
-        lease_savepoint(savepoint.store, savepoint.id, operation.id, now=utc_now(), length=LEASE)
+        operation = found or _begin(home, savepoint_id, unproved=unproved, keep_intent=keep_intent)
         try:
+            savepoint = load_savepoint(home, operation.savepoint)
+            lease_savepoint(savepoint.store, savepoint.id, operation.id, now=utc_now(), length=LEASE)
             _check(settings, home, savepoint, operation)
         except Exception:
             if operation.step < steps.DRAINED:  # nothing was touched: a refusal leaves nothing behind
                 (home.operations / f"{operation.id}.json").unlink(missing_ok=True)
-                release_savepoint(savepoint.store, savepoint.id, operation.id)
+                release_savepoint(savepoint_store(home), operation.savepoint, operation.id)
             raise
         progress(f"{operation.id}: {savepoint.id} into timeline {operation.child}")
         operation = go_on(settings, home, savepoint, operation, progress, spark, drain_seconds)
@@ -134,18 +147,35 @@ def rewind(settings: Settings, pipeline: str, savepoint_id: str) -> RestoreRepor
     raise SavepointError(message)
 
 
-def _begin(home: PipelineHome, savepoint_id: str | None) -> Operation:  # step 1
+def require_proved(savepoint: Savepoint) -> None:
+    """Check that a savepoint is proved.
+
+    Raises:
+        SavepointError: it was only taken.
+    """
+    if savepoint.status != PROVED:
+        message = (
+            f"savepoint {savepoint.id} was taken and never proved, so it is not known whether a stream can go on from it; "
+            "nothing was done; prove it first (`rivertwice savepoint prove`), take the newest proved one (no id), or say "
+            "--unproved"
+        )
+        raise SavepointError(message)
+
+
+def _begin(home: PipelineHome, savepoint_id: str | None, *, unproved: bool, keep_intent: bool) -> Operation:  # step 1
     parent = head(home)
     if savepoint_id is None:
         newest = select_newest(list_savepoints(home), proved=True)
         if newest is None:
             message = (
                 f"{home.root.name} has no proved savepoint, and a restore is not built on an unproved one by default; prove "
-                "one (`rivertwice savepoint prove`) or name one explicitly"
+                "one (`rivertwice savepoint prove`), or name one and say --unproved"
             )
             raise SavepointError(message)
         savepoint_id = newest.id
-    load_savepoint(home, savepoint_id)
+    chosen = load_savepoint(home, savepoint_id)
+    if not unproved:
+        require_proved(chosen)
     if parent is None:
         message = f"{home.root.name} has no head timeline, so there is nothing to restore; start the stream first"
         raise SavepointError(message)
@@ -157,7 +187,7 @@ def _begin(home: PipelineHome, savepoint_id: str | None) -> Operation:  # step 1
             savepoint=savepoint_id,
             parent=parent,
             child=next_timeline_name(home),
-            was_running=intent is not None and intent.desired == "running",
+            was_running=not keep_intent and intent is not None and intent.desired == "running",
             started_at=utc_now(),
         ),
     )
@@ -174,7 +204,9 @@ def _check(settings: Settings, home: PipelineHome, savepoint: Savepoint, operati
         {topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
         manifest.pipeline,
     )
-    last = rows_of(home, operation)[-1]
+    rows = rows_of(home, operation)
+    require_recorded(manifest, rows)
+    last = rows[-1]
     for topic in manifest.topic_ids:
         end = {partition: bounds[1] for partition, bounds in last.ranges(topic).items()}
         require_reach(end, kafka.begin_offsets(settings, topic), batch=last.batch, topic=topic)

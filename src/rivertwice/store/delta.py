@@ -3,37 +3,95 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    QueryBuilder,
+    Transaction,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from rivertwice.errors import LostRaceError
+from rivertwice.config import Place
+from rivertwice.errors import LostRaceError, ServiceError
+from rivertwice.store.delta_place import name_of, read_log, require_writable, storage_options
 
 Table = DeltaTable
 """An open table handle."""
 
+RETENTION = {"delta.logRetentionDuration": "interval 6 hours", "delta.deletedFileRetentionDuration": "interval 6 hours"}
+"""Properties of every table of ours: how long old commits and removed files stay (`store.table_upkeep`)."""
 
-def open_table(path: Path) -> Table | None:
+_AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""A writer never removes old commits: two that do so at once make one of them fail after its commit stands (ran)."""
+
+_T = TypeVar("_T")
+_NONCE = "nonce"
+_LOOK_BACK = 50  # commits in which a writer looks for its own
+_TRIES = 3  # of a commit on S3 that no transaction lets happen twice
+
+
+@contextmanager
+def _explained(path: Place, doing: str) -> Iterator[None]:
+    """Name place and remedy when a table on S3 cannot be reached; a folder's errors speak for themselves."""
+    try:
+        yield
+    except (TableNotFoundError, CommitFailedError):
+        raise
+    except (DeltaError, OSError) as error:
+        if not str(path).startswith("s3://"):
+            raise
+        message = (
+            f"the table {path} could not be reached at {doing}: {str(error)[:600]}; the commit under way may or may not be "
+            "there, and the next start finds out; check AWS_ENDPOINT_URL and the credentials"
+        )
+        raise ServiceError(message) from error
+
+
+def open_table(path: Place) -> Table | None:
     """Return a fresh handle, or None if the table does not exist."""
     try:
-        return DeltaTable(str(path))
+        return _opened(path)
     except TableNotFoundError:
         return None
 
 
-def applied_version(path: Path, app: str) -> int | None:
+def _opened(path: Place) -> Table:
+    return _repeated(path, "opening it", lambda options: DeltaTable(str(path), storage_options=options))
+
+
+def _repeated(path: Place, doing: str, act: Callable[[dict[str, str] | None], _T]) -> _T:
+    """Do something that only reads; on S3 again if it fails, for delta-rs repeats no body that breaks off (ran)."""
+    attempt = 0
+    while True:
+        attempt += 1
+        options = storage_options(path)
+        try:
+            with _explained(path, doing):
+                return act(options)
+        except ServiceError:
+            if attempt == _TRIES:
+                raise
+            time.sleep(0.1 * 2**attempt)
+
+
+def applied_version(path: Place, app: str) -> int | None:
     """Return the newest version `app` committed to the table, or None."""
     table = open_table(path)
     return None if table is None else table.transaction_version(app)
 
 
 def append(
-    path: Path,
+    path: Place,
     rows: pa.Table,
     *,
     transactions: Mapping[str, int] | None = None,
@@ -42,8 +100,11 @@ def append(
 ) -> int:
     """Append rows in one commit and return the table's new version.
 
+    On S3 the answer to a commit may be lost, and the client then tries again and loses against itself. So every commit
+    carries a nonce, and a writer that is told that it lost first looks whether the winner was itself.
+
     Args:
-        path: the table's folder; created with the rows' schema if absent.
+        path: the table's place; created with the rows' schema if absent.
         rows: may be empty: the commit is made all the same, and carries transactions and metadata.
         transactions: application id to version, recorded with the commit. On the handle that writes none may be older
             than the one applied, and one at least must be newer; so of several writers with the same versions exactly
@@ -53,26 +114,60 @@ def append(
 
     Raises:
         LostRaceError: another writer committed a conflicting change first; nothing was written.
+        ServiceError: S3 did not answer; whether the commit is there must be looked up.
+        ConfigError: the S3 endpoint ignores conditional writes.
     """
-    properties = _properties(metadata, transactions)
-    target: DeltaTable | str = str(path)
-    if transactions:
-        target = _guarded(path, rows.schema, transactions, partition_by)
+    require_writable(path)
+    nonce = uuid.uuid4().hex
+    properties = _properties({**(metadata or {}), _NONCE: nonce}, transactions)
+    tries = _TRIES if transactions and storage_options(path) else 1
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            target = _guarded(path, rows.schema, transactions, partition_by) if transactions else str(path)
+            return _append(path, target, rows, properties, partition_by)
+        except (LostRaceError, ServiceError) as error:
+            own = _version_of(path, nonce)
+            if own is not None:
+                return own
+            if isinstance(error, LostRaceError) or attempt == tries:
+                raise
+            time.sleep(0.2 * 2**attempt)
+
+
+def _append(
+    path: Place, target: Table | str, rows: pa.Table, properties: CommitProperties, partition_by: Sequence[str]
+) -> int:
     try:
-        write_deltalake(
-            target,
-            rows,
-            mode="append",
-            partition_by=list(partition_by) or None,
-            commit_properties=properties,
-        )
+        with _explained(path, "committing"):
+            write_deltalake(
+                target,
+                rows,
+                mode="append",
+                partition_by=list(partition_by) or None,
+                commit_properties=properties,
+                post_commithook_properties=_AFTER_COMMIT,
+                configuration=RETENTION,
+                storage_options=storage_options(path) if isinstance(target, str) else None,
+            )
     except CommitFailedError as error:
-        message = f"another writer committed to {path.name} first ({error}); nothing was written; read again and retry"
+        message = (
+            f"another writer committed to {name_of(path)} first ({error}); nothing was written; read again and retry"
+        )
         raise LostRaceError(message) from error
-    return int(DeltaTable(str(path)).version())
+    return int(_opened(path).version())
 
 
-def _guarded(path: Path, schema: pa.Schema, transactions: Mapping[str, int], partition_by: Sequence[str]) -> DeltaTable:
+def _version_of(path: Place, nonce: str) -> int | None:
+    """Return the version of the commit with this nonce, if it is among the newest."""
+    text = json.dumps(nonce)
+    table = open_table(path)
+    history = [] if table is None else _history(path, table, _LOOK_BACK)
+    return next((int(row["version"]) for row in history if row.get(_NONCE) == text), None)
+
+
+def _guarded(path: Place, schema: pa.Schema, transactions: Mapping[str, int], partition_by: Sequence[str]) -> Table:
     """Return the handle to write with, on which the transactions are not applied yet.
 
     Delta compares a commit's transactions only with commits made after the handle was opened: on a path, or on a
@@ -84,28 +179,45 @@ def _guarded(path: Path, schema: pa.Schema, transactions: Mapping[str, int], par
     """
     if open_table(path) is None:
         try:
-            DeltaTable.create(str(path), schema, mode="ignore", partition_by=list(partition_by) or None)
+            DeltaTable.create(
+                str(path),
+                schema,
+                mode="ignore",
+                partition_by=list(partition_by) or None,
+                configuration=RETENTION,
+                storage_options=storage_options(path),
+            )
         except (CommitFailedError, DeltaError):
             if open_table(path) is None:
                 raise
-    table = DeltaTable(str(path))
+    table = _opened(path)
     applied = {app: table.transaction_version(app) for app in transactions}
     back = [app for app, version in transactions.items() if (applied[app] or 0) > version]
     if back or all(applied[app] == version for app, version in transactions.items()):
         app = (back or list(transactions))[0]
         message = (
-            f"{path.name} already holds version {applied[app]} of {app}, so version {transactions[app]} was not written; "
-            "another writer was first: read again and retry"
+            f"{name_of(path)} already holds version {applied[app]} of {app}, so version {transactions[app]} was not "
+            "written; another writer was first: read again and retry"
         )
         raise LostRaceError(message)
     return table
 
 
-def overwrite(path: Path, rows: pa.Table, *, metadata: Mapping[str, Any] | None = None) -> int:
+def overwrite(path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None = None) -> int:
     """Replace a table's whole content in one commit and return its new version."""
-    properties = _properties(metadata, None)
-    write_deltalake(str(path), rows, mode="overwrite", schema_mode="overwrite", commit_properties=properties)
-    return int(DeltaTable(str(path)).version())
+    require_writable(path)
+    with _explained(path, "replacing its content"):
+        write_deltalake(
+            str(path),
+            rows,
+            mode="overwrite",
+            schema_mode="overwrite",
+            commit_properties=_properties(metadata, None),
+            post_commithook_properties=_AFTER_COMMIT,
+            configuration=RETENTION,
+            storage_options=storage_options(path),
+        )
+    return int(_opened(path).version())
 
 
 def _properties(metadata: Mapping[str, Any] | None, transactions: Mapping[str, int] | None) -> CommitProperties:
@@ -115,7 +227,7 @@ def _properties(metadata: Mapping[str, Any] | None, transactions: Mapping[str, i
     )
 
 
-def read(path: Path, *, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table | None:
+def read(path: Place, *, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table | None:
     """Return a table's rows as Arrow, or None if the table does not exist.
 
     Read through delta-rs' own query engine: `to_pyarrow_table` of deltalake 1.6.6 with pyarrow 26 now and then
@@ -134,21 +246,40 @@ def read(path: Path, *, columns: Sequence[str] | None = None, where: pc.Expressi
         schema = pa.schema([schema.field(name) for name in columns])
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in schema.names)
     query = f"SELECT {names} FROM t"  # noqa: S608 (the names are the table's own columns, quoted)
-    rows = pa.table(QueryBuilder().register("t", table).execute(query).read_all()).cast(schema)
+
+    def run(_: object) -> pa.Table:
+        # Through pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and
+        # a lease's renewal must not wait for a large table.
+        found = QueryBuilder().register("t", table).execute(query)
+        return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
+
+    rows = _repeated(path, "reading it", run)
     return rows if where is None else rows.filter(where)
 
 
-def commits(path: Path, key: str, *, limit: int | None = None) -> list[tuple[int, Any]]:
-    """Return (table version, decoded metadata) of the commits that carry `key`, oldest first."""
+def _history(path: Place, table: Table, limit: int | None) -> list[dict[str, Any]]:
+    """Return what the newest `limit` commits say of themselves.
+
+    On S3 the log is read here: delta-rs' own `history` holds Python's lock while it waits for the network (ran), and a
+    lease's renewal must not wait for that.
+    """
+    if isinstance(path, str) and path.startswith("s3://"):
+        return read_log(path, int(table.version()), limit)
+    return list(table.history(limit))
+
+
+def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[int, Any]]:
+    """Return (table version, decoded metadata) of the newest `limit` commits that carry `key`, oldest first.
+
+    Other commits (a merge of small files, say) are passed over. Fewer are returned only if the log holds no more.
+    """
     table = open_table(path)
     if table is None:
         return []
-    found = [(int(row["version"]), json.loads(row[key])) for row in table.history(limit) if key in row]
-    return sorted(found, key=lambda pair: pair[0])
-
-
-def compact(path: Path) -> None:
-    """Merge small files; the rows stay the same."""
-    table = open_table(path)
-    if table is not None:
-        table.optimize.compact()
+    looked_at = limit
+    while True:
+        history = _history(path, table, looked_at)
+        found = [(int(row["version"]), json.loads(row[key])) for row in history if key in row]
+        if limit is None or looked_at is None or len(found) >= limit or len(history) < looked_at:
+            return sorted(found, key=lambda pair: pair[0])[-limit if limit else 0 :]
+        looked_at *= 4

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
-from rivertwice.store.base import is_temporary, require_key
+from rivertwice.errors import RequestError
+from rivertwice.store.base import Versioned, is_temporary, require_key
 from rivertwice.store.files import put_bytes_if_absent, replace_bytes
+
+_LOCK = ".versions.tmp"  # named like a write in progress, so that no listing shows it
 
 
 class LocalStore:
@@ -22,7 +27,11 @@ class LocalStore:
         return str(self.root)
 
     def _path(self, key: str) -> Path:
-        return self.root / require_key(key)
+        path = self.root / require_key(key)
+        if not path.resolve().is_relative_to(self.root.resolve()):
+            message = f"{key!r} leads out of the store {self.root} by a link, so it is neither read nor written; remove the link"
+            raise RequestError(message)
+        return path
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Create an object; return False if the key is taken."""
@@ -38,6 +47,22 @@ class LocalStore:
             return self._path(key).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
+
+    def get_versioned(self, key: str) -> Versioned | None:
+        """Return an object's bytes and version (the SHA-256 of its content), or None."""
+        data = self.get(key)
+        return None if data is None else Versioned(data, hashlib.sha256(data).hexdigest())
+
+    def put_if_version(self, key: str, data: bytes, version: str) -> bool:
+        """Replace an object that still has `version`, under the folder's lock; return False if it has another."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / _LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            now = self.get_versioned(key)
+            if now is None or now.version != version:
+                return False
+            self.put(key, data)
+            return True
 
     def list(self, prefix: str = "") -> list[str]:
         """Return all keys that start with `prefix`, sorted."""

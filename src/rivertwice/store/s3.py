@@ -1,48 +1,45 @@
-"""The object store on S3 through boto3. Only an endpoint that honours `If-None-Match: *` is accepted."""
+"""The object store on S3 through boto3. Only an endpoint that honours `If-None-Match` and `If-Match` is accepted.
+
+A conditional write whose answer is lost is sent again by the client, and the second try then fails against the first.
+So each such write carries a nonce in its metadata, and whoever is told "taken" looks whether the nonce is his own.
+"""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from rivertwice.errors import ConfigError, ServiceError
-from rivertwice.store.base import is_temporary, require_key
+from rivertwice.errors import ConfigError, UnknownOutcomeError
+from rivertwice.store.base import Versioned, is_temporary, require_key
+from rivertwice.store.s3_client import (
+    ABSENT,
+    CONFLICT,
+    TAKEN,
+    code_of,
+    describe_failure,
+    explained,
+    is_refusal,
+    s3_client,
+    was_repeated,
+)
 
-_ABSENT = {"NoSuchKey", "404", "NotFound"}
-_TAKEN = {"PreconditionFailed", "412"}
-_CONFLICT = {"ConditionalRequestConflict", "409", "OperationAborted"}
+__all__ = ["S3Store", "s3_client"]
+
 _CONFLICT_TRIES = 8  # two creations met; S3 answers 409 and asks to try again
-_DEFAULT_REGION = "us-east-1"
-
-
-def s3_client(endpoint: str | None = None) -> Any:
-    """Return a boto3 client; credentials, region and (without `endpoint`) AWS_ENDPOINT_URL come from its own chain."""
-    session = boto3.session.Session()
-    return session.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name=session.region_name or _DEFAULT_REGION,
-        config=Config(
-            retries={"max_attempts": 5, "mode": "standard"},
-            max_pool_connections=16,
-            request_checksum_calculation="when_required",
-        ),
-    )
+_BODY_TRIES = 4  # a body that breaks off is not repeated by the client
+_NONCE = "rivertwice-nonce"
 
 
 class S3Store:
     """A `BlobStore` on one prefix of one bucket.
 
     Raises:
-        ConfigError: the endpoint lets a second creation of a key win, so no race could be decided.
+        ConfigError: the endpoint lets a second creation or a stale replacement of a key win: no race could be decided.
         ServiceError: the endpoint does not answer or refuses the credentials.
     """
 
@@ -58,47 +55,83 @@ class S3Store:
     def _key(self, key: str) -> str:
         return self.prefix + require_key(key)
 
-    @contextmanager
-    def _explained(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except (ClientError, BotoCoreError) as error:
-            message = (
-                f"the object store {self} failed at {doing}: {error}; savepoints there cannot be read or written now; "
-                "check RIVERTWICE_SAVEPOINTS, AWS_ENDPOINT_URL and the credentials"
-            )
-            raise ServiceError(message) from error
+    def _explained(self, doing: str) -> AbstractContextManager[None]:
+        return explained(str(self), doing)
 
     def _probe(self) -> None:
         key = f".probe-{uuid.uuid4().hex}"
+        broken = None
         try:
-            honoured = self.put_if_absent(key, b"first") and not self.put_if_absent(key, b"second")
-            honoured = honoured and self.get(key) == b"first"
+            created = self.put_if_absent(key, b"first") and not self.put_if_absent(key, b"second")
+            there = self.get_versioned(key)
+            if not created or there is None or there.data != b"first":
+                broken = "If-None-Match"
+            elif not self.put_if_version(key, b"third", there.version) or self.put_if_version(
+                key, b"fourth", there.version
+            ):
+                broken = "If-Match"
         finally:
             self.delete(key)
-        if not honoured:
+        if broken:
             message = (
-                f"the object store {self} ignores If-None-Match: two writers of one savepoint could both win; use a "
-                "store that honours conditional writes (AWS S3, versitygw) or a local folder"
+                f"the object store {self} ignores {broken}: two writers of one savepoint, table or lease could both win; "
+                "use a store that honours conditional writes (AWS S3, versitygw) or a local folder"
             )
             raise ConfigError(message)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Create an object; return False if the key is taken."""
+        return self._put_on_condition(key, data, f"creating {key}", IfNoneMatch="*")
+
+    def put_if_version(self, key: str, data: bytes, version: str) -> bool:
+        """Replace an object that still has `version`; return False if it has another or is gone."""
+        return self._put_on_condition(key, data, f"replacing {key}", IfMatch=version)
+
+    def _put_on_condition(self, key: str, data: bytes, doing: str, **condition: str) -> bool:
+        nonce = uuid.uuid4().hex
+        repeated = False
         for attempt in range(_CONFLICT_TRIES):
-            with self._explained(f"creating {key}"):
-                try:
-                    self._client.put_object(Bucket=self.bucket, Key=self._key(key), Body=data, IfNoneMatch="*")
-                except ClientError as error:
-                    code = _code(error)
-                    if code in _TAKEN:
-                        return False
-                    if code not in _CONFLICT or attempt + 1 == _CONFLICT_TRIES:
-                        raise
-                else:
-                    return True
+            try:
+                self._client.put_object(
+                    Bucket=self.bucket, Key=self._key(key), Body=data, Metadata={_NONCE: nonce}, **condition
+                )
+            except (ClientError, BotoCoreError) as error:
+                code = code_of(error) if isinstance(error, ClientError) else ""
+                repeated = repeated or not isinstance(error, ClientError) or was_repeated(error)
+                if code in TAKEN or (code in ABSENT and "IfMatch" in condition):
+                    return repeated and self._wrote(key, nonce, doing, error)
+                if code not in CONFLICT or attempt + 1 == _CONFLICT_TRIES:
+                    return self._wrote_after_failure(key, nonce, doing, error, repeated=repeated)
+            else:
+                return True
             time.sleep(0.02 * 2**attempt)
         return False
+
+    def _wrote_after_failure(self, key: str, nonce: str, doing: str, error: Exception, *, repeated: bool) -> bool:
+        if is_refusal(error) and not repeated:
+            with self._explained(doing):
+                raise error
+        if self._wrote(key, nonce, doing, error):
+            return True
+        # Not seen is not refused: a request on its way may still arrive.
+        raise UnknownOutcomeError(self._unknown(doing, error)) from error
+
+    def _wrote(self, key: str, nonce: str, doing: str, cause: Exception) -> bool:
+        """Say whether the object there is the one this call wrote."""
+        try:
+            head = self._client.head_object(Bucket=self.bucket, Key=self._key(key))
+        except ClientError as error:
+            if code_of(error) in ABSENT:
+                return False
+            raise UnknownOutcomeError(self._unknown(doing, cause)) from error
+        except BotoCoreError as error:
+            raise UnknownOutcomeError(self._unknown(doing, cause)) from error
+        return bool(head.get("Metadata", {}).get(_NONCE) == nonce)
+
+    def _unknown(self, doing: str, error: Exception) -> str:
+        return (
+            f"{describe_failure(str(self), doing, error)}; whether it was done is not known: look before repeating it"
+        )
 
     def put(self, key: str, data: bytes) -> None:
         """Create or replace an object."""
@@ -107,14 +140,25 @@ class S3Store:
 
     def get(self, key: str) -> bytes | None:
         """Return an object's bytes, or None."""
+        found = self.get_versioned(key)
+        return None if found is None else found.data
+
+    def get_versioned(self, key: str) -> Versioned | None:
+        """Return an object's bytes and ETag, or None."""
         with self._explained(f"reading {key}"):
-            try:
-                body = self._client.get_object(Bucket=self.bucket, Key=self._key(key))["Body"]
-            except ClientError as error:
-                if _code(error) in _ABSENT:
-                    return None
-                raise
-            return bytes(body.read())
+            for attempt in range(_BODY_TRIES):
+                try:
+                    answer = self._client.get_object(Bucket=self.bucket, Key=self._key(key))
+                    return Versioned(bytes(answer["Body"].read()), str(answer["ETag"]))
+                except ClientError as error:
+                    if code_of(error) in ABSENT:
+                        return None
+                    raise
+                except BotoCoreError:
+                    if attempt + 1 == _BODY_TRIES:
+                        raise
+                time.sleep(0.05 * 2**attempt)
+        return None
 
     def list(self, prefix: str = "") -> list[str]:
         """Return all keys that start with `prefix`, sorted."""
@@ -157,12 +201,8 @@ class S3Store:
                 raise _absent(error, self, source) from error
 
 
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
-
-
 def _absent(error: ClientError, store: S3Store, key: str) -> Exception:
-    if _code(error) in _ABSENT:
+    if code_of(error) in ABSENT:
         return FileNotFoundError(f"{store}{key}")
     same: Exception = error
     return same

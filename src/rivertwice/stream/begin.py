@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from rivertwice.config import PipelineHome, Settings
@@ -15,6 +16,28 @@ from rivertwice.timeline.lineage import Timeline, create_timeline, list_timeline
 from rivertwice.timeline.sequence import last_seq, move_head, read_sequence, select_head
 
 FIRST = "t1"
+
+
+@dataclass(frozen=True)
+class StartPlan:
+    """What a start must do before its timeline can run.
+
+    Attributes:
+        timeline: the one to run.
+        create: its record does not exist yet.
+        move: the head does not name it yet.
+    """
+
+    timeline: str
+    create: bool
+    move: bool
+
+
+def plan_start(head: str | None, timelines: Collection[str]) -> StartPlan:
+    """Return which timeline a start runs and what is missing for it; only a first start finds anything missing."""
+    if head is not None:
+        return StartPlan(head, create=False, move=False)
+    return StartPlan(FIRST, create=FIRST not in timelines, move=True)
 
 
 def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str, timeline: str) -> None:
@@ -65,28 +88,29 @@ def resolve_timeline(
     _, source = definition.source
     topic_ids = {source.topic: kafka.topic_id(settings, source.topic)}
     hashes = bundle.fingerprint.hashes()
-    name = select_head(read_sequence(home))
-    if name is None:
-        name = FIRST
-        if name not in list_timelines(home):
-            shutil.rmtree(home.checkpoint(name), ignore_errors=True)
-            begin = kafka.begin_offsets(settings, source.topic)
-            create_timeline(
-                home,
-                Timeline(
-                    pipeline=definition.name,
-                    timeline=name,
-                    parent=None,
-                    first_batch=0,
-                    genesis={source.topic: {str(partition): offset for partition, offset in begin.items()}},
-                    bundle=bundle.id,
-                    fingerprint=hashes,
-                    cluster_id=kafka.cluster_id(settings),
-                    topic_ids=topic_ids,
-                    created_at=now,
-                ),
-            )
-        move_head(home, name, reason="first start", expected_seq=last_seq(home), now=now)
+    seen = last_seq(home)
+    plan = plan_start(select_head(read_sequence(home)), list_timelines(home))
+    name = plan.timeline
+    if plan.create:
+        shutil.rmtree(home.checkpoint(name), ignore_errors=True)
+        begin = kafka.begin_offsets(settings, source.topic)
+        create_timeline(
+            home,
+            Timeline(
+                pipeline=definition.name,
+                timeline=name,
+                parent=None,
+                first_batch=0,
+                genesis={source.topic: {str(partition): offset for partition, offset in begin.items()}},
+                bundle=bundle.id,
+                fingerprint=hashes,
+                cluster_id=kafka.cluster_id(settings),
+                topic_ids=topic_ids,
+                created_at=now,
+            ),
+        )
+    if plan.move:
+        move_head(home, name, reason="first start", expected_seq=seen, now=now)
     line = load_timeline(home, name)
     check_fingerprint(line.fingerprint, hashes, definition.name, name)
     check_topics(line.topic_ids, topic_ids, definition.name)

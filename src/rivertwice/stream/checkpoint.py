@@ -72,8 +72,18 @@ def read_initial_offsets(checkpoint: Path) -> Offsets:
 
 
 def start_offsets(checkpoint: Path, batch: int) -> Offsets:
-    """Return where a batch's range begins: the end of the batch before it, or the initial offsets."""
+    """Return where a batch's range begins: the end of the batch before it, or the initial offsets for batch 0.
+
+    Raises:
+        LedgerError: the batch before it is not there, so nobody knows where the range begins.
+    """
     before = read_planned(checkpoint, batch - 1)
+    if before is None and batch > 0:
+        message = (
+            f"offsets/{batch - 1} is missing, so it is not known where batch {batch} begins; nothing was committed; "
+            "restore the newest proved savepoint"
+        )
+        raise LedgerError(message)
     return read_initial_offsets(checkpoint) if before is None else before.end_offsets
 
 
@@ -81,3 +91,13 @@ def last_number(folder: Path) -> int | None:
     """Return the largest numeric file name (`offsets` or `commits`), or None."""
     numbers = [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.exists() else []
     return max(numbers, default=None)
+
+
+def moved_to(text: str, offsets: Offsets) -> str:
+    """Return an `offsets/N` whose batch ends at `offsets` instead, so that the next batch begins there.
+
+    Only for a timeline that begins behind an accepted gap: its first batch must not ask for what is gone.
+    """
+    lines = text.split("\n")
+    lines[2] = json.dumps(offsets, separators=(",", ":"), sort_keys=True)
+    return "\n".join(lines)

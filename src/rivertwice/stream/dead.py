@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
+from rivertwice.errors import RangeMismatchError
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.decode import decode
 from rivertwice.store import delta
 from rivertwice.stream.sink import FORMAT, SinkContext
+
+METADATA_KEY = "dead"
 
 
 def dead_rows(decoded: DataFrame) -> DataFrame:
@@ -26,6 +31,38 @@ def dead_rows(decoded: DataFrame) -> DataFrame:
     )
 
 
+def encode_ranges(ranges: Mapping[int, tuple[int, int]]) -> dict[str, list[int]]:
+    """Return offset ranges as JSON holds them."""
+    return {str(partition): [start, end] for partition, (start, end) in sorted(ranges.items())}
+
+
+def check_dead_range(
+    recorded: Mapping[str, Sequence[int]] | None, ranges: Mapping[int, tuple[int, int]], batch: int
+) -> None:
+    """Let dead letters that are there already stand only if they are of this very range.
+
+    A batch that was planned but never committed may be planned anew if its `offsets/N` is lost. What its first attempt
+    wrote is then not what this one found.
+
+    Raises:
+        RangeMismatchError: they are of another range.
+    """
+    if recorded is not None and {p: list(pair) for p, pair in recorded.items()} != encode_ranges(ranges):
+        message = (
+            f"the dead letters of batch {batch} are there already, of {dict(recorded)} and not of {encode_ranges(ranges)}: "
+            "its offsets file was lost and it was planned anew; nothing was committed; restore a savepoint into a new timeline"
+        )
+        raise RangeMismatchError(message)
+
+
+def check_dead_there(context: SinkContext, batch: int, ranges: Mapping[int, tuple[int, int]]) -> None:
+    """Check that dead letters of a batch, if there are any already, are of this very range (`check_dead_range`)."""
+    app = f"{context.app}/dead"
+    written = [value for _, value in delta.commits(context.home.tables.dead_letters, METADATA_KEY, limit=16)]
+    mine = [value for value in written if (value["app"], value["batch"]) == (app, batch)]
+    check_dead_range(mine[-1]["ranges"] if mine else None, ranges, batch)
+
+
 def write_dead_letters(
     spark: SparkSession, settings: Settings, context: SinkContext, batch: int, ranges: dict[int, tuple[int, int]]
 ) -> int:
@@ -38,9 +75,10 @@ def write_dead_letters(
     app = f"{context.app}/dead"
     done = delta.applied_version(context.home.tables.dead_letters, app)
     if done is not None and done >= batch:
+        check_dead_there(context, batch, ranges)
         return 0
-    raw = read_ranges(spark, settings, source.topic, ranges)
     line = context.timeline
+    raw = read_ranges(spark, settings, source.topic, ranges, topic_id=line.topic_ids[source.topic])
     rows = dead_rows(decode(raw, source)).select(
         F.lit(FORMAT).cast("int").alias("_format"),
         F.lit(line.timeline).alias("_timeline"),
@@ -58,5 +96,6 @@ def write_dead_letters(
         "headers",
     )
     table = rows.toArrow()
-    delta.append(context.home.tables.dead_letters, table, transactions={app: batch})
+    note = {"app": app, "batch": batch, "ranges": encode_ranges(ranges)}
+    delta.append(context.home.tables.dead_letters, table, transactions={app: batch}, metadata={METADATA_KEY: note})
     return int(table.num_rows)

@@ -22,13 +22,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
+from rivertwice.log.holes import explain_holes
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.pipeline.compile import compile_stream
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session
-from rivertwice.stream.begin import FIRST, resolve_timeline
-from rivertwice.stream.dead import write_dead_letters
-from rivertwice.stream.failures import DRAINED, classify_failure
+from rivertwice.stream.begin import FIRST, check_topics, resolve_timeline
+from rivertwice.stream.damage import check_checkpoint
+from rivertwice.stream.dead import check_dead_there, write_dead_letters
+from rivertwice.stream.failures import DRAINED, RETENTION, classify_failure
+from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.sink import BatchCounts, Sink, SinkContext
@@ -99,12 +102,19 @@ class Driver:
         if healed:
             _log.info("healed %s ledger rows from the changelog's commits", healed)
         line = resolve_timeline(self._settings, self._home, self._definition, bundle, utc_now())
+        _, source = self._definition.source
+        added = added_partitions(line, kafka.end_offsets(self._settings, source.topic), source.topic)
+        if added:
+            told = "topic %s got partitions %s since %s began; each is read from its first record"
+            _log.warning(told, source.topic, added, line.timeline)
         committed = path_ledger(self._home)  # an earlier driver's, or the parent timeline's
         if committed:
             last = committed[-1]
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)
         else:
             self.heartbeat.resume(line.genesis, None, None)
+        check_checkpoint(self._home, line, committed, source.watermark)
+        check_reach(self._settings, self._home, self._definition, line, utc_now())
         pins = self._definition.stream
         spark = spark_session(
             self._settings,
@@ -119,6 +129,7 @@ class Driver:
         self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()))
         checkpoint = self._home.checkpoint(line.timeline)
         context = SinkContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
+        asked_id = kafka.topic_id_asker(self._settings, source.topic)
         sink = Sink(
             context,
             observe=lambda: observed_counts(self._running()),
@@ -128,6 +139,9 @@ class Driver:
                 write_dead_letters(spark, self._settings, context, batch, ranges),
             ),
             committed=self._committed,
+            check_log=lambda: check_topics(line.topic_ids, {source.topic: asked_id()}, self._definition.name),
+            explain_holes=lambda ranges: explain_holes(self._settings, source.topic, ranges),
+            check_dead=lambda batch, ranges: check_dead_there(context, batch, ranges),
         )
         self._terminated = terminated_state(spark)
         raw = kafka_stream(spark, self._settings, self._definition, genesis=line.genesis)
@@ -178,7 +192,10 @@ class Driver:
                     query.awaitTermination()
                     return
             except Exception as error:
-                raise (self._error or error) from error
+                if self._error is not None:
+                    raise self._error from error
+                raise
+            self._lease.check()  # an idle stream has no batch that would find out
             status = query.status
             waiting = not status["isTriggerActive"] and status["message"] in _WAITING
             self.heartbeat.say("idle" if waiting else "running")
@@ -221,12 +238,15 @@ def main(argv: list[str] | None = None) -> int:
         driver.run()
     except BaseException as error:
         failure = classify_failure(error)
-        _log.exception("the stream of %s failed (%s)", definition.name, failure)
-        write_exit(home, Exit(lease.epoch, utc_now(), failure, str(error)[:4000], clean=False))
+        named = explain_loss(settings, definition, utc_now()) if failure == RETENTION else None
+        _log.exception("the stream of %s failed (%s): %s", definition.name, failure, named or "see below")
+        write_exit(home, Exit(lease.epoch, utc_now(), failure, (named or str(error))[:4000], clean=False))
         driver.heartbeat.finish("failed")
+        lease.release()
         return 1
     write_exit(home, Exit(lease.epoch, utc_now(), DRAINED, "drained at a batch boundary", clean=True))
     driver.heartbeat.finish("stopped")
+    lease.release()
     return 0
 
 

@@ -3,35 +3,60 @@
 from __future__ import annotations
 
 from rivertwice.errors import (
+    CheckpointError,
     FingerprintError,
     LeaseLostError,
     LogGapError,
     RangeMismatchError,
     RivertwiceError,
+    ServiceError,
+    UnknownOutcomeError,
 )
 
 DRAINED = "drained"
+RETENTION = "retention"
 UNKNOWN = "unknown"
+
+CHECKPOINT = "checkpoint"
+# What Spark says of a checkpoint that it cannot go on with. A state of another layout is among it: the definition's
+# fingerprint was compared before Spark saw the checkpoint, so a layout that does not fit is damage, not a change.
+_DAMAGED = (
+    "CANNOT_LOAD_STATE_STORE",
+    "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED",
+    "ChecksumException",
+    "Incomplete log file",
+    "MALFORMED_LOG_FILE",
+    "STATE_STORE_BASE_CHECKPOINT_ID_MISMATCH",
+    "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+    "STATE_STORE_KEY_ROW_FORMAT_VALIDATION_FAILURE",
+    "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED",
+    "STATE_STORE_VALUE_ROW_FORMAT_VALIDATION_FAILURE",
+    "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+    "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
+)
 
 _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (LeaseLostError, "lease_lost"),
     (FingerprintError, "fingerprint"),
     (RangeMismatchError, "range_mismatch"),
-    (LogGapError, "retention"),
+    (LogGapError, RETENTION),
+    (CheckpointError, CHECKPOINT),
+    (ServiceError, "store"),
+    (UnknownOutcomeError, "store"),
 )
 _BY_TEXT: tuple[tuple[str, str], ...] = (
     ("OutOfMemoryError", "out_of_memory"),
-    ("Some data may have been lost", "retention"),
-    ("offset was changed from", "retention"),
-    ("Some data are not available in Kafka any more", "retention"),
+    ("Some data may have been lost", RETENTION),
+    ("offset was changed from", RETENTION),
+    ("Some data are not available in Kafka any more", RETENTION),
     ("No space left on device", "disk"),
-    ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "schema"),
-    ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "schema"),
-    ("STREAMING_STATEFUL_OPERATOR_NOT_MATCH", "schema"),
+    ("Disk quota exceeded", "disk"),
+    ("File too large", "disk"),
     ("CONCURRENT_STREAM_LOG_UPDATE", "lease_lost"),
-    ("CANNOT_LOAD_STATE_STORE", "store"),
-    ("Incomplete log file", "store"),
-    ("STREAMING_CHECKPOINT_MISSING_METADATA_FILE", "store"),
+    *((mark, CHECKPOINT) for mark in _DAMAGED),
 )
 
 
@@ -39,10 +64,12 @@ def classify_failure(error: BaseException) -> str:
     """Return the class of a failure.
 
     Returns:
-        one of lease_lost, fingerprint, range_mismatch, retention, out_of_memory, disk, schema, store, or unknown.
+        one of lease_lost, fingerprint, range_mismatch, retention, checkpoint, out_of_memory, disk, schema, store, or unknown.
     """
+    looked: set[int] = set()  # an error may be its own cause
     seen: BaseException | None = error
-    while seen is not None:
+    while seen is not None and id(seen) not in looked:
+        looked.add(id(seen))
         for kind, name in _BY_TYPE:
             if isinstance(seen, kind):
                 return name

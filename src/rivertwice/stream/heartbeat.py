@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from rivertwice.config import PipelineHome
+from rivertwice.stream.pace import Sample, keep_recent, measure_pace
 from rivertwice.timeline.intent import Heartbeat, write_heartbeat
 from rivertwice.timeline.ledger import LedgerRow, Offsets
 
@@ -48,6 +49,7 @@ class HeartbeatThread(threading.Thread):
         self._interval_s = interval_s
         self._changed = threading.Lock()
         self._ends: dict[int, int] = {}
+        self._samples: tuple[Sample, ...] = ()
         self.draining = threading.Event()
         self._stopping = threading.Event()
 
@@ -86,8 +88,16 @@ class HeartbeatThread(threading.Thread):
         """Ask the log now whether every record in it is committed."""
         self._ends = self._log_ends()
         lag = lag_of(self._beat.end_offsets, self._topic, self._ends)
+        committed = sum(self._beat.end_offsets.get(self._topic, {}).values())
         with self._changed:
-            self._beat = replace(self._beat, lag=lag)
+            self._samples = keep_recent(self._samples, Sample(self._now(), committed, sum(self._ends.values())))
+            pace = measure_pace(self._samples)
+            self._beat = replace(
+                self._beat,
+                lag=lag,
+                arriving_per_s=None if pace is None else pace.arriving_per_s,
+                catch_up_s=None if pace is None else pace.catch_up_s,
+            )
         return lag == 0
 
     def run(self) -> None:
@@ -101,7 +111,10 @@ class HeartbeatThread(threading.Thread):
                     self.caught_up()
                 except Exception as error:
                     _log.warning("the lag of %s is not known now: %s", self._home.root.name, error)
-            self._write()
+            try:
+                self._write()
+            except OSError as error:  # a full disk: the batch fails by itself, and says why
+                _log.warning("the heartbeat of %s could not be written: %s", self._home.root.name, error)
             ticks += 1
 
     def finish(self, state: str) -> None:

@@ -1,24 +1,32 @@
 """The lease on a pipeline's stream: one driver at a time, each with a higher epoch.
 
-Held by `flock`, so the system itself releases it when the process dies. The epoch is one file per start, created by
-link (put-if-absent) and never removed.
+Two parts. In the home a `flock`, which the system itself releases when the process dies: it decides among the
+processes of one host. And the claim of an epoch: in the home, one file per start, created by link (put-if-absent) and
+never removed; or, where more than one host may run the pipeline (`RIVERTWICE_LEASES`, or `RIVERTWICE_SHARED`), one
+object of a store, renewed while the driver lives (`lease_store`). With a store the lock comes first: who holds it
+knows that an earlier holder of the same home is dead, and need not wait.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import platform
+import secrets
 import time
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TextIO
+from typing import Protocol, TextIO
 
 import psutil
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError
-from rivertwice.instants import to_iso
+from rivertwice.instants import to_iso, utc_now
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
+from rivertwice.store.places import open_store
+from rivertwice.stream.lease_store import StoreClaim, Watch, forward_clock, take_claim
+from rivertwice.stream.lease_terms import Terms
 
 FORMAT = 1
 
@@ -60,13 +68,59 @@ def lease_owner(home: PipelineHome) -> Owner | None:
     return owner if owner is not None and is_alive(owner.pid, owner.pid_started) else None
 
 
+class Claim(Protocol):
+    """An epoch that is held."""
+
+    @property
+    def epoch(self) -> int:
+        """Number of this start."""
+        ...
+
+    def check(self) -> None:
+        """Raise LeaseLostError if somebody else holds the lease, or may hold it by now."""
+        ...
+
+    def release(self) -> None:
+        """Give the epoch up; it is never used again."""
+        ...
+
+
+class FolderClaim:
+    """An epoch as a file of the home. Nothing to renew: the lock beside it is the system's."""
+
+    def __init__(self, home: PipelineHome, epoch: int) -> None:
+        self._home = home
+        self._epoch = epoch
+
+    @property
+    def epoch(self) -> int:
+        """Number of this start."""
+        return self._epoch
+
+    def check(self) -> None:
+        """Raise LeaseLostError if a later epoch has started in this home."""
+        newest = last_epoch(self._home)
+        if newest != self._epoch:
+            message = (
+                f"epoch {newest} of {self._home.root.name} has started, this driver is epoch {self._epoch}: it no "
+                "longer owns the stream and stops without writing"
+            )
+            raise LeaseLostError(message)
+
+    def release(self) -> None:
+        """Nothing to do: the lock is what is released."""
+
+
 class Lease:
     """A held lease; lives as long as the process or until `release`."""
 
-    def __init__(self, home: PipelineHome, lock: TextIO, owner: Owner, started_at: datetime) -> None:
+    def __init__(
+        self, home: PipelineHome, lock: TextIO, owner: Owner, started_at: datetime, claim: Claim | None = None
+    ) -> None:
         self._home = home
         self._lock = lock
         self._started_at = started_at
+        self._claim = claim or FolderClaim(home, owner.epoch)
         self.owner = owner
 
     @property
@@ -81,17 +135,12 @@ class Lease:
         self._write()
 
     def check(self) -> None:
-        """Raise LeaseLostError if a later epoch has started."""
-        newest = _last_epoch(self._home)
-        if newest != self.owner.epoch:
-            message = (
-                f"epoch {newest} of {self._home.root.name} has started, this driver is epoch {self.owner.epoch}: it no "
-                "longer owns the stream and stops without writing"
-            )
-            raise LeaseLostError(message)
+        """Raise LeaseLostError if a later epoch has started, or may have started by now."""
+        self._claim.check()
 
     def release(self) -> None:
-        """Give the lease up."""
+        """Give the lease up, the epoch first: only when the lock is free may another process of this home start."""
+        self._claim.release()
         self._lock.close()
 
     def _write(self) -> None:
@@ -99,15 +148,29 @@ class Lease:
         replace_json(self._home.lease / "owner.json", record)
 
 
-def _last_epoch(home: PipelineHome) -> int:
+def last_epoch(home: PipelineHome) -> int:
+    """Return the newest epoch that this home has seen, 0 if none."""
     return max((int(file.stem) for file in (home.lease / "epochs").glob("*.json")), default=0)
 
 
-def acquire_lease(home: PipelineHome, timeline: str, now: datetime) -> Lease:
+def home_id(home: PipelineHome) -> str:
+    """Return the id of a pipeline's home. A copied home is another host's: the file's own number tells them apart."""
+    path = home.lease / "home.json"
+    put_json_if_absent(path, {"format": FORMAT, "home": secrets.token_hex(8)})
+    return f"{(read_json(path) or {})['home']}-{path.stat().st_ino:x}"
+
+
+def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Terms | None = None) -> Lease:
     """Take the lease and raise the epoch by one.
 
     A driver that was killed may leave its JVM for a moment; the successor waits until it is gone, and ends it if it
     does not go by itself, before anything is written.
+
+    Args:
+        home: the pipeline's home; its `lease_place` says where epochs are claimed.
+        timeline: the head, for people.
+        now: the present instant.
+        terms: for a lease in a store; None takes the usual ones.
 
     Raises:
         LeaseLostError: another process holds the lease.
@@ -122,14 +185,59 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime) -> Lease:
         who = "another process" if owner is None else f"process {owner.pid} (epoch {owner.epoch})"
         message = f"{who} owns the stream of {home.root.name}; this start ends here; stop the other one first"
         raise LeaseLostError(message) from None
-    _wait_for_jvm(read_owner(home))
-    epoch = _last_epoch(home) + 1
-    while not put_json_if_absent(home.lease / "epochs" / f"{epoch:08d}.json", {"format": FORMAT, "at": to_iso(now)}):
-        epoch += 1
+    try:
+        _wait_for_jvm(read_owner(home))
+        claim = _claim_in_home(home, now) if home.lease_place is None else _claim_in_store(home, timeline, now, terms)
+    except BaseException:
+        lock.close()
+        raise
     process = psutil.Process(os.getpid())
-    lease = Lease(home, lock, Owner(epoch, process.pid, process.create_time(), timeline), now)
+    lease = Lease(home, lock, Owner(claim.epoch, process.pid, process.create_time(), timeline), now, claim)
     lease._write()
     return lease
+
+
+def require_no_other_host(home: PipelineHome) -> None:
+    """Wait until no other host can hold the lease: it was released, or not renewed for as long as was promised.
+
+    Raises:
+        LeaseLostError: another host's driver renews it.
+    """
+    if home.lease_place is None:
+        return
+    store = open_store(home.lease_place, answer_s=Terms().renew_s)
+    watch = Watch(store, home=home_id(home), clock=forward_clock)
+    while not watch.look().take:
+        if watch.changes > 0:
+            message = (
+                f"a driver on another host renews the lease of {home.root.name} in {store}; nothing was done; stop it there "
+                "(`rivertwice stop`), or stop that host, then run this again"
+            )
+            raise LeaseLostError(message)
+        time.sleep(Terms().renew_s / 2)
+
+
+def _claim_in_home(home: PipelineHome, now: datetime) -> FolderClaim:
+    epoch = last_epoch(home) + 1
+    while not put_json_if_absent(home.lease / "epochs" / f"{epoch:08d}.json", {"format": FORMAT, "at": to_iso(now)}):
+        epoch += 1
+    return FolderClaim(home, epoch)
+
+
+def _claim_in_store(home: PipelineHome, timeline: str, now: datetime, terms: Terms | None) -> StoreClaim:
+    terms = terms or Terms()
+    by = {"host": platform.node(), "pid": os.getpid(), "timeline": timeline}
+    claim = take_claim(
+        open_store(home.lease_place or home.lease, answer_s=terms.renew_s),
+        home=home_id(home),
+        by=by,
+        floor=last_epoch(home),
+        terms=terms,
+        now=utc_now,
+    )
+    put_json_if_absent(home.lease / "epochs" / f"{claim.epoch:08d}.json", {"format": FORMAT, "at": to_iso(now)})
+    claim.start()
+    return claim
 
 
 def _wait_for_jvm(owner: Owner | None, patience_s: float = 10.0) -> None:

@@ -4,9 +4,9 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
 
 1. Check the lease: a driver that lost it writes nothing.
 2. Read the batch's range from `offsets/N`, which is durable before the batch runs.
-3. If the batch is already committed, compare its recorded range with `offsets/N`: equal means a replay after a crash,
+3. If the timeline is sealed, stop. If the batch is already committed, compare its recorded range with `offsets/N`: equal means a replay after a crash,
    which is computed (all state must be materialised) and not written; different means stop.
-4. Compute the rows and read the observed counts.
+4. Compute the rows, see that the topic is still the one the timeline began with, and read the observed counts.
 5. Write the dead letters of this range, if there are any; they count only once their batch is in the ledger.
 6. Commit rows, ledger row and transaction `(pipeline#timeline, batch)` together. The batch is committed now.
 7. Copy the ledger row to the ledger table; a crash before it is healed at the next start.
@@ -25,11 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
-from rivertwice.errors import LedgerError, RangeMismatchError
+from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.stream.checkpoint import PlannedBatch, read_planned, start_offsets
 from rivertwice.stream.lease import Lease
+from rivertwice.stream.seal import app_of, check_sealed
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, read_ledger
 from rivertwice.timeline.lineage import Timeline
@@ -64,7 +65,7 @@ class SinkContext:
     @property
     def app(self) -> str:
         """Application id of the changelog's transactions."""
-        return f"{self.definition.name}#{self.timeline.timeline}"
+        return app_of(self.definition.name, self.timeline.timeline)
 
 
 def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str = "window_start") -> pa.Table:
@@ -122,13 +123,42 @@ def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) 
         raise RangeMismatchError(message)
 
 
-def check_counts(counts: BatchCounts, row_ranges: dict[int, tuple[int, int]], batch: int) -> None:
-    """Raise LedgerError unless every offset of the range was read once (plain topics have no holes)."""
+def is_applied(applied: int | None, batch: int) -> bool:
+    """Say whether the changelog holds a batch already, by the newest batch its transaction id was applied with."""
+    return applied is not None and applied >= batch
+
+
+def check_own(line: Timeline, batch: int) -> None:
+    """Refuse a batch that is the parent's: a child's checkpoint has finished all of them.
+
+    Raises:
+        CheckpointError: it comes before the timeline's first batch, so `commits` lost files.
+    """
+    if batch < line.first_batch:
+        message = (
+            f"the checkpoint of timeline {line.timeline} runs batch {batch}, but the timeline begins with batch "
+            f"{line.first_batch}: files of the checkpoint are missing; nothing was committed; the agent falls back to the "
+            "newest proved savepoint"
+        )
+        raise CheckpointError(message)
+
+
+def check_counts(
+    counts: BatchCounts,
+    row_ranges: dict[int, tuple[int, int]],
+    batch: int,
+    explain: Callable[[dict[int, tuple[int, int]]], str] = lambda _: "",
+) -> None:
+    """Raise LedgerError unless every offset of the range was read once (plain topics have no holes).
+
+    `explain` names the offsets that hold no record; it is asked only then.
+    """
     expected = sum(end - start for start, end in row_ranges.values())
     if counts.read != expected or counts.read != counts.bad + counts.accepted:
         message = (
             f"batch {batch} covers {expected} offsets, but {counts.read} records were read, {counts.bad} of them bad and "
-            f"{counts.accepted} accepted; nothing was committed; a compacted or transactional topic cannot be counted"
+            f"{counts.accepted} accepted; nothing was committed; a compacted or transactional topic cannot be counted: "
+            f"{explain(row_ranges)}; copy the committed records to a plain topic and stream that"
         )
         raise LedgerError(message)
 
@@ -142,6 +172,9 @@ class Sink:
         observe: Callable[[], BatchCounts],
         write_dead: Callable[[int, dict[int, tuple[int, int]]], None],
         committed: Callable[[LedgerRow], None],
+        check_log: Callable[[], None] = lambda: None,
+        explain_holes: Callable[[dict[int, tuple[int, int]]], str] = lambda _: "",
+        check_dead: Callable[[int, dict[int, tuple[int, int]]], None] = lambda *_: None,
     ) -> None:
         """Create a sink.
 
@@ -150,11 +183,18 @@ class Sink:
             observe: returns the running batch's observed counts, once its rows are computed.
             write_dead: writes the dead letters of (batch, offset ranges), idempotently.
             committed: told of every committed batch.
+            check_log: raises LogGapError if the records just read may be another topic's.
+            explain_holes: names the offsets of a range that hold no record.
+            check_dead: raises RangeMismatchError if an earlier attempt at the batch left dead letters of another range.
         """
         self._context = context
         self._observe = observe
         self._write_dead = write_dead
         self._committed = committed
+        self._check_log = check_log
+        self._explain_holes = explain_holes
+        self._check_dead = check_dead
+        self._fresh = True  # only a driver's first batch can have been tried by another driver
 
     def write(self, frame: Any, batch: int) -> None:
         """Write one micro-batch; see the module's protocol."""
@@ -164,25 +204,32 @@ class Sink:
         if planned is None:
             message = f"batch {batch} runs without offsets/{batch}; the checkpoint is damaged; restore a savepoint"
             raise LedgerError(message)
+        check_own(context.timeline, batch)
         start = start_offsets(context.checkpoint, batch)
         done = delta.applied_version(context.home.tables.changelog, context.app)
-        if done is not None and done >= batch:  # step 3
+        check_sealed(done, context.timeline.timeline)
+        if is_applied(done, batch):  # step 3
             recorded = {
                 row.batch: row for row in read_ledger(context.home) if row.timeline == context.timeline.timeline
             }
             check_replay(recorded.get(batch), planned, start)
             frame.toArrow()
+            self._check_log()  # or the state would be made of another topic's records
             _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
             self._committed(recorded[batch])
             return
         rows = frame.toArrow()  # step 4
+        self._check_log()
         counts = self._observe()
         row = self._ledger_row(planned, start, counts, rows)
         _, source = context.definition.source
-        check_counts(counts, row.ranges(source.topic), batch)
+        check_counts(counts, row.ranges(source.topic), batch, self._explain_holes)
         check_windows(rows, context.definition)
         if counts.bad:  # step 5
             self._write_dead(batch, row.ranges(source.topic))
+        elif self._fresh:
+            self._check_dead(batch, row.ranges(source.topic))
+        self._fresh = False
         context.lease.check()
         delta.append(  # step 6
             context.home.tables.changelog,

@@ -39,6 +39,7 @@ def kafka_stream(
         .option("startingOffsets", json.dumps(genesis) if genesis else "earliest")
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
+        .option("kafka.isolation.level", "read_committed")  # what a transaction aborts was never said
     )
     if limit:
         reader = reader.option("maxOffsetsPerTrigger", str(limit))

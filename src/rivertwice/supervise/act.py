@@ -16,12 +16,13 @@ from rivertwice.config import PipelineHome, Settings, require_name
 from rivertwice.instants import to_iso
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import put_json_if_absent
-from rivertwice.supervise.memory import DriverRef
+from rivertwice.supervise.memory import DriverRef, FallBack
 from rivertwice.supervise.observe import START_LINE
 
 FORMAT = 1
 LOG_LIMIT = 20_000_000  # bytes; a larger log is rotated when the next driver starts
 LOGS_KEPT = 3
+FALL_BACK = (sys.executable, "-m", "rivertwice.savepoint.fallback")
 DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
 
 
@@ -33,10 +34,33 @@ def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRe
     home = settings.pipeline(name)
     home.drain.unlink(missing_ok=True)
     command = [*DRIVER, "--pipeline", require_name(name, "pipeline")]
-    with _open_log(home.logs / "driver.log") as log:
-        log.write(f"{START_LINE}{to_iso(now)} ====\n".encode())
+    child = _start_detached(settings, command, home.logs / "driver.log", f"{START_LINE}{to_iso(now)} ====")
+    return DriverRef(child.pid, psutil.Process(child.pid).create_time(), None, now), child
+
+
+def start_fall_back(
+    settings: Settings, name: str, attempt: int, damaged_at: datetime, now: datetime
+) -> tuple[FallBack, subprocess.Popen[bytes]]:
+    """Start the restore of the newest proved savepoint in a session of its own, so that it outlives the agent.
+
+    Args:
+        settings: where things lie.
+        name: of the pipeline.
+        attempt: number of this process for one damage, from 1.
+        damaged_at: when the damage was noticed; a head that moved since then needs no further restore.
+        now: the present instant.
+    """
+    command = [*FALL_BACK, "--pipeline", require_name(name, "pipeline"), "--since", to_iso(damaged_at)]
+    log = settings.pipeline(name).logs / "restore.log"
+    child = _start_detached(settings, command, log, f"==== rivertwice agent falls back {to_iso(now)} ====")
+    return FallBack(child.pid, psutil.Process(child.pid).create_time(), now, attempt), child
+
+
+def _start_detached(settings: Settings, command: list[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
+    with _open_log(path) as log:
+        log.write(f"{headline}\n".encode())
         log.flush()
-        child = subprocess.Popen(
+        return subprocess.Popen(
             command,
             cwd=settings.project,
             env={**os.environ, **settings.to_env(), **java_env(settings)},
@@ -45,7 +69,6 @@ def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRe
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return DriverRef(child.pid, psutil.Process(child.pid).create_time(), None, now), child
 
 
 def ask_to_drain(home: PipelineHome, by: str, now: datetime) -> bool:
@@ -70,12 +93,14 @@ def record_event(
     _append(settings.home / "agent" / "events.jsonl", event)
 
 
-def page(settings: Settings, kind: str, pipeline: str | None, message: str, now: datetime) -> None:
-    """Raise an alert that needs a person: one line in `HOME/alerts.jsonl`, which the notifiers carry on."""
+def page(
+    settings: Settings, kind: str, pipeline: str | None, message: str, now: datetime, *, severity: str = "critical"
+) -> None:
+    """Raise an alert: one line in `HOME/alerts.jsonl`, which the notifiers carry on. A critical one needs a person."""
     alert = {
         "format": FORMAT,
         "at": to_iso(now),
-        "severity": "critical",
+        "severity": severity,
         "kind": kind,
         "pipeline": pipeline,
         "message": message,

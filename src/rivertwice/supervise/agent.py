@@ -30,11 +30,21 @@ from rivertwice.config import NAME, Settings
 from rivertwice.errors import RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.store.files import replace_json
-from rivertwice.supervise.act import ask_to_drain, page, record_event, start_driver
+from rivertwice.supervise.act import ask_to_drain, page, record_event, start_driver, start_fall_back
+from rivertwice.supervise.archiver import RetentionKeeper
 from rivertwice.supervise.decide import Action, Kind, Observed, decide
-from rivertwice.supervise.memory import Intended, Memory, load_memory, save_memory
-from rivertwice.supervise.observe import observe
+from rivertwice.supervise.memory import (
+    DIED,
+    RESTORED,
+    Intended,
+    Memory,
+    load_memory,
+    remember_fall_back,
+    save_memory,
+)
+from rivertwice.supervise.observe import observe, observe_fall_back
 from rivertwice.supervise.served import ServedKeeper
+from rivertwice.supervise.upkeep import UpkeepThread
 from rivertwice.timeline.intent import read_intent
 
 LOG = logging.getLogger(__name__)
@@ -89,6 +99,8 @@ class Agent:
             record_event(settings, kind, name, ended.message, now, **fields)
             LOG.info("%s: driver pid %s ended (%s): %s", name, ended.driver.pid, ended.failure, ended.message)
             save_memory(settings, name, memory)
+        memory = self._end_fall_back(name, memory, now)
+        observed = replace(observed, memory=memory)
         self._memories[name] = memory
         self._track(name, observed, now)
         action = decide(read_intent(home), observed, now)
@@ -114,7 +126,7 @@ class Agent:
         event = str(action.kind)
         if action.kind is Kind.START:
             if memory.broken_at is not None:
-                memory = replace(memory, failures=(), broken_at=None, broken_because="")
+                memory = replace(memory, failures=(), broken_at=None, broken_because="", fall_back=None)
             driver, child = start_driver(settings, name, now)
             self._children[name] = child
             memory = replace(memory, driver=driver, last_start_at=now, paged=())
@@ -128,6 +140,13 @@ class Agent:
                 fields |= {"pid": observed.owner.pid, "epoch": observed.owner.epoch}
         elif action.kind is Kind.DRAIN:
             ask_to_drain(settings.pipeline(name), "agent", now)
+        elif action.kind is Kind.RESTORE:
+            before = memory.fall_back
+            attempt = before.attempt + 1 if before is not None and before.outcome == DIED else 1
+            started, child = start_fall_back(settings, name, attempt, memory.failures[-1].at, now)
+            self._children[f"{name}/fall-back"] = child
+            memory = replace(memory, fall_back=started)
+            fields |= {"pid": started.pid, "attempt": attempt}
         elif action.kind is Kind.PAGE:
             page(settings, action.page, name, action.reason, now)
             memory = replace(memory, paged=(*memory.paged, action.page))
@@ -136,6 +155,24 @@ class Agent:
             memory = replace(memory, broken_at=now, broken_because=action.reason)
         record_event(settings, event, name, action.reason, now, **fields)
         return memory
+
+    def _end_fall_back(self, name: str, memory: Memory, now: datetime) -> Memory:
+        self._reap_fall_back(name)
+        ended = observe_fall_back(self._settings, name, memory)
+        if ended is None:
+            return memory
+        memory = remember_fall_back(memory, ended)
+        save_memory(self._settings, name, memory)
+        LOG.info("%s: the fall-back ended (%s): %s", name, ended.outcome, ended.message)
+        record_event(self._settings, f"fall_back_{ended.outcome}", name, ended.message, now)
+        if ended.outcome == RESTORED:
+            page(self._settings, "fell_back", name, ended.message, now, severity="warning")
+        return memory
+
+    def _reap_fall_back(self, name: str) -> None:
+        child = self._children.get(f"{name}/fall-back")
+        if child is not None and child.poll() is not None:
+            del self._children[f"{name}/fall-back"]
 
     def _reap(self, name: str, pid: int) -> int | None:
         child = self._children.get(name)
@@ -170,6 +207,8 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
         agent = Agent(settings)
         keeper = ServedKeeper(settings, lambda: supervised_names(settings), stop)
         keeper.start()
+        RetentionKeeper(settings, lambda: supervised_names(settings), stop).start()
+        UpkeepThread(settings, lambda: supervised_names(settings), stop).start()
         record_event(settings, "agent_start", None, f"agent pid {os.getpid()} starts", utc_now())
         last_beat: datetime | None = None
         while not stop.is_set():

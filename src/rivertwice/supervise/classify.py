@@ -18,6 +18,7 @@ class FailureClass(StrEnum):
     LEASE_LOST = "lease_lost"
     DISK = "disk"
     STORE = "store"
+    CHECKPOINT = "checkpoint"
     FINGERPRINT = "fingerprint"
     RANGE_MISMATCH = "range_mismatch"
     LEDGER = "ledger"
@@ -29,6 +30,7 @@ class Response(StrEnum):
 
     RESTART = "restart"
     WAIT = "wait"
+    RESTORE = "restore"
     STOP = "stop_and_page"
 
 
@@ -37,7 +39,8 @@ class Reaction:
     """How one failure class is answered.
 
     Attributes:
-        response: restart with backoff, wait for another owner, or stop until a person has looked.
+        response: restart with backoff, wait for another owner, fall back to the newest proved savepoint, or stop until a
+            person has looked.
         breaks_after: failures without a newly committed batch, within the breaker's window, after which the
             agent stops and pages; None never breaks.
         because: the reason as a person reads it in a page.
@@ -56,7 +59,10 @@ REACTIONS: dict[FailureClass, Reaction] = {
         Response.RESTART, 3, "the process ran out of memory; give it more, or smaller batches"
     ),
     FailureClass.DISK: Reaction(Response.RESTART, 3, "the disk is full; free space under the home"),
-    FailureClass.STORE: Reaction(Response.RESTART, 5, "a table, checkpoint or service could not be read or written"),
+    FailureClass.STORE: Reaction(Response.RESTART, 5, "a table or service could not be read or written"),
+    FailureClass.CHECKPOINT: Reaction(
+        Response.RESTORE, None, "the live checkpoint is damaged; the newest proved savepoint takes its place"
+    ),
     FailureClass.UNKNOWN: Reaction(Response.RESTART, 5, "the cause is not known; read the driver's log"),
     FailureClass.LEASE_LOST: Reaction(Response.WAIT, None, "another driver owns the pipeline"),
     FailureClass.RETENTION: Reaction(
@@ -101,8 +107,10 @@ _SIGNS = (
     ("CONCURRENT_STREAM_LOG_UPDATE", FailureClass.LEASE_LOST),
     ("DefinitionError", FailureClass.SCHEMA),
     ("LedgerError", FailureClass.LEDGER),
-    ("CANNOT_LOAD_STATE_STORE", FailureClass.STORE),
-    ("STREAMING_CHECKPOINT_MISSING", FailureClass.STORE),
+    ("CheckpointError", FailureClass.CHECKPOINT),
+    ("CANNOT_LOAD_STATE_STORE", FailureClass.CHECKPOINT),
+    ("STREAMING_CHECKPOINT_MISSING", FailureClass.CHECKPOINT),
+    ("Incomplete log file", FailureClass.CHECKPOINT),
 )
 _SIGNALS = frozenset({-9, -15, -2, -6, -11, 128 + 9, 128 + 15})
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from rivertwice.instants import to_iso
 from rivertwice.supervise.backoff import DEFAULT_POLICY, BackoffPolicy, breaks_circuit, next_attempt
 from rivertwice.supervise.classify import REACTIONS, Response
-from rivertwice.supervise.memory import DriverRef, Memory
+from rivertwice.supervise.memory import DIED, REFUSED, RESTORED, DriverRef, Memory
 from rivertwice.timeline.intent import Heartbeat, Intent
 
 HUNG_AFTER = timedelta(seconds=120)
@@ -22,6 +22,7 @@ STALLED_AFTER = timedelta(seconds=600)
 START_SLOW_AFTER = timedelta(seconds=180)
 DRAIN_SLOW_AFTER = timedelta(seconds=300)
 UNRECORDED_START = timedelta(seconds=30)
+FALL_BACKS = 3  # processes of one fall-back; each goes on where the one that was killed stopped
 BETWEEN_STARTS = timedelta(seconds=2)
 
 
@@ -32,6 +33,7 @@ class Kind(StrEnum):
     DRAIN = "drain"
     ADOPT = "adopt"
     WAIT = "wait"
+    RESTORE = "restore"
     PAGE = "page"
     STOP_AND_PAGE = "stop_and_page"
 
@@ -76,6 +78,7 @@ class Observed:
         defined: the project has a definition of this name.
         memory: what the agent remembers, ends already counted.
         position_since: when the agent first saw the last committed batch that the heartbeat tells of.
+        restoring: pid of the agent's own fall-back while its process lives.
     """
 
     owner: DriverRef | None
@@ -85,14 +88,15 @@ class Observed:
     defined: bool
     memory: Memory
     position_since: datetime | None = None
+    restoring: int | None = None
 
 
 def decide(desired: Intent | None, observed: Observed, now: datetime, policy: BackoffPolicy = DEFAULT_POLICY) -> Action:
     """Return the next action for one pipeline.
 
-    What must hold: while a driver lives (`owner` or `launched`), the answer is never START. When running is wanted,
-    nothing lives, nobody holds the drain marker and patience is not used up, the answer is START once the backoff
-    has passed.
+    What must hold: while a driver lives (`owner` or `launched`), the answer is never START nor RESTORE; while a
+    fall-back is under way it is neither. When running is wanted, nothing lives, nobody holds the drain marker, the
+    checkpoint is not known to be damaged and patience is not used up, the answer is START once the backoff has passed.
     """
     live = observed.owner or observed.launched
     if desired is None or desired.desired != "running":
@@ -153,23 +157,45 @@ def _decide_launched(launched: DriverRef, observed: Observed, now: datetime) -> 
 
 def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: BackoffPolicy) -> Action:
     memory = observed.memory
+    if observed.restoring is not None:
+        return Action(
+            Kind.WAIT, f"fall-back pid {observed.restoring} puts a proved savepoint in the checkpoint's place"
+        )
     if observed.drain is not None and observed.drain.held:
         return Action(Kind.WAIT, "somebody holds the drain marker: an operation needs the stream at rest")
     if memory.broken_at is not None:
-        if desired.updated_at > memory.broken_at:
+        if desired.updated_at > memory.broken_at or memory.broken_at > now:  # the clock was set back: asks look older
             return Action(Kind.START, f"asked again by {desired.by} after: {memory.broken_because}")
         return Action(Kind.WAIT, f"given up until a new start is asked for: {memory.broken_because}")
     if not observed.defined:
         return Action(Kind.STOP_AND_PAGE, "the project has no definition of this pipeline", page="undefined")
     if _start_may_be_under_way(memory, now):
         return Action(Kind.WAIT, "the agent ended while it started a driver; that driver may still come up")
+    if memory.failures and REACTIONS[memory.failures[-1].failure].response is Response.RESTORE:
+        return _decide_restore(memory)
     given_up = _decide_give_up(memory, now, policy)
     if given_up is not None:
         return given_up
-    allowed = _start_allowed_at(memory, policy)
+    allowed = _start_allowed_at(memory, policy, now)
     if allowed is not None and now < allowed:
         return Action(Kind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
     return Action(Kind.START, f"running is wanted and no driver lives{_after(memory)}")
+
+
+def _decide_restore(memory: Memory) -> Action:
+    newest, before = memory.failures[-1], memory.fall_back
+    damaged = f"{_last(memory)}: {newest.message}"
+    if before is None:
+        return Action(Kind.RESTORE, damaged)
+    if before.outcome == RESTORED and memory.position != before.position:  # another damage, after good batches
+        return Action(Kind.RESTORE, damaged)
+    if before.outcome in (DIED, "") and before.attempt < FALL_BACKS:
+        return Action(Kind.RESTORE, f"fall-back pid {before.pid} died before its end; it is gone on with; {damaged}")
+    why = {
+        RESTORED: f"the checkpoint that the fall-back put there is damaged again before its first batch: {newest.message}",
+        REFUSED: f"the live checkpoint is damaged ({newest.message}) and the fall-back was refused: {before.message}",
+    }.get(before.outcome, f"the live checkpoint is damaged and {before.attempt} fall-backs died: {before.message}")
+    return Action(Kind.STOP_AND_PAGE, why, page=newest.failure)
 
 
 def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Action | None:
@@ -177,7 +203,9 @@ def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Act
         return None
     newest = memory.failures[-1]
     if REACTIONS[newest.failure].response is Response.STOP:
-        return Action(Kind.STOP_AND_PAGE, f"{_last(memory)}: {REACTIONS[newest.failure].because}", page=newest.failure)
+        told = f": {newest.message}" if newest.message else ""
+        reason = f"{_last(memory)}: {REACTIONS[newest.failure].because}{told}"
+        return Action(Kind.STOP_AND_PAGE, reason, page=newest.failure)
     if breaks_circuit(memory.failures, now, policy) is not None:
         reason = (
             f"{_last(memory)}, again and again without a new batch: {REACTIONS[newest.failure].because}; "
@@ -191,18 +219,17 @@ def _start_may_be_under_way(memory: Memory, now: datetime) -> bool:
     intended = memory.intended
     if intended is None or intended.kind != Kind.START or intended.done:
         return False
-    return now - intended.at < UNRECORDED_START
+    return timedelta(0) <= now - intended.at < UNRECORDED_START
 
 
-def _start_allowed_at(memory: Memory, policy: BackoffPolicy) -> datetime | None:
-    instants = [
-        instant
-        for instant in (
-            next_attempt(memory.failures, policy),
-            None if memory.last_start_at is None else memory.last_start_at + BETWEEN_STARTS,
-        )
-        if instant is not None
-    ]
+def _start_allowed_at(memory: Memory, policy: BackoffPolicy, now: datetime) -> datetime | None:
+    """Return when the next start is allowed. What lies after `now` was noted before the clock was set back."""
+    instants: list[datetime] = []
+    attempt = next_attempt(memory.failures, policy)
+    if attempt is not None and memory.failures[-1].at <= now:
+        instants.append(attempt)
+    if memory.last_start_at is not None and memory.last_start_at <= now:
+        instants.append(memory.last_start_at + BETWEEN_STARTS)
     return max(instants, default=None)
 
 

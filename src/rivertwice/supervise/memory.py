@@ -6,7 +6,7 @@ two is recognisable. One JSON file per pipeline under `HOME/agent/pipelines/`, f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rivertwice.supervise.classify import FailureClass
 
 FORMAT = 1
 KEPT_FAILURES = 50
+RESTORED, REFUSED, DIED = "restored", "refused", "died"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,41 @@ class Intended:
 
 
 @dataclass(frozen=True)
+class FallBack:
+    """The restore that the agent started because the live checkpoint is damaged.
+
+    Attributes:
+        pid, pid_started: its process.
+        since: when the agent started it.
+        attempt: 1 for the first process of this damage; a process that was killed is followed by another.
+        outcome: `restored`, `refused` (it said why), `died` (it said nothing), or empty while it is under way.
+        message: what it said at its end.
+        position: (new timeline, batch it forked at), once restored.
+    """
+
+    pid: int
+    pid_started: float
+    since: datetime
+    attempt: int
+    outcome: str = ""
+    message: str = ""
+    position: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class FallBackEnded:
+    """The end of a fall-back's process.
+
+    Attributes:
+        position: (new timeline, batch it forked at), if it restored.
+    """
+
+    outcome: str
+    message: str
+    position: tuple[str, int] | None
+
+
+@dataclass(frozen=True)
 class Memory:
     """Everything the agent remembers of one pipeline.
 
@@ -75,6 +111,7 @@ class Memory:
         paged: pages already sent for the present driver.
         last_start_at: when it last started a driver.
         intended: the write-ahead record.
+        fall_back: the last restore that the agent started by itself.
     """
 
     driver: DriverRef | None = None
@@ -85,6 +122,20 @@ class Memory:
     paged: tuple[str, ...] = ()
     last_start_at: datetime | None = None
     intended: Intended | None = None
+    fall_back: FallBack | None = None
+
+
+def remember_fall_back(memory: Memory, ended: FallBackEnded) -> Memory:
+    """Return the memory after a fall-back's end. Pure.
+
+    A restored checkpoint makes the failures before it history.
+    """
+    if memory.fall_back is None:
+        return memory
+    known = replace(memory.fall_back, outcome=ended.outcome, message=ended.message, position=ended.position)
+    if ended.outcome != RESTORED:
+        return replace(memory, fall_back=known)
+    return replace(memory, fall_back=known, failures=(), position=ended.position or memory.position)
 
 
 def remember_end(memory: Memory, ended: Ended, now: datetime) -> Memory:
@@ -112,7 +163,7 @@ def load_memory(settings: Settings, name: str) -> Memory:
     data = read_json(_path(settings, name))
     if data is None or data.get("format") != FORMAT:
         return Memory()
-    driver, intended = data["driver"], data["intended"]
+    driver, intended, fall_back = data["driver"], data["intended"], data.get("fall_back")
     return Memory(
         driver=None if driver is None else DriverRef(**{**driver, "since": parse_iso(driver["since"])}),
         failures=tuple(
@@ -125,6 +176,15 @@ def load_memory(settings: Settings, name: str) -> Memory:
         paged=tuple(data["paged"]),
         last_start_at=_instant(data["last_start_at"]),
         intended=None if intended is None else Intended(**{**intended, "at": parse_iso(intended["at"])}),
+        fall_back=None
+        if fall_back is None
+        else FallBack(
+            **{
+                **fall_back,
+                "since": parse_iso(fall_back["since"]),
+                "position": _position(fall_back["position"]),
+            }
+        ),
     )
 
 
@@ -159,6 +219,9 @@ def save_memory(settings: Settings, name: str, memory: Memory) -> None:
         "intended": None
         if intended is None
         else {"kind": intended.kind, "reason": intended.reason, "at": to_iso(intended.at), "done": intended.done},
+        "fall_back": None
+        if memory.fall_back is None
+        else {**asdict(memory.fall_back), "since": to_iso(memory.fall_back.since)},
     }
     replace_json(_path(settings, name), data)
 

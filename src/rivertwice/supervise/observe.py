@@ -9,11 +9,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.savepoint.operation import read_fall_back
 from rivertwice.store.files import read_json
 from rivertwice.stream.lease import is_alive, lease_owner
 from rivertwice.supervise.classify import FailureClass, classify_exit
 from rivertwice.supervise.decide import Drain, Observed
-from rivertwice.supervise.memory import DriverRef, Ended, Memory, remember_end
+from rivertwice.supervise.memory import (
+    DIED,
+    REFUSED,
+    RESTORED,
+    DriverRef,
+    Ended,
+    FallBackEnded,
+    Memory,
+    remember_end,
+)
 from rivertwice.timeline.intent import read_exit, read_heartbeat
 
 START_LINE = "==== rivertwice agent starts a driver "
@@ -66,8 +76,28 @@ def observe(
         defined=(settings.definitions / name / "pipeline.yaml").is_file(),
         memory=memory,
         position_since=position_since,
+        restoring=_restoring(memory),
     )
     return observed, ended
+
+
+def _restoring(memory: Memory) -> int | None:
+    known = memory.fall_back
+    if known is None or known.outcome or not is_alive(known.pid, known.pid_started):
+        return None
+    return known.pid
+
+
+def observe_fall_back(settings: Settings, name: str, memory: Memory) -> FallBackEnded | None:
+    """Return how the agent's fall-back ended, once, or None while there is none or it lives."""
+    known = memory.fall_back
+    if known is None or known.outcome or is_alive(known.pid, known.pid_started):
+        return None
+    report = read_fall_back(settings.pipeline(name))
+    if report is None or report.pid != known.pid or abs(report.pid_started - known.pid_started) > 1.0:
+        return FallBackEnded(DIED, f"fall-back pid {known.pid} ended without a word; see logs/restore.log", None)
+    position = None if report.timeline is None else (report.timeline, report.forked_at or 0)
+    return FallBackEnded(RESTORED if report.restored else REFUSED, report.message, position)
 
 
 def read_drain(home: PipelineHome, now: datetime) -> Drain | None:

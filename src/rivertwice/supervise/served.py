@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.config import PipelineHome, Place, Settings
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.store.delta import open_table
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
 
@@ -22,8 +23,11 @@ _COMMIT = re.compile(r"^(\d{20})\.json$")
 Version = tuple[int, int, int]
 
 
-def newest_commit(table: Path) -> int:
-    """Return the newest commit in a Delta log by its file name, -1 if there is none. Costs one directory listing."""
+def newest_commit(table: Place) -> int:
+    """Return the newest commit in a Delta log, -1 if there is none. Costs one directory listing, on S3 one opening."""
+    if not isinstance(table, Path):
+        opened = open_table(table)
+        return -1 if opened is None else int(opened.version())
     try:
         names = [entry.name for entry in (table / "_delta_log").iterdir()]
     except FileNotFoundError:

@@ -10,6 +10,8 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.stream.lease import is_alive, lease_owner
+from rivertwice.supervise.archiver import last_retention
+from rivertwice.supervise.backoff import consecutive_failures, next_attempt
 from rivertwice.supervise.launch import agent_status
 from rivertwice.supervise.memory import Memory, load_memory
 from rivertwice.timeline.intent import read_exit, read_heartbeat, read_intent
@@ -26,8 +28,9 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
     """Return what is wanted and what is true of a pipeline.
 
     Returns:
-        desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag, rows_per_s, heartbeat_age_s,
-        exit, failures, agent_action, sequence, reconcile, savepoint. Unknown values are None; never guessed.
+        desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag, rows_per_s, arriving_per_s,
+        catch_up_s (until the lag is gone; null: not known, or never at this pace), heartbeat_age_s, exit, failures,
+        consecutive_failures, is_backing_off, next_attempt, agent_action, sequence, reconcile, savepoint, retention. Unknown values are None; never guessed.
     """
     home = settings.pipeline(name)
     intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
@@ -50,16 +53,30 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
         "watermark": watermark,
         "lag": None if beat is None else beat.lag,
         "rows_per_s": None if beat is None else beat.rows_per_s,
+        "arriving_per_s": None if beat is None else beat.arriving_per_s,
+        "catch_up_s": None if beat is None else beat.catch_up_s,
         "heartbeat_age_s": None if beat is None else round((now - beat.at).total_seconds(), 1),
         "exit": None
         if ended is None
         else {"epoch": ended.epoch, "class": ended.failure, "at": to_iso(ended.at), "message": ended.message},
         "failures": len(memory.failures),
+        **_patience(owner is not None, memory, now),
         "given_up": memory.broken_because or None,
         "agent_action": None if agent is None else agent.pipelines.get(name),
         "sequence": last_seq(home) if entries else 0,
         "reconcile": _try(lambda: _reconcile(home)),
         "savepoint": _try(lambda: _savepoint(home)),
+        "retention": _try(lambda: last_retention(settings, name, now)),
+    }
+
+
+def _patience(owned: bool, memory: Memory, now: datetime) -> dict[str, Any]:
+    """Return how often the driver has failed in a row, and when the agent will try again."""
+    attempt = None if owned or memory.broken_at is not None else next_attempt(memory.failures)
+    return {
+        "consecutive_failures": consecutive_failures(memory.failures),
+        "is_backing_off": attempt is not None and attempt > now,
+        "next_attempt": None if attempt is None or attempt <= now else to_iso(attempt),
     }
 
 
@@ -68,6 +85,9 @@ def _state(owned: bool, said: str | None, memory: Memory) -> str:
         return said or "starting"
     if memory.broken_at is not None:
         return "given_up"
+    restore = memory.fall_back
+    if restore is not None and not restore.outcome and is_alive(restore.pid, restore.pid_started):
+        return "restoring"
     known = memory.driver
     return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
 

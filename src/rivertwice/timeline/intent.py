@@ -33,6 +33,9 @@ class Heartbeat:
         batch: last batch committed to the changelog, or None.
         end_offsets: topic to partition to the offset after the last committed record.
         lag: records in the log beyond `end_offsets`.
+        rows_per_s: records of the last batch per second of its time.
+        arriving_per_s: records added to the log, per second of the last minute.
+        catch_up_s: seconds until the lag is gone at the last minute's pace; None if it is not known, or never.
     """
 
     epoch: int
@@ -45,6 +48,8 @@ class Heartbeat:
     end_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     lag: int | None = None
     rows_per_s: float | None = None
+    arriving_per_s: float | None = None
+    catch_up_s: float | None = None
 
 
 @dataclass(frozen=True)

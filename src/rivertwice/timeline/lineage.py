@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, require_name
 from rivertwice.errors import LedgerError
 from rivertwice.instants import parse_iso, to_iso
-from rivertwice.store.files import put_json_if_absent, read_json
+from rivertwice.store.small_records import list_records, put_record_if_absent, read_record
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.sequence import head
 
 FORMAT = 1
+RECORD = "timeline.json"
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ class Segment:
 
 def create_timeline(home: PipelineHome, line: Timeline) -> bool:
     """Record a timeline for ever; return False if its name is taken (its record is left as it is)."""
-    return put_json_if_absent(
-        home.timeline(line.timeline) / "timeline.json",
+    return put_record_if_absent(
+        home.timeline_records,
+        f"{require_name(line.timeline, 'timeline')}/{RECORD}",
         {
             "format": FORMAT,
             "pipeline": line.pipeline,
@@ -87,7 +89,7 @@ def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
     Raises:
         LedgerError: there is no such timeline, or its format is not known.
     """
-    data: dict[str, Any] | None = read_json(home.timeline(timeline) / "timeline.json")
+    data: dict[str, Any] | None = read_record(home.timeline_records, f"{require_name(timeline, 'timeline')}/{RECORD}")
     if data is None or data.get("format") != FORMAT:
         message = (
             f"timeline {timeline} of {home.root.name} has no record of format {FORMAT}; "
@@ -111,13 +113,17 @@ def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
 
 def list_timelines(home: PipelineHome) -> list[str]:
     """Return the names of all recorded timelines, in order of creation (t1, t2, ...)."""
-    names = [folder.parent.name for folder in home.timelines.glob("*/timeline.json")]
+    names = list_records(home.timeline_records, RECORD)
     return sorted(names, key=lambda name: (len(name), name))
 
 
 def next_timeline_name(home: PipelineHome) -> str:
     """Return the first free name of t1, t2, ...; a folder without a record counts as taken."""
-    taken = {folder.name for folder in home.timelines.glob("*")}
+    return select_free_name({folder.name for folder in home.timelines.glob("*")} | set(list_timelines(home)))
+
+
+def select_free_name(taken: Collection[str]) -> str:
+    """Return the first of t1, t2, ... that is not taken."""
     number = 1
     while f"t{number}" in taken:
         number += 1
@@ -126,11 +132,16 @@ def next_timeline_name(home: PipelineHome) -> str:
 
 def path_of(home: PipelineHome, timeline: str) -> list[Segment]:
     """Return the segments from the root to `timeline`, root first."""
+    return trace_path(timeline, lambda name: load_timeline(home, name))
+
+
+def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
+    """Return the segments from the root to `timeline`, root first, by the timelines' records that `load` gives."""
     segments: list[Segment] = []
     last: int | None = None
     name: str | None = timeline
     while name is not None:
-        line = load_timeline(home, name)
+        line = load(name)
         segments.append(Segment(name, line.first_batch, last))
         name, last = (None, None) if line.parent is None else (line.parent.timeline, line.parent.batch)
     return segments[::-1]

@@ -75,13 +75,7 @@ def append_entry(
     Raises:
         LostRaceError: another entry was appended since `expected_seq` was read; nothing was written.
     """
-    seen = last_seq(home)
-    if seen != expected_seq:
-        message = (
-            f"the sequence of {home.root.name} stands at {seen}, not at {expected_seq}: somebody moved the head or "
-            "published meanwhile; nothing was written; read again and decide again"
-        )
-        raise LostRaceError(message)
+    check_predecessor(last_seq(home), expected_seq, home.root.name)
     entry = Entry(seq=expected_seq + 1, kind=kind, payload=payload, created_at=now)
     row = {
         "_format": FORMAT,
@@ -92,6 +86,20 @@ def append_entry(
     }
     delta.append(home.tables.sequence, pa.Table.from_pylist([row], schema=SCHEMA), transactions={_app(home): entry.seq})
     return entry
+
+
+def check_predecessor(seen: int, expected: int, pipeline: str) -> None:
+    """Refuse an entry that was decided on an older sequence than there is.
+
+    Raises:
+        LostRaceError: another entry was appended since `expected` was read.
+    """
+    if seen != expected:
+        message = (
+            f"the sequence of {pipeline} stands at {seen}, not at {expected}: somebody moved the head or "
+            "published meanwhile; nothing was written; read again and decide again"
+        )
+        raise LostRaceError(message)
 
 
 def select_head(entries: list[Entry]) -> str | None:

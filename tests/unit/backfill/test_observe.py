@@ -9,6 +9,7 @@ from rivertwice.backfill.observe import observe_backfill, wanting_ranges
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.errors import LogGapError, RequestError
 from rivertwice.instants import TimeRange, from_ms
+from rivertwice.log.gaps import REPAIRABLE
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
@@ -26,8 +27,8 @@ def reconcile(home, run, verdicts, sequence=1, after=0):
     created = NOW + timedelta(minutes=after)
     delta.append(home.tables.reconciles, pa.table({"run": [run], "created_at": [created], "sequence": [sequence]}))
     rows = [
-        {"run": run, "pair": pair, "verdict": verdict, "window_start": from_ms(hour * HOUR)}
-        for pair, hour, verdict in verdicts
+        {"run": run, "pair": pair, "verdict": verdict, "reason": reason, "window_start": from_ms(hour * HOUR)}
+        for pair, hour, verdict, reason in (one if len(one) == 4 else (*one, "") for one in verdicts)
     ]
     delta.append(home.tables.verdicts, pa.Table.from_pylist(rows))
 
@@ -58,11 +59,14 @@ def test_the_newest_reconciles_late_windows_of_what_is_served_are_wanting(made):
         ("served", 3, "AGREES"),
         ("stream", 5, "LATE"),
         ("served", 6, "LATE"),
+        ("served", 8, "NOT_COMPARABLE", "gap: lost for ever"),
+        ("served", 9, "NOT_COMPARABLE", f"{REPAIRABLE}: gap-1"),
     ]
     reconcile(home, "r2", late, after=5)
     assert wanting_ranges(home) == [
         TimeRange(from_ms(HOUR), from_ms(3 * HOUR)),
         TimeRange(from_ms(6 * HOUR), from_ms(7 * HOUR)),
+        TimeRange(from_ms(9 * HOUR), from_ms(10 * HOUR)),
     ]
 
 

@@ -30,3 +30,9 @@ def test_topics_keep_records_for_ever_and_clients_reach_only_loopback() -> None:
     listeners = properties["listeners"].split(",")
     assert all("//127.0.0.1:" in listener for listener in listeners)
     assert "log.dirs=/home/log\n" in encode_properties(properties)
+
+
+def test_clients_can_be_told_of_a_port_in_front_of_the_broker_s_own() -> None:
+    properties = broker_properties(Path("/home"), (9092, 9093), advertised_port=9999)
+    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9999"
+    assert properties["listeners"].startswith("PLAINTEXT://127.0.0.1:9092,")

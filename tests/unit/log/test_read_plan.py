@@ -79,3 +79,13 @@ def test_a_damaged_archive_is_named_by_partition_and_offsets() -> None:
     check_count({0: 5, 1: 2}, {0: (0, 5), 1: (3, 5)}, "the archive")
     with pytest.raises(LogGapError, match=r"partition 1 \[3, 5\) once, but has 1 records in partition 1"):
         check_count({0: 5, 1: 1}, {0: (0, 5), 1: (3, 5)}, "the archive")
+
+
+def test_older_segments_of_the_archive_give_what_they_have_and_the_holes_stay_missing() -> None:
+    #  archive  |===|    |===|    |===|      [0, 5) [10, 15) [20, 25)
+    #  Kafka                        |=====|  [22, 40)
+    plan = plan_read({0: (2, 30)}, {0: (20, 25)}, {0: (22, 40)}, [{0: (0, 5)}, {0: (10, 15)}])
+    assert plan.older == ({0: (2, 5)}, {0: (10, 15)})
+    assert plan.archive == {0: (20, 25)}
+    assert plan.kafka == {0: (25, 30)}
+    assert plan.missing == ((0, 5, 10), (0, 15, 20))

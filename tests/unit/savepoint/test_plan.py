@@ -16,7 +16,7 @@ from rivertwice.savepoint.plan import (
     require_reach,
     select_proof_end,
 )
-from rivertwice.savepoint.prove import describe_proof
+from rivertwice.savepoint.proof import describe_proof
 from rivertwice.savepoint.recorded import ReplayTopic, span
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.timeline.lineage import Segment
@@ -138,3 +138,8 @@ def test_an_interrupted_restore_is_gone_on_with_and_a_finished_one_is_not():
 def test_another_restore_waits_for_the_interrupted_one():
     with pytest.raises(RequestError, match="was interrupted after 'head moved'"):
         select_unfinished([operation(MOVED)], "sp-t1-9-00000009")
+
+
+def test_a_partition_added_on_the_way_is_covered_from_its_first_record() -> None:
+    grown = row(4, start_offsets={"flights": {"0": 40}}, end_offsets={"flights": {"0": 50, "1": 7}})
+    assert span([row(3), grown], "flights") == {0: (30, 50), 1: (0, 7)}

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rivertwice.errors import RequestError, SavepointError
-from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest
+from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest, verify_files
+from rivertwice.savepoint.operation import DONE, Operation, advance, write_operation
 from rivertwice.savepoint.prune import (
     delete_savepoint,
     pin_savepoint,
@@ -117,3 +118,54 @@ def test_a_take_that_died_is_cleared_after_an_hour_and_not_before(tmp_path):
     assert prune_savepoints(home, keep=0, now=NOW + timedelta(minutes=59)).deleted == ()
     assert prune_savepoints(home, keep=0, now=NOW + timedelta(minutes=61)).deleted == ("sp-t1-1-00000000",)
     assert store.list() == []
+
+
+def test_a_prune_that_died_right_after_its_mark_leaves_what_was_leased_before_it(tmp_path):
+    settings, home = make_home(tmp_path)
+    taken = take_savepoint(settings, "p", now=NOW)
+    lease_savepoint(taken.store, taken.id, "restore-1", now=NOW, length=timedelta(hours=6))
+    taken.store.put(f"{taken.id}/deleting.json", encode_record({"at": "x", "decided": False}))  # and died
+    assert prune_savepoints(home, keep=0, now=NOW).deleted == ()
+    assert [s.id for s in list_savepoints(home)] == [taken.id]
+    assert verify_files(taken) == taken.manifest.size
+
+
+def test_a_decided_deletion_is_finished_although_a_lease_was_put_too_late(tmp_path):
+    settings, home = make_home(tmp_path)
+    taken = take_savepoint(settings, "p", now=NOW)
+    taken.store.put(f"{taken.id}/deleting.json", encode_record({"at": "x", "decided": True}))
+    taken.store.delete(f"{taken.id}/checkpoint/metadata")
+    late = {
+        "holder": "restore-1",
+        "expires_at": "2100-01-01T00:00:00Z",
+    }  # its holder died before it looked for the mark
+    taken.store.put(f"{taken.id}/leases/restore-1.json", encode_record(late))
+    assert prune_savepoints(home, keep=5, now=NOW).deleted == (taken.id,)
+    assert taken.store.list() == []
+
+
+def test_a_proved_one_stays_while_the_newer_proved_one_is_damaged(tmp_path):
+    settings, home = make_home(tmp_path)
+    older, newer, newest = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(3))
+    for one in (older, newer):
+        one.store.put(f"{one.id}/proof.json", encode_record({"proved": True}))
+    (home.savepoints / newer.id / "checkpoint/metadata").write_text("rot")
+    report = prune_savepoints(home, keep=1, now=NOW)
+    assert report.protected == {older.id: "newest proved", newest.id: "newest"}
+    assert report.deleted == (newer.id,)
+
+
+def test_the_savepoint_of_an_interrupted_restore_stays_even_when_its_lease_ran_out(tmp_path):
+    settings, home = make_home(tmp_path)
+    older, _ = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
+    operation = write_operation(home, Operation("restore-00000000", older.id, "t1", "t2", True, NOW))
+    assert prune_savepoints(home, keep=0, now=NOW).protected[older.id] == "needed by restore-00000000"
+    advance(home, operation, DONE)
+    assert prune_savepoints(home, keep=0, now=NOW).deleted == (older.id,)
+
+
+def test_a_lease_that_cannot_be_read_protects(tmp_path):
+    settings, home = make_home(tmp_path)
+    taken, _ = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
+    taken.store.put(f"{taken.id}/leases/prove-1.json", b"\0\0")
+    assert prune_savepoints(home, keep=0, now=NOW).protected[taken.id] == "leased by unreadable prove-1.json"

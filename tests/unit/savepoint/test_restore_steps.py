@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict
 
 import pytest
@@ -12,7 +11,6 @@ from rivertwice.instants import utc_now
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint import restore, restore_steps
 from rivertwice.savepoint.operation import only_restore, read_operations
-from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.restore import restore_savepoint, rewind
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.lease import Owner
@@ -20,48 +18,11 @@ from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head, read_sequence
-from savepoint_home import FINGERPRINT, NOW, add_timeline, make_home, row
+from savepoint_home import add_timeline, row
 
 
 class Crash(BaseException):
     """The process dies here."""
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    """Batches 0..6 are committed, a proved savepoint stands at 3; Kafka still has everything."""
-    settings, home = make_home(tmp_path, planned=3, finished=3, committed=3)
-    taken = take_savepoint(settings, "p", now=NOW)
-    taken.store.put(f"{taken.id}/proof.json", encode_record({"proved": True}))
-    append_ledger(home, [row(batch) for batch in range(4, 7)])
-    write_intent(home, "running", "test", utc_now())
-    begin = {0: 0}
-
-    def replay_files(_spark, _settings, _definition, checkpoint, rows, **_):
-        for one in rows:
-            (checkpoint / "offsets" / str(one.batch)).write_text(one.offsets_text)
-            (checkpoint / "commits" / str(one.batch)).write_text("v1\n{}")
-
-    @contextmanager
-    def from_kafka(*_args, **_named):
-        yield None
-
-    class Source:
-        topic = "flights"
-
-    class Definition:
-        source = ("flights", Source)
-
-    monkeypatch.setattr(restore, "current_fingerprint", lambda *_: FINGERPRINT)
-    monkeypatch.setattr(restore_steps, "load_state_definition", lambda *_: Definition)
-    monkeypatch.setattr(restore_steps, "equivalent_bundles", lambda *_: {"b"})
-    monkeypatch.setattr(restore_steps, "oldest_offsets", lambda *_: begin)
-    monkeypatch.setattr(restore.kafka, "begin_offsets", lambda *_: begin)
-    monkeypatch.setattr(restore.kafka, "topic_id", lambda *_: "id")
-    monkeypatch.setattr(restore_steps, "session_of", lambda *_: None)
-    monkeypatch.setattr(restore_steps, "replay_source", from_kafka)
-    monkeypatch.setattr(restore_steps, "replay_recorded", replay_files)
-    return settings, home, taken, begin
 
 
 def check_restored(home, report):
@@ -197,7 +158,9 @@ def test_without_a_proved_savepoint_nothing_is_restored_by_default(world):
     taken.store.delete(f"{taken.id}/proof.json")
     with pytest.raises(SavepointError, match="no proved savepoint"):
         restore_savepoint(settings, "p")
-    assert restore_savepoint(settings, "p", taken.id).timeline == "t2"
+    with pytest.raises(SavepointError, match="never proved"):
+        restore_savepoint(settings, "p", taken.id)
+    assert restore_savepoint(settings, "p", taken.id, unproved=True).timeline == "t2"
 
 
 def test_a_savepoint_of_an_older_timeline_is_replayed_across_the_fork(world):

@@ -112,7 +112,7 @@ def test_a_changed_definition_or_topic_is_refused_before_the_start():
         (LeaseLostError("x"), "lease_lost"),
         (RuntimeError("java.lang.OutOfMemoryError: Java heap space"), "out_of_memory"),
         (RuntimeError("Some data may have been lost because"), "retention"),
-        (RuntimeError("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]"), "schema"),
+        (RuntimeError("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]"), "checkpoint"),
         (ValueError("what"), "unknown"),
     ],
 )
@@ -122,3 +122,9 @@ def test_failures_are_classified(error, expected):
 
 def test_lag_counts_records_beyond_the_committed_offsets():
     assert lag_of({"f": {"0": 3}}, "f", {0: 5, 1: 4}) == 6
+
+
+def test_an_error_that_is_its_own_cause_is_classified() -> None:
+    error = RuntimeError("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] no")
+    error.__cause__ = error
+    assert classify_failure(error) == "checkpoint"

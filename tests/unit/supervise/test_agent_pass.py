@@ -44,6 +44,23 @@ write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
 """
 
 
+FALL_BACK = """
+import os, sys
+import psutil
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.savepoint.operation import FallBackReport, write_fall_back
+home = Settings.from_env().pipeline("p")
+how = (home.root / "how").read_text()
+if how != "dies":
+    if how == "restores":
+        (home.root / "fault").unlink()
+    process = psutil.Process(os.getpid())
+    done = how == "restores"
+    write_fall_back(home, FallBackReport(process.pid, process.create_time(), utc_now(), done, how, 1.0, "sp", "t2", 6, 3))
+"""
+
+
 class World:
     """One home with one pipeline `p`, its agent, and hands to turn time and kill."""
 
@@ -95,6 +112,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(act, "DRIVER", (sys.executable, "-c", STAND_IN))
+    monkeypatch.setattr(act, "FALL_BACK", (sys.executable, "-c", FALL_BACK))
     monkeypatch.setattr(act, "java_env", lambda settings: {})
     made = World(tmp_path)
     yield made
@@ -204,3 +222,56 @@ def test_a_long_log_is_rotated_when_a_driver_starts(world: World, monkeypatch: p
         "driver.log.2",
         "driver.log.3",
     ]
+
+
+def damage(world: World, how: str) -> None:
+    world.home.root.mkdir(parents=True)
+    (world.home.root / "fault").write_text("checkpoint")
+    (world.home.root / "how").write_text(how)
+    world.ask("running")
+    world.turn()
+
+
+def turn_until(world: World, *, alerts: list[str]) -> None:
+    for _ in range(600):
+        world.turn()
+        if world.alerts() == alerts:
+            return
+        time.sleep(0.02)
+    raise AssertionError((world.agent.actions, world.alerts()))
+
+
+def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on_and_both_are_recorded(world: World) -> None:
+    damage(world, "restores")
+    turn_until(world, alerts=["fell_back"])
+    world.until_owner(2)
+    told = [kind for kind in world.events() if kind not in {"lease", "backoff"}]
+    assert told == ["start", "exit", "restore", "fall_back_restored", "start"]
+    alert = json.loads((world.settings.home / "alerts.jsonl").read_text())
+    assert (alert["severity"], alert["message"]) == ("warning", "restores")
+    memory = load_memory(world.settings, "p")
+    assert (memory.failures, memory.position) == ((), ("t2", 6))
+
+
+def test_a_fall_back_that_is_refused_stops_and_pages_with_its_reason_and_a_new_start_tries_again(world: World) -> None:
+    damage(world, "none is proved")
+    turn_until(world, alerts=["checkpoint"])
+    for _ in range(5):
+        world.turn()
+    assert world.events().count("restore") == 1
+    assert "none is proved" in world.agent.actions["p"].reason
+    (world.home.root / "how").write_text("restores")
+    world.ask("running")
+    turn_until(world, alerts=["checkpoint", "fell_back"])
+
+
+def test_a_fall_back_that_dies_is_gone_on_with_by_the_next_agent_too_and_not_for_ever(world: World) -> None:
+    damage(world, "dies")
+    for _ in range(400):
+        world.turn()
+        world.agent = agent.Agent(world.settings)  # every pass is another agent
+        if world.alerts():
+            break
+        time.sleep(0.02)
+    assert world.alerts() == ["checkpoint"]
+    assert world.events().count("restore") == 3

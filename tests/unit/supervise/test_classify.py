@@ -16,7 +16,7 @@ CASES = [
     ("kill -9 of a child", None, "No space left on device", -9, FailureClass.KILLED),
     ("kill -9 of an adopted driver", None, "batch 7: 12 read", None, FailureClass.KILLED),
     ("an adopted driver that died of memory", None, "x OutOfMemoryError y", None, FailureClass.OUT_OF_MEMORY),
-    ("the last sign in the log wins", None, "LogGapError ... CANNOT_LOAD_STATE_STORE", 1, FailureClass.STORE),
+    ("the last sign in the log wins", None, "LogGapError ... CANNOT_LOAD_STATE_STORE", 1, FailureClass.CHECKPOINT),
     ("an exit without record or sign", None, "", 1, FailureClass.UNKNOWN),
 ]
 

@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from rivertwice.supervise.backoff import Failure
 from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.decide import Action, Drain, Kind, Observed, decide
-from rivertwice.supervise.memory import DriverRef, Ended, Intended, Memory, remember_end
+from rivertwice.supervise.memory import (
+    DIED,
+    REFUSED,
+    RESTORED,
+    DriverRef,
+    Ended,
+    FallBack,
+    FallBackEnded,
+    Intended,
+    Memory,
+    remember_end,
+    remember_fall_back,
+)
 from rivertwice.timeline.intent import Heartbeat, Intent
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -38,6 +50,8 @@ def seen(**changes: Any) -> Observed:
 
 KNOWN = Memory(driver=DRIVER)
 UNKNOWN5 = tuple(failed(FailureClass.UNKNOWN, age) for age in (300, 250, 200, 150, 100))
+DAMAGED = (failed(FailureClass.CHECKPOINT, 100),)
+FELL_BACK = FallBack(200, 2.0, NOW - 90 * S, 1)
 AGENT_DRAIN = Drain(NOW - 5 * S, by_agent=True, held=False)
 
 CASES = [
@@ -216,6 +230,68 @@ CASES = [
             FailureClass.LEDGER,
         )
     ],
+    ("the checkpoint is damaged", RUNNING, seen(memory=Memory(failures=DAMAGED)), Kind.RESTORE, "checkpoint"),
+    (
+        "the checkpoint is damaged and the stream is not wanted",
+        STOPPED,
+        seen(memory=Memory(failures=DAMAGED)),
+        Kind.WAIT,
+        "stopped",
+    ),
+    (
+        "the fall-back is under way",
+        RUNNING,
+        seen(memory=Memory(failures=DAMAGED, fall_back=FELL_BACK), restoring=200),
+        Kind.WAIT,
+        "pid 200",
+    ),
+    (
+        "the fall-back was killed",
+        RUNNING,
+        seen(memory=Memory(failures=DAMAGED, fall_back=replace(FELL_BACK, outcome=DIED))),
+        Kind.RESTORE,
+        "gone on with",
+    ),
+    (
+        "the fall-back was killed three times",
+        RUNNING,
+        seen(memory=Memory(failures=DAMAGED, fall_back=replace(FELL_BACK, outcome=DIED, attempt=3, message="killed"))),
+        Kind.STOP_AND_PAGE,
+        "3 fall-backs died",
+    ),
+    (
+        "the fall-back was refused",
+        RUNNING,
+        seen(memory=Memory(failures=DAMAGED, fall_back=replace(FELL_BACK, outcome=REFUSED, message="none is proved"))),
+        Kind.STOP_AND_PAGE,
+        "none is proved",
+    ),
+    (
+        "what the fall-back put there is damaged again at once",
+        RUNNING,
+        seen(
+            memory=Memory(
+                failures=DAMAGED,
+                position=("t2", 9),
+                fall_back=replace(FELL_BACK, outcome=RESTORED, position=("t2", 9)),
+            )
+        ),
+        Kind.STOP_AND_PAGE,
+        "damaged again before its first batch",
+    ),
+    (
+        "another damage, after good batches",
+        RUNNING,
+        seen(
+            memory=Memory(
+                failures=DAMAGED,
+                position=("t2", 12),
+                fall_back=replace(FELL_BACK, outcome=RESTORED, position=("t2", 9)),
+            )
+        ),
+        Kind.RESTORE,
+        "checkpoint",
+    ),
     (
         "lease lost and nobody owns it any more",
         RUNNING,
@@ -274,6 +350,18 @@ memories = st.builds(
     intended=st.none()
     | st.builds(Intended, st.sampled_from([str(kind) for kind in Kind]), st.just("r"), instants, st.booleans()),
     paged=st.sampled_from([(), ("hung",)]),
+    position=st.none() | st.just(("t2", 9)),
+    fall_back=st.none()
+    | st.builds(
+        FallBack,
+        st.integers(1, 9),
+        st.floats(0, 9),
+        instants,
+        st.integers(1, 3),
+        st.sampled_from(["", RESTORED, REFUSED, DIED]),
+        st.just("m"),
+        st.none() | st.just(("t2", 9)),
+    ),
 )
 observations = st.builds(
     Observed,
@@ -285,6 +373,7 @@ observations = st.builds(
     defined=st.booleans(),
     memory=memories,
     position_since=st.none() | instants,
+    restoring=st.none() | st.integers(1, 9),
 )
 intents = st.none() | st.builds(Intent, st.sampled_from(["running", "stopped"]), st.just("t"), instants)
 
@@ -292,8 +381,8 @@ intents = st.none() | st.builds(Intent, st.sampled_from(["running", "stopped"]),
 @given(intents, observations)
 def test_a_second_driver_is_never_started_while_one_lives(desired: Intent | None, observed: Observed) -> None:
     action = decide(desired, observed, NOW)
-    if observed.owner is not None or observed.launched is not None:
-        assert action.kind is not Kind.START
+    if observed.owner is not None or observed.launched is not None or observed.restoring is not None:
+        assert action.kind not in {Kind.START, Kind.RESTORE}
     if desired is None or desired.desired == "stopped":
         assert action.kind in {Kind.WAIT, Kind.DRAIN, Kind.PAGE}
 
@@ -351,3 +440,30 @@ def start_within(memory: Memory, now: datetime, seconds: int) -> tuple[datetime,
         now += S / 2
         action = decide(RUNNING, seen(memory=memory), now)
     return now, action
+
+
+@given(st.lists(st.sampled_from([RESTORED, REFUSED, DIED]), min_size=1, max_size=30))
+def test_fall_backs_without_a_good_batch_between_them_always_end_in_a_page(outcomes: list[str]) -> None:
+    """However each ends, and whatever is damaged again behind it, no more than three follow one another."""
+    memory, now, launched = Memory(), NOW, 0
+    for outcome in outcomes:
+        memory = remember_end(
+            replace(memory, driver=DRIVER), Ended(DRIVER, FailureClass.CHECKPOINT, False, "m", memory.position), now
+        )
+        action = decide(RUNNING, seen(memory=memory), now)
+        if action.kind is Kind.STOP_AND_PAGE:
+            return
+        assert action.kind is Kind.RESTORE
+        launched += 1
+        before = memory.fall_back
+        attempt = before.attempt + 1 if before is not None and before.outcome == DIED else 1
+        memory = replace(memory, fall_back=replace(FELL_BACK, attempt=attempt))
+        memory = remember_fall_back(memory, FallBackEnded(outcome, "m", ("t2", 9) if outcome == RESTORED else None))
+    assert launched <= 4
+
+
+def test_a_stop_for_lost_records_pages_what_is_lost_by_name() -> None:
+    lost = Failure(NOW, FailureClass.RETENTION, progressed=False, epoch=1, message="gap gap-1: partition 0 [3, 9)")
+    action = decide(RUNNING, seen(memory=Memory(failures=(lost,))), NOW)
+    assert (action.kind, action.page) == (Kind.STOP_AND_PAGE, "retention")
+    assert "partition 0 [3, 9)" in action.reason

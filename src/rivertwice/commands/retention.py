@@ -1,0 +1,66 @@
+"""retention: who needs which part of the log, and for how long it is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame
+
+
+@click.command(epilog=example("rivertwice retention flight_delays", "rivertwice --output json retention flight_delays"))
+@click.argument("name")
+@click.option("--check", is_flag=True, help="Exit 3 if anything needed is lost, or is nearly lost and not archived.")
+@pass_frame
+def retention(frame: Frame, name: str, check: bool) -> None:
+    """Show who needs which offsets of NAME's topic, who has them, and the time until Kafka deletes them; gaps too."""
+    from rivertwice.instants import utc_now
+    from rivertwice.retention.view import retention_to_plain, summary_of, view_retention
+
+    now = utc_now()
+    plain = retention_to_plain(view_retention(frame.settings, frame.known_pipeline(name), now), now)
+    summary = summary_of(plain)
+    frame.emit({**plain, "summary": summary}, lambda: _text(plain, summary))
+    bad = any(lease["level"] in {"critical", "lost"} for lease in plain["leases"])
+    if check and (bad or not plain["same_topic"]):
+        raise SystemExit(DEFECT)
+
+
+def _text(plain: dict[str, Any], summary: str | None) -> str:
+    kept = "for ever" if plain["retention_s"] is None else f"{plain['retention_s']:.0f} s"
+    if plain["retention_bytes"] is not None:
+        kept += f", {plain['retention_bytes']} bytes a partition"
+    clock = plain["unarchived"]
+    rows = [
+        (
+            lease["level"],
+            lease["holder"],
+            lease["partition"],
+            f"[{lease['needs'][0]}, {lease['needs'][1]})",
+            lease["archived"],
+            lease["only_kafka"],
+            lease["lost"],
+            lease["deadline"],
+            lease["left_s"],
+            f"{lease['left_share']:.0%}",
+        )
+        for lease in plain["leases"]
+    ]
+    headers = ("level", "holder", "partition", "needs", "archived", "kafka", "lost", "deadline", "left s", "left")
+    lines = [
+        f"topic    {plain['topic']}, kept {kept}" + ("" if plain["same_topic"] else ", created anew since"),
+        f"archive  lacks {clock['records']} records" + _left(clock),
+        as_table(headers, rows),
+    ]
+    for gap in plain["gaps"]:
+        accepted = gap["accepted"]
+        state = "NOT accepted" if accepted is None else f"accepted by {accepted['by']}, timeline {accepted['timeline']}"
+        lines.append(f"{gap['id']}: {gap['topic']} {gap['ranges']} {gap['cause']}, {gap['lost']} lost, {state}")
+    return "\n".join([*lines, *([summary] if summary else [])])
+
+
+def _left(clock: dict[str, Any]) -> str:
+    if clock["deadline"] is None:
+        return ""
+    return f", the first deleted not before {clock['deadline']} ({clock['left_s']} s, {clock['left_share']:.0%} left)"

@@ -1,0 +1,30 @@
+"""upkeep: merge small files of the tables and remove what nothing names any more."""
+
+from __future__ import annotations
+
+import click
+
+from rivertwice.commands.frame import Frame, example, pass_frame
+
+
+@click.command(epilog=example("rivertwice upkeep flight_delays"))
+@click.argument("name")
+@pass_frame
+def upkeep(frame: Frame, name: str) -> None:
+    """Merge small files of NAME's tables and delete what no commit of the last hours names; rows never change.
+
+    The agent does the same every ten minutes; the stream may run meanwhile.
+    """
+    from rivertwice.timeline.upkeep import keep_up
+
+    done = keep_up(frame.settings.pipeline(frame.known_pipeline(name)))
+
+    def text() -> str:
+        if not done:
+            return "upkeep runs already; nothing was done"
+        return "\n".join(
+            f"{kept.table:<12} {kept.files_before} to {kept.files_after} files, {kept.deleted} deleted ({kept.note})"
+            for kept in done
+        )
+
+    frame.emit(done, text)

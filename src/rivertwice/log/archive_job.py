@@ -1,0 +1,43 @@
+"""Archive one topic without Spark: `python -m rivertwice.log.archive_job --topic NAME`. What the agent starts.
+
+A plain consumer reads what a chunk needs; a JVM would cost more than the records. Exit code 0: up to date; 75: failed,
+and may succeed later; 1: refused, or records are gone. Running it twice, or beside the Spark job, adds nothing twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rivertwice.config import Settings, require_name
+from rivertwice.errors import RivertwiceError
+from rivertwice.log.addresses import describe
+from rivertwice.log.archive import extend_archive
+
+RETRY = 75
+CHUNK_RECORDS = 20_000  # the job is meant to be small beside a stream
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Extend one topic's archive and return the exit code."""
+    parser = argparse.ArgumentParser(prog="archive_job", description="Archive the new records of one topic.")
+    parser.add_argument("--topic", required=True)
+    given = parser.parse_args(argv)
+    try:
+        topic = require_name(given.topic, "topic")
+        report = extend_archive(None, Settings.from_env(), topic, chunk_records=CHUNK_RECORDS, progress=_say)
+    except RivertwiceError as error:
+        sys.stderr.write(f"archive of {given.topic}: {error.reason}: {error}\n")
+        return RETRY if error.retryable else 1
+    _say(f"{topic}: {report.records} records added: {describe(report.added) or 'nothing new'}")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"archive: {line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

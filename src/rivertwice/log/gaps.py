@@ -1,0 +1,239 @@
+"""Gaps: records that the stream had not read and Kafka no longer gives. Named, recorded, accepted only by a person.
+
+Under `HOME/pipelines/NAME/gaps/ID/`, format 1, each file written once: `gap.json` is the gap, `accepted.json` says that
+the stream went on past it, and on which timeline. The id is a hash of what was lost, so seeing the same gap twice
+records it once, and a gap that has grown meanwhile is another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome, Place, below
+from rivertwice.errors import RequestError
+from rivertwice.instants import from_ms, parse_iso, to_iso
+from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty
+from rivertwice.store.files import encode_json
+from rivertwice.store.small_records import list_records, put_record_if_absent, read_record
+
+FORMAT = 1
+GAP = "gap.json"
+ACCEPTED = "accepted.json"
+EXPIRED = "expired"
+BACKWARDS = "backwards"
+REPAIRABLE = "gap, which the archive can fill"
+"""How the reason of a verdict begins whose lost records are all in the archive: a backfill makes the window right."""
+_ID = re.compile(r"^gap-[0-9a-f]{12}\Z")
+_LONGEST_AHEAD_MS = 10 * 365 * 24 * 3_600_000  # a broker's limit beyond that limits nothing
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets that the stream needed next and that are gone.
+
+    Attributes:
+        timeline, batch: the stream stood behind this committed batch; a batch of None: it had committed none.
+        cause: `expired`: Kafka's begin lies beyond the stream's place. `backwards`: Kafka's end lies before it.
+        ranges: partition to the half-open range that is gone.
+        archived: the part of it that the archive has; the rest is lost for ever.
+        watermark_ms: of `batch`: the stream had closed the windows that end by then, 0 if none.
+        until_ms: no lost record has an event time beyond it, or it would be a dead letter; None: nothing bounds it.
+    """
+
+    pipeline: str
+    timeline: str
+    batch: int | None
+    topic: str
+    topic_id: str
+    cause: str
+    ranges: OffsetRanges
+    archived: OffsetRanges
+    watermark_ms: int
+    until_ms: int | None
+    noted_at: datetime
+
+    @property
+    def id(self) -> str:
+        """`gap-` and a hash of what was lost."""
+        what = [self.timeline, self.batch, self.topic_id, self.cause, sorted(self.ranges.items())]
+        return f"gap-{hashlib.sha256(encode_json(what)).hexdigest()[:12]}"
+
+    @property
+    def lost(self) -> int:
+        """Offsets that neither Kafka nor the archive has."""
+        return count(self.ranges) - count(self.archived)
+
+    def describe(self) -> str:
+        """Return the gap as a person reads it: what is gone, what the archive still has."""
+        kept = f"; the archive has {describe(self.archived)}" if self.archived else "; the archive has none of it"
+        return f"{self.topic} {describe(self.ranges)} ({count(self.ranges)} records{kept})"
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Somebody decided to go on past a gap: `timeline` is the child that begins behind it."""
+
+    gap: str
+    timeline: str
+    by: str
+    at: datetime
+
+
+def find_gap(
+    position: Mapping[int, int], begin: Mapping[int, int], end: Mapping[int, int]
+) -> tuple[str, OffsetRanges] | None:
+    """Compare where a stream goes on with what Kafka has: (cause, ranges), or None if nothing is missing.
+
+    Args:
+        position: partition to the next offset the stream reads.
+        begin: the first offset that Kafka has; an absent partition holds nothing.
+        end: the first offset that it does not have yet.
+    """
+    back = drop_empty({p: (end.get(p, 0), place) for p, place in position.items()})
+    if back:
+        return BACKWARDS, back
+    expired = drop_empty({p: (place, begin.get(p, 0)) for p, place in position.items()})
+    return (EXPIRED, expired) if expired else None
+
+
+def bound_event_time(
+    config: Mapping[str, str], ranges: OffsetRanges, following: Mapping[int, int], now_ms: int, max_future_ms: int
+) -> int | None:
+    """Return the latest event time (epoch ms) that an accepted record of a gap can have had, or None without a bound.
+
+    A record's event time lies at most `max_future` after its own timestamp. Stamped by the broker, timestamps rise, so
+    the first record behind the gap bounds them. Stamped by producers they need not rise; the broker only refuses those
+    too far ahead of its own clock, if it is told to. Nothing bounds how old a lost record was.
+
+    Args:
+        config: the topic's settings.
+        ranges: what was lost.
+        following: partition to timestamp of the first record behind the gap, where there is one.
+        now_ms: the present instant.
+        max_future_ms: of the source.
+    """
+    if config.get("message.timestamp.type") == "LogAppendTime":
+        return max(following.get(partition, now_ms) for partition in ranges) + max_future_ms
+    ahead = int(config.get("message.timestamp.after.max.ms", _LONGEST_AHEAD_MS + 1))
+    return None if ahead > _LONGEST_AHEAD_MS else now_ms + ahead + max_future_ms
+
+
+def gap_message(gap: Gap) -> str:
+    """Return why the stream stops at a gap, and what can be done about it."""
+    if gap.cause == BACKWARDS:
+        return (
+            f"gap {gap.id}: Kafka's log ends before the stream's place: {gap.describe()}; the records were read and "
+            "committed but Kafka has lost them, so the same offsets will mean other records; the stream stops; bring "
+            "Kafka's log back, or begin a new pipeline on a new topic and recompute from the archive"
+        )
+    return (
+        f"gap {gap.id}: Kafka deleted records that the stream of {gap.pipeline} had not read: {gap.describe()}; "
+        f"{gap.lost} are lost for ever; the stream stops behind batch {gap.batch} of timeline {gap.timeline}, for going "
+        f"on would skip them; raise the topic's retention, then `rivertwice start {gap.pipeline} --accept-gap {gap.id}` "
+        "goes on behind the gap: windows it touches are never called equal"
+        + (", and a backfill brings back what the archive has" if gap.archived else "")
+    )
+
+
+def gap_place(home: PipelineHome) -> Place:
+    """Return where a pipeline's gaps are recorded: they outlive a host."""
+    return below(home.place, "gaps")
+
+
+def record_gap(home: PipelineHome, gap: Gap) -> bool:
+    """Record a gap; return False if it is known already."""
+    body = {**asdict(gap), "ranges": _pairs(gap.ranges), "archived": _pairs(gap.archived)}
+    stored = {"format": FORMAT, "id": gap.id, **body, "noted_at": to_iso(gap.noted_at)}
+    return put_record_if_absent(gap_place(home), f"{gap.id}/{GAP}", stored)
+
+
+def read_gaps(home: PipelineHome) -> list[Gap]:
+    """Return all recorded gaps, oldest first."""
+    found = (load_gap(home, name) for name in list_records(gap_place(home), GAP) if _ID.match(name))
+    return sorted(found, key=lambda gap: (gap.noted_at, gap.id))
+
+
+def load_gap(home: PipelineHome, gap_id: str) -> Gap:
+    """Return one gap.
+
+    Raises:
+        RequestError: there is none with this id, or its format is not known.
+    """
+    data = _read(home, f"{require_gap_id(gap_id)}/{GAP}")
+    if data is None:
+        known = ", ".join(gap.id for gap in read_gaps(home)) or "none"
+        message = f"{home.root.name} has no gap {gap_id}; known: {known}; see `rivertwice retention {home.root.name}`"
+        raise RequestError(message)
+    data.pop("id")
+    data |= {name: _ranges(data[name]) for name in ("ranges", "archived")}
+    return Gap(**{**data, "noted_at": parse_iso(data["noted_at"])})
+
+
+def record_acceptance(home: PipelineHome, accepted: Acceptance) -> bool:
+    """Record that somebody goes on past a gap; return False if it was accepted before."""
+    stored = {"format": FORMAT, **asdict(accepted), "at": to_iso(accepted.at)}
+    return put_record_if_absent(gap_place(home), f"{accepted.gap}/{ACCEPTED}", stored)
+
+
+def read_acceptance(home: PipelineHome, gap_id: str) -> Acceptance | None:
+    """Return how a gap was accepted, or None."""
+    data = _read(home, f"{require_gap_id(gap_id)}/{ACCEPTED}")
+    return None if data is None else Acceptance(**{**data, "at": parse_iso(data["at"])})
+
+
+def accepted_gaps(home: PipelineHome) -> dict[str, Gap]:
+    """Return the accepted gaps by the timeline that begins behind each."""
+    found = ((read_acceptance(home, gap.id), gap) for gap in read_gaps(home))
+    return {accepted.timeline: gap for accepted, gap in found if accepted is not None}
+
+
+def require_gap_id(value: str) -> str:
+    """Return `value` if it is a gap's id.
+
+    Raises:
+        RequestError: it is not, so it could name another file.
+    """
+    if not _ID.match(value):
+        message = f"{value[:80]!r} is no gap id; ids look like gap-0f3a9c2e71b4, see `rivertwice retention`"
+        raise RequestError(message)
+    return value
+
+
+def gap_to_plain(gap: Gap, accepted: Acceptance | None) -> dict[str, Any]:
+    """Return a gap for people and programs."""
+    return {
+        "id": gap.id,
+        "cause": gap.cause,
+        "topic": gap.topic,
+        "behind": {"timeline": gap.timeline, "batch": gap.batch},
+        "ranges": _pairs(gap.ranges),
+        "archived": _pairs(gap.archived),
+        "lost": gap.lost,
+        "windows_after": to_iso(from_ms(gap.watermark_ms)),
+        "windows_until": None if gap.until_ms is None else to_iso(from_ms(gap.until_ms)),
+        "noted_at": to_iso(gap.noted_at),
+        "accepted": None
+        if accepted is None
+        else {"timeline": accepted.timeline, "by": accepted.by, "at": to_iso(accepted.at)},
+    }
+
+
+def _read(home: PipelineHome, key: str) -> dict[str, Any] | None:
+    data: dict[str, Any] | None = read_record(gap_place(home), key)
+    if data is not None and data.pop("format", None) != FORMAT:
+        message = f"{key} is not of format {FORMAT}, which this version reads; use a newer rivertwice"
+        raise RequestError(message)
+    return data
+
+
+def _pairs(ranges: OffsetRanges) -> dict[str, list[int]]:
+    return {str(partition): [start, end] for partition, (start, end) in sorted(ranges.items())}
+
+
+def _ranges(data: Mapping[str, Any]) -> OffsetRanges:
+    return {int(partition): (int(pair[0]), int(pair[1])) for partition, pair in data.items()}

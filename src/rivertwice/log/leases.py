@@ -1,0 +1,212 @@
+"""Who needs which offsets, who still holds them, and how long Kafka will. Pure: `now` is a parameter.
+
+The race clock of a claim is the time until Kafka may delete the first offset that the claim needs and the archive does
+not have. It is a lower bound: Kafka deletes whole segments, and only once their newest record is old enough, or once
+the newer segments alone reach `retention.bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+from rivertwice.instants import from_ms
+from rivertwice.log.addresses import OffsetRanges
+
+WARNING_SHARE = 0.5
+CRITICAL_SHARE = 0.1
+
+
+class Level(IntEnum):
+    """How near something is to becoming impossible; a larger value is worse."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    LOST = 3
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Somebody's need of offsets of one topic.
+
+    Attributes:
+        holder: who, as a person names it: `stream t1`, `savepoint sp-t1-9-...`, `backfill bf-...`.
+        kind: stream, truth, savepoint, backfill or dead_letters.
+        ranges: partition to half-open range; an end of None means everything from the start on.
+        kafka_only: only Kafka can serve it: the stream does not read the archive.
+    """
+
+    holder: str
+    kind: str
+    ranges: Mapping[int, tuple[int, int | None]]
+    kafka_only: bool = False
+
+
+@dataclass(frozen=True)
+class LogState:
+    """What Kafka and the archive hold of one topic, and Kafka's rules for deleting.
+
+    Attributes:
+        begin, end: per partition what Kafka holds, half-open.
+        archived: what the archive's newest segment holds; older: its older ones, behind each of which lies a hole.
+        retention: `retention.ms`; None keeps for ever.
+        retention_bytes: `retention.bytes` of a partition; None sets no limit.
+        stamps: (partition, offset) to the timestamp (epoch ms) of the first record at or after it.
+        record_bytes: mean size of a partition's records; an upper bound where the topic is compressed.
+        per_second: records per second that a partition receives, as measured.
+    """
+
+    topic: str
+    topic_id: str
+    begin: Mapping[int, int]
+    end: Mapping[int, int]
+    archived: OffsetRanges
+    older: Sequence[OffsetRanges] = ()
+    retention: timedelta | None = None
+    retention_bytes: int | None = None
+    stamps: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    record_bytes: Mapping[int, float] = field(default_factory=dict)
+    per_second: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def finite(self) -> bool:
+        """Whether Kafka ever deletes records of the topic."""
+        return self.retention is not None or self.retention_bytes is not None
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How long Kafka keeps one offset at least.
+
+    Attributes:
+        deadline: the earliest instant at which it may be deleted; None if nothing runs against it now.
+        left: time until then, not below zero.
+        share: what is left of the time or of the bytes, the smaller of the two; between 0 and 1.
+    """
+
+    deadline: datetime | None
+    left: timedelta | None
+    share: float
+
+
+NO_CLOCK = Clock(None, None, 1.0)
+
+
+@dataclass(frozen=True)
+class RangeLease:
+    """One claim on one partition, and who can still serve it.
+
+    Attributes:
+        start, end: what is needed, half-open; `end` is Kafka's end where the claim has none.
+        archived: offsets of it that the archive can serve; kafka: that only Kafka can; lost: that nobody can.
+        clock: of the first offset that only Kafka can serve; NO_CLOCK if there is none.
+    """
+
+    holder: str
+    kind: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    archived: int
+    kafka: int
+    lost: int
+    clock: Clock
+    level: Level
+
+
+def first_at_risk(claim: Claim, partition: int, log: LogState) -> int | None:
+    """Return the first offset of a claim that only Kafka holds, or None if there is none."""
+    start, end = _bounds(claim, partition, log)
+    low = max(start, log.begin.get(partition, 0))
+    held = (0, 0) if claim.kafka_only else log.archived.get(partition, (0, 0))
+    if held[0] <= low < held[1]:
+        low = held[1]
+    return low if low < min(end, log.end.get(partition, 0)) else None
+
+
+def select_samples(claims: Iterable[Claim], log: LogState) -> set[tuple[int, int]]:
+    """Return the (partition, offset) pairs whose record timestamps the clocks need."""
+    found = {(p, first_at_risk(claim, p, log)) for claim in claims for p in claim.ranges}
+    return {(partition, offset) for partition, offset in found if offset is not None}
+
+
+def clock_at(log: LogState, partition: int, offset: int, now: datetime) -> Clock:
+    """Return how long Kafka keeps an offset at least."""
+    clocks = []
+    stamp = log.stamps.get((partition, offset))
+    if log.retention is not None and stamp is not None:
+        deadline = from_ms(stamp) + log.retention
+        left = max(timedelta(0), deadline - now)
+        whole = max(log.retention.total_seconds(), 0.001)
+        clocks.append(Clock(deadline, left, min(1.0, left.total_seconds() / whole)))
+    if log.retention_bytes is not None and partition in log.record_bytes:
+        size = log.record_bytes[partition]
+        free = max(0.0, log.retention_bytes - size * (log.end.get(partition, 0) - offset))
+        pace = size * log.per_second.get(partition, 0.0)
+        filled = timedelta(seconds=min(free / pace, 1e9)) if pace > 0 else None
+        clocks.append(Clock(None if filled is None else now + filled, filled, free / max(1, log.retention_bytes)))
+    if not clocks:
+        return NO_CLOCK
+    lefts = [clock.left for clock in clocks if clock.left is not None]
+    least = min(lefts, default=None)
+    return Clock(None if least is None else now + least, least, min(clock.share for clock in clocks))
+
+
+def view_leases(
+    claims: Sequence[Claim],
+    log: LogState,
+    now: datetime,
+    *,
+    warning: float = WARNING_SHARE,
+    critical: float = CRITICAL_SHARE,
+) -> list[RangeLease]:
+    """Return every claim on every partition with its holder, what is left of it, and its clock; worst first.
+
+    A claim whose records are partly gone is LOST. One that rests on Kafka alone is a WARNING, then CRITICAL, as less
+    than `warning`, then `critical`, of its time (or bytes) is left. What the archive has is in no race.
+    """
+    leases = [_lease(claim, p, log, now, (warning, critical)) for claim in claims for p in sorted(claim.ranges)]
+    return sorted(leases, key=lambda one: (-one.level, one.clock.share, one.kind, one.holder, one.partition))
+
+
+def worst_of(leases: Iterable[RangeLease]) -> RangeLease | None:
+    """Return the lease that becomes impossible first, or is lost; None if there is none."""
+    return min(leases, key=lambda one: (-one.level, one.clock.share), default=None)
+
+
+def _bounds(claim: Claim, partition: int, log: LogState) -> tuple[int, int]:
+    start, end = claim.ranges[partition]
+    return start, max(start, log.end.get(partition, start)) if end is None else end
+
+
+def _lease(claim: Claim, partition: int, log: LogState, now: datetime, limits: tuple[float, float]) -> RangeLease:
+    start, end = _bounds(claim, partition, log)
+    held = (0, 0) if claim.kafka_only else log.archived.get(partition, (0, 0))
+    kept = (log.begin.get(partition, 0), log.end.get(partition, 0))
+    archived = _overlap((start, end), held)
+    if not claim.kafka_only:
+        archived += sum(_overlap((start, end), segment.get(partition, (0, 0))) for segment in log.older)
+    kafka = _overlap((start, end), kept) - _overlap(_shared((start, end), held), kept)
+    lost = end - start - archived - kafka
+    first = first_at_risk(claim, partition, log)
+    clock = NO_CLOCK if first is None else clock_at(log, partition, first, now)
+    level = Level.OK
+    if lost > 0:
+        level = Level.LOST
+    elif first is not None and clock.share < limits[0]:
+        level = Level.CRITICAL if clock.share < limits[1] else Level.WARNING
+    return RangeLease(claim.holder, claim.kind, log.topic, partition, start, end, archived, kafka, lost, clock, level)
+
+
+def _shared(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+    start = max(left[0], right[0])
+    return start, max(start, min(left[1], right[1]))
+
+
+def _overlap(left: tuple[int, int], right: tuple[int, int]) -> int:
+    start, end = _shared(left, right)
+    return end - start

@@ -1,0 +1,108 @@
+"""Exact offset ranges through a plain consumer: for few records a JVM costs more than the reading."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from rivertwice.config import Settings
+from rivertwice.errors import LogGapError, ServiceError
+from rivertwice.log import kafka
+from rivertwice.log.addresses import OffsetRanges, describe, drop_empty
+
+PATIENCE_S = 30.0  # without a record or an end; a broker that was killed is back in 5 s
+_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+
+
+def read_exactly(settings: Settings, topic: str, ranges: OffsetRanges, *, committed: bool = True) -> Iterator[Message]:
+    """Yield the records of half-open ranges, in order within each partition.
+
+    Offsets that hold no record for a reader (a transaction's marker, an aborted or compacted record) are passed over:
+    whoever needs one record per offset counts.
+
+    Args:
+        settings: gives the Kafka address.
+        topic: the topic.
+        ranges: partition to half-open range; it must end at or before Kafka's end.
+        committed: leave out records of aborted transactions; False shows them.
+
+    Raises:
+        LogGapError: Kafka no longer has the next offset of a partition.
+        ServiceError: nothing came for half a minute.
+    """
+    wanted = drop_empty(ranges)
+    if not wanted:
+        return
+    reader = _open(settings, "read_committed" if committed else "read_uncommitted")
+    try:
+        reader.assign([TopicPartition(topic, partition, start) for partition, (start, _) in wanted.items()])
+        following = {partition: start for partition, (start, _) in wanted.items()}
+        quiet_since = time.monotonic()
+        while following:
+            for message in reader.consume(1000, 0.2):
+                quiet_since = time.monotonic()
+                partition = int(message.partition() or 0)
+                if partition not in following:
+                    continue
+                if message.error() is None:
+                    offset = int(message.offset() or 0)
+                    if offset < wanted[partition][1]:
+                        yield message
+                    following[partition] = offset + 1
+                else:
+                    following[partition] = _place(message, topic, wanted)
+                if following[partition] >= wanted[partition][1]:
+                    del following[partition]
+            if time.monotonic() - quiet_since > PATIENCE_S:
+                text = (
+                    f"Kafka at {settings.bootstrap_servers()} gave nothing of topic {topic} for {PATIENCE_S:.0f} s, "
+                    f"{describe({p: (at, wanted[p][1]) for p, at in following.items()})} is outstanding; an open "
+                    "transaction may hold it; see `rivertwice status`"
+                )
+                raise ServiceError(text)
+    finally:
+        reader.close()
+
+
+def first_stamps(settings: Settings, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+    """Return per partition the timestamp (epoch ms) of the first record at or after an offset; absent if none is there."""
+    ends = kafka.end_offsets(settings, topic)
+    left = {partition: offset for partition, offset in offsets.items() if offset < ends.get(partition, 0)}
+    found: dict[int, int] = {}
+    if not left:
+        return found
+    reader = _open(settings, "read_uncommitted")
+    try:
+        reader.assign([TopicPartition(topic, partition, offset) for partition, offset in left.items()])
+        deadline = time.monotonic() + kafka.TIMEOUT
+        while left and time.monotonic() < deadline:
+            for message in reader.consume(50, 0.2):
+                partition = int(message.partition() or 0)
+                if partition in left and message.error() is None:
+                    found[partition] = int(message.timestamp()[1])
+                left.pop(partition, None)
+    finally:
+        reader.close()
+    return found
+
+
+def _place(message: Message, topic: str, wanted: OffsetRanges) -> int:
+    """Return where an end-of-partition event stands; raise if it is an error."""
+    error = message.error()
+    partition = int(message.partition() or 0)
+    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+        return int(message.offset() or 0)
+    if error is not None and error.code() in _GONE:
+        text = (
+            f"topic {topic}: the first records of partition {partition} [{wanted[partition][0]}, {wanted[partition][1]}) "
+            "are gone from Kafka, so the range was not read; see `rivertwice retention`"
+        )
+        raise LogGapError(text)
+    text = f"Kafka failed at reading partition {partition} of topic {topic}: {error}; see `rivertwice status`"
+    raise ServiceError(text)
+
+
+def _open(settings: Settings, isolation: str) -> Consumer:
+    return kafka.consumer(settings, extra={"enable.partition.eof": True, "isolation.level": isolation})

@@ -1,0 +1,104 @@
+"""What Kafka holds of a topic, when it will delete it, and how fast records come: observed, nothing decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from rivertwice.config import Settings
+from rivertwice.log import kafka
+from rivertwice.log.archive_table import archived_segments
+from rivertwice.log.leases import Claim, LogState, select_samples
+from rivertwice.log.reader import first_stamps, read_exactly
+
+SAMPLED_RECORDS = 100  # newest records of a partition whose size is measured
+PACE_S = 1.0  # how long arrivals are counted when nobody knows an earlier count
+
+
+def parse_limit(value: str | None) -> int | None:
+    """Return a retention setting as a number, or None if it sets no limit (-1, or absent)."""
+    number = -1 if value is None else int(value)
+    return None if number < 0 else number
+
+
+def observe_log(
+    settings: Settings,
+    topic: str,
+    claims: Sequence[Claim] = (),
+    *,
+    earlier: tuple[float, Mapping[int, int]] | None = None,
+) -> LogState:
+    """Observe a topic as the claims need it.
+
+    Args:
+        settings: gives the Kafka address and the archive.
+        topic: the topic.
+        claims: decide which record timestamps are read. What the archive lacks is always sampled.
+        earlier: (monotonic seconds, end offsets) of an earlier observation, from which the pace is measured; None
+            counts arrivals for a second. Only a topic with `retention.bytes` is paced.
+
+    Raises:
+        ServiceError: Kafka does not answer, or has no such topic.
+    """
+    config = kafka.topic_config(settings, topic)
+    deletes = "delete" in config.get("cleanup.policy", "delete")
+    kept_ms = parse_limit(config.get("retention.ms")) if deletes else None
+    kept_bytes = parse_limit(config.get("retention.bytes")) if deletes else None
+    known = kafka.topic_id(settings, topic)
+    *older, archived = archived_segments(settings, topic, known) or [{}]
+    state = LogState(
+        topic=topic,
+        topic_id=known,
+        begin=kafka.begin_offsets(settings, topic),
+        end=kafka.end_offsets(settings, topic),
+        archived=archived,
+        older=older,
+        retention=None if kept_ms is None else timedelta(milliseconds=kept_ms),
+        retention_bytes=kept_bytes,
+    )
+    if not state.finite:
+        return state
+    everyone = [*claims, unarchived_claim(state)]
+    state = replace(state, stamps=_stamps(settings, topic, select_samples(everyone, state)))
+    if kept_bytes is None:
+        return state
+    return replace(state, record_bytes=_record_bytes(settings, state), per_second=_pace(settings, state, earlier))
+
+
+def unarchived_claim(state: LogState) -> Claim:
+    """Return the archive's own claim: everything that Kafka holds and it does not have yet."""
+    ends = {p: state.archived.get(p, (begin, begin))[1] for p, begin in state.begin.items()}
+    return Claim("archive", "archive", {partition: (end, None) for partition, end in ends.items()})
+
+
+def _stamps(settings: Settings, topic: str, wanted: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """Read the timestamps round by round, one offset per partition each."""
+    left = sorted(wanted)
+    found: dict[tuple[int, int], int] = {}
+    while left:
+        this_round = dict(reversed(left))
+        stamps = first_stamps(settings, topic, this_round)
+        found |= {(p, offset): stamps[p] for p, offset in this_round.items() if p in stamps}
+        left = [pair for pair in left if this_round[pair[0]] != pair[1]]
+    return found
+
+
+def _record_bytes(settings: Settings, state: LogState) -> dict[int, float]:
+    newest = {p: (max(state.begin[p], end - SAMPLED_RECORDS), end) for p, end in state.end.items()}
+    sizes: dict[int, list[int]] = {}
+    for record in read_exactly(settings, state.topic, newest, committed=False):
+        size = len(record) + len(record.key() or b"")
+        sizes.setdefault(int(record.partition() or 0), []).append(size)
+    return {partition: sum(found) / len(found) for partition, found in sizes.items()}
+
+
+def _pace(settings: Settings, state: LogState, earlier: tuple[float, Mapping[int, int]] | None) -> dict[int, float]:
+    ends = state.end
+    if earlier is None:
+        earlier = (time.monotonic(), state.end)
+        time.sleep(PACE_S)
+        ends = kafka.end_offsets(settings, state.topic)
+    seconds = max(time.monotonic() - earlier[0], 0.001)
+    return {partition: max(0, end - earlier[1].get(partition, end)) / seconds for partition, end in ends.items()}

@@ -1,0 +1,92 @@
+"""Produce records to given partitions and learn the address of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from confluent_kafka import KafkaError, Message
+
+from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
+from rivertwice.log import kafka
+
+FLUSH_SECONDS = 120.0
+
+
+class Record(Protocol):
+    """What can be sent."""
+
+    @property
+    def partition(self) -> int:
+        """Partition it goes to."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Value; None is a tombstone."""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The record's own timestamp."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Headers."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Where an acknowledged record lies."""
+
+    partition: int
+    offset: int
+
+
+def send_records(settings: Settings, topic: str, records: Sequence[Record]) -> list[Sent]:
+    """Produce `records`, in order within each partition, and return their addresses in the same order.
+
+    Raises:
+        ServiceError: not all of them were acknowledged.
+    """
+    client = kafka.producer(settings)
+    places: dict[int, Sent] = {}
+    errors: list[KafkaError] = []
+
+    def delivered(number: int, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            places[number] = Sent(int(message.partition() or 0), int(message.offset() or 0))
+        else:
+            errors.append(error)
+
+    for number, record in enumerate(records):
+        while True:
+            try:
+                client.produce(
+                    topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=record.partition,
+                    timestamp=record.timestamp_ms,
+                    headers=list(record.headers),
+                    on_delivery=partial(delivered, number),
+                )
+            except BufferError:  # the producer's queue is full: let it send
+                client.poll(0.1)
+            else:
+                break
+        client.poll(0)
+    client.flush(FLUSH_SECONDS)
+    if len(places) < len(records):
+        first = errors[0] if errors else f"no answer within {FLUSH_SECONDS:.0f} s"
+        message = (
+            f"Kafka acknowledged {len(places)} of {len(records)} records for topic {topic} ({first}); it is not known "
+            "which of the others it holds; use a new topic"
+        )
+        raise ServiceError(message)
+    return [places[number] for number in range(len(records))]

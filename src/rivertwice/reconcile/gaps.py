@@ -1,0 +1,165 @@
+"""Windows that lost records may belong to: what can be said of them, and why it is never AGREES. Pure.
+
+Two kinds of records are missing. A **jump**: the stream went on past an accepted gap and never read them. Those that the
+archive has are read for the truth, so their windows are known. Of those that are lost for ever not even the event times
+are known: they may lie in any window that was open at the gap, up to the gap's upper bound, if it has one. In a window
+closed before it they would have been late; such a window keeps its verdict, with the caveat. **Unreadable**: the stream read and committed them, but
+neither Kafka nor the archive has them any more; the ledger still knows between which event times their batches lay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rivertwice.log.addresses import OffsetRanges, count, describe, intersect
+from rivertwice.log.gaps import REPAIRABLE, Gap
+from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
+from rivertwice.timeline.ledger import LedgerRow
+
+GAP_INDEX = -1
+"""Path index of records that no batch read."""
+Missing = tuple[int, int, int]
+"""(partition, start, end) of offsets that neither Kafka nor the archive has."""
+
+
+@dataclass(frozen=True)
+class Jump:
+    """The batch at a path index begins behind an accepted gap, at `start` (partition to offset)."""
+
+    index: int
+    gap: Gap
+    start: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Windows that end after `after_ms` and start at or before `until_ms` (None: all later ones), and why.
+
+    Attributes:
+        unread: the stream's own input cannot be read again, so that not even what it owed is known.
+        known: all records are there after all (in the archive), so that the truth is whole.
+    """
+
+    after_ms: int
+    until_ms: int | None
+    reason: str
+    unread: bool = False
+    known: bool = False
+
+    def covers(self, start_ms: int, end_ms: int) -> bool:
+        """Say whether a lost record may belong to the window."""
+        return end_ms > self.after_ms and (self.until_ms is None or start_ms <= self.until_ms)
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """All doubts of a reconcile.
+
+    Attributes:
+        doubts: about all windows of a span.
+        filled: window start to reason, for windows that records belong to which the stream jumped over and the archive has.
+    """
+
+    doubts: Sequence[Doubt] = ()
+    filled: Mapping[int, str] = field(default_factory=dict)
+
+    def of(self, start_ms: int, end_ms: int) -> Doubt | None:
+        """Return the gravest doubt about a window, or None."""
+        found = [one for one in self.doubts if one.covers(start_ms, end_ms)]
+        if not found and start_ms in self.filled:
+            return Doubt(start_ms, start_ms, self.filled[start_ms], known=True)
+        return min(found, key=lambda one: not one.unread, default=None)
+
+    def caveat(self, start_ms: int) -> str:
+        """Return what a verdict of a window that was closed before a gap must add; empty if there is nothing."""
+        lost = [one for one in self.doubts if not one.unread and (one.until_ms is None or start_ms <= one.until_ms)]
+        return f"but for late records that may be among the lost: {lost[0].reason}" if lost else ""
+
+
+def find_unreadable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[int, OffsetRanges]:
+    """Return path index to the part of the batch's range that can no longer be read, for the batches that have one."""
+    found: dict[int, OffsetRanges] = {}
+    for index, batch in enumerate(ranges):
+        gone: OffsetRanges = {}
+        for partition, start, end in missing:
+            part = intersect({partition: batch.get(partition, (0, 0))}, {partition: (start, end)})
+            for where, (low, high) in part.items():  # two holes of one batch are told as one
+                first, last = gone.get(where, (low, high))
+                gone[where] = (min(first, low), max(last, high))
+        if gone:
+            found[index] = gone
+    return found
+
+
+def trusted_counts(
+    derived: Sequence[BatchCounts], rows: Sequence[LedgerRow], unreadable: Mapping[int, OffsetRanges]
+) -> list[BatchCounts]:
+    """Return each batch's counts: as derived from the log, or, where it cannot be read whole, as the ledger says."""
+    return [
+        BatchCounts(row.read, row.bad, row.accepted, row.min_event_ms, row.max_event_ms)
+        if index in unreadable
+        else counts
+        for index, (counts, row) in enumerate(zip(derived, rows, strict=True))
+    ]
+
+
+def find_doubts(
+    rows: Sequence[LedgerRow],
+    topic: str,
+    unreadable: Mapping[int, OffsetRanges],
+    jumps: Iterable[Jump],
+    missing: Sequence[Missing],
+    chain: Chain,
+) -> Doubts:
+    """Return which windows lost records may belong to.
+
+    Args:
+        rows: batches of the path.
+        topic: the topic.
+        unreadable: as `find_unreadable` gave it.
+        jumps: accepted gaps on the path.
+        missing: what neither Kafka nor the archive has.
+        chain: the watermarks by path index.
+    """
+    doubts: list[Doubt] = []
+    for index, gone in unreadable.items():
+        row = rows[index]
+        if row.min_event_ms is None or row.max_event_ms is None:
+            continue
+        reason = (
+            f"gap: {topic} {describe(gone)}, read by batch {row.batch} of {row.timeline}, is in neither Kafka nor the "
+            "archive, so what the window holds cannot be checked"
+        )
+        doubts.append(Doubt(row.min_event_ms, row.max_event_ms, reason, unread=True))
+    for jump in jumps:
+        lost = sum(count(intersect(jump.gap.ranges, {p: (low, high)})) for p, low, high in missing)
+        if lost:
+            reason = (
+                f"gap: {jump.gap.id}, {topic} {describe(jump.gap.ranges)}: the stream went on past it, {lost} records are "
+                "lost for ever and may belong to the window"
+            )
+            doubts.append(Doubt(chain.late[jump.index], jump.gap.until_ms, reason))
+    return Doubts(tuple(doubts))
+
+
+def with_filled(doubts: Doubts, jumps: Sequence[Jump], topic: str, starts: Iterable[int]) -> Doubts:
+    """Return the doubts with the windows (by start) that archived records belong to which the stream jumped over."""
+    what = "; ".join(f"{jump.gap.id}, {topic} {describe(jump.gap.ranges)}" for jump in jumps)
+    reason = f"{REPAIRABLE}: {what}: the stream went on past records of the window, and a backfill over it reads them"
+    return replace(doubts, filled=dict.fromkeys(starts, reason))
+
+
+def count_readable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[int, int]:
+    """Return partition to the number of offsets of all batches that can be read."""
+    read: dict[int, int] = {}
+    for batch in ranges:
+        for partition, (start, end) in batch.items():
+            gone = sum(max(0, min(end, high) - max(start, low)) for where, low, high in missing if where == partition)
+            read[partition] = read.get(partition, 0) + end - start - gone
+    return read
+
+
+def is_missing(missing: Sequence[Missing], partition: int, offset: int) -> bool:
+    """Say whether an address can no longer be read."""
+    return any(where == partition and low <= offset < high for where, low, high in missing)

@@ -1,0 +1,214 @@
+"""Go on past a gap, because somebody said so: a new timeline that begins behind it, with the state as it was.
+
+Protocol, while nothing runs and the drain marker keeps drivers away; each step may be the last before a crash, and
+running it again goes on:
+
+1. Look again: the gap must be the one that was named. If more is gone by now, that is another gap, to be accepted anew.
+2. Copy the parent's checkpoint, trimmed to its last committed batch, and let that batch end behind the gap.
+3. Put the copy in the child's place, then record the child. It serves nothing yet.
+4. Record the acceptance, once. A reconcile believes a jump only if this record names it.
+5. Seal the parent, and move the head to the child if the parent still stands where it was copied.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import psutil
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LeaseLostError, LostRaceError, RequestError, SavepointError
+from rivertwice.instants import to_iso
+from rivertwice.log import kafka
+from rivertwice.log.gaps import (
+    EXPIRED,
+    Acceptance,
+    Gap,
+    gap_message,
+    load_gap,
+    read_acceptance,
+    record_acceptance,
+    record_gap,
+)
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.savepoint.take import copy_committed
+from rivertwice.store.files import read_json, replace_json
+from rivertwice.stream.checkpoint import Offsets, moved_to
+from rivertwice.stream.gaps import next_offsets, observe_gap
+from rivertwice.stream.lease import is_alive, lease_owner
+from rivertwice.stream.seal import seal_timeline
+from rivertwice.timeline.lineage import (
+    Fork,
+    Timeline,
+    create_timeline,
+    load_timeline,
+    next_timeline_name,
+    path_ledger,
+)
+from rivertwice.timeline.sequence import head, last_seq, move_head
+
+_log = logging.getLogger(__name__)
+
+
+def accept_gap(settings: Settings, pipeline: str, gap_id: str, *, by: str, now: datetime) -> Acceptance:
+    """Let a stopped stream go on behind a gap; the caller writes the intent. See the module's protocol.
+
+    Raises:
+        RequestError: there is no such gap, it is not the present one, or it cannot be gone past.
+        LeaseLostError: a driver runs.
+        LostRaceError: another operation holds the stream, or the head was moved meanwhile.
+    """
+    home = settings.pipeline(pipeline)
+    gap = load_gap(home, gap_id)
+    with _at_rest(home, gap, now):
+        accepted = read_acceptance(home, gap_id)
+        if accepted is None:
+            _check_current(settings, home, gap, now)  # step 1
+            child = _fork(settings, home, gap, now)  # steps 2 and 3
+            record_acceptance(home, Acceptance(gap_id, child, by, now))  # step 4
+            accepted = read_acceptance(home, gap_id) or Acceptance(gap_id, child, by, now)
+        _move(home, gap, accepted, now)  # step 5
+    _log.warning("%s goes on past %s on timeline %s: %s", pipeline, gap_id, accepted.timeline, gap.describe())
+    return accepted
+
+
+def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None) -> str | None:
+    """Return why a gap cannot be accepted now, or None. Pure.
+
+    Args:
+        asked: the recorded gap.
+        present: what is missing now, or None.
+        head_timeline: the timeline that serves.
+    """
+    if asked.cause != EXPIRED:
+        return gap_message(asked)
+    if head_timeline != asked.timeline:
+        return (
+            f"gap {asked.id} is of timeline {asked.timeline}, but the head is {head_timeline} by now; nothing was done; "
+            "start the stream: if a gap is in its way it is named"
+        )
+    if present is None:
+        return f"gap {asked.id} is no longer there: Kafka has every record the stream needs next; start it without --accept-gap"
+    if present.id != asked.id:
+        return (
+            f"more is gone by now than gap {asked.id} says, so it does not cover what would be skipped; nothing was done; "
+            + gap_message(present)
+        )
+    return None
+
+
+@contextmanager
+def _at_rest(home: PipelineHome, gap: Gap, now: datetime) -> Iterator[None]:
+    """Keep drivers away for the block; the marker holds while this process lives."""
+    process = psutil.Process()
+    marker = {"format": 1, "by": gap.id, "at": to_iso(now), "pid": process.pid, "pid_started": process.create_time()}
+    found = read_json(home.drain) or {}
+    if "pid" in found and is_alive(found["pid"], found["pid_started"]):  # one whose writer died holds nothing
+        message = f"another operation keeps the stream of {gap.pipeline} at rest ({home.drain} exists); try again when it is done"
+        raise LostRaceError(message)
+    replace_json(home.drain, marker)
+    try:
+        owner = lease_owner(home)
+        if owner is not None:
+            message = (
+                f"a driver of {gap.pipeline} runs (pid {owner.pid}), so no gap is in its way; nothing was done; "
+                f"`rivertwice stop {gap.pipeline} --wait` first"
+            )
+            raise LeaseLostError(message)
+        yield
+    finally:
+        home.drain.unlink(missing_ok=True)
+
+
+def _check_current(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> None:
+    name = head(home)
+    line = load_timeline(home, gap.timeline)
+    present = observe_gap(settings, home, load_bundle_definition(home.bundles, line.bundle), line, now)
+    if present is not None:
+        record_gap(home, present)
+    refusal = decide_acceptance(gap, present, name)
+    if refusal is not None:
+        raise RequestError(refusal)
+
+
+def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> str:
+    parent = load_timeline(home, gap.timeline)
+    child = next_timeline_name(home)
+    behind = _behind(settings, home, gap, parent)
+    if gap.batch is None:  # nothing is committed, so there is no state to carry: the child begins anew
+        fork, first, bundle = None, 0, parent.bundle
+    else:
+        last = path_ledger(home)[-1]
+        if last.batch != gap.batch:
+            message = (
+                f"batch {last.batch} of timeline {gap.timeline} is committed, but its checkpoint finished only batch "
+                f"{gap.batch}: its records are needed once more for the state, and they are in the gap; nothing was done; "
+                f"`rivertwice savepoint restore {home.root.name}` replays them from the archive, if it has them"
+            )
+            raise RequestError(message)
+        work = home.scratch / f"{gap.id}-{secrets.token_hex(4)}"
+        row = copy_committed(home, gap.timeline, work)
+        if row.batch != gap.batch:
+            message = (
+                f"the checkpoint's copy stands at batch {row.batch}, not at {gap.batch}; nothing was done; run it again"
+            )
+            raise SavepointError(message)
+        path = work / "offsets" / str(row.batch)
+        (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+        path.write_text(moved_to(row.offsets_text, behind))
+        target = home.checkpoint(child)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work.rename(target)
+        fork, first, bundle = Fork(gap.timeline, row.batch), row.batch + 1, row.bundle
+    line = Timeline(
+        pipeline=parent.pipeline,
+        timeline=child,
+        parent=fork,
+        first_batch=first,
+        genesis=behind,
+        bundle=bundle,
+        fingerprint=parent.fingerprint,
+        cluster_id=parent.cluster_id,
+        topic_ids=parent.topic_ids,
+        created_at=now,
+    )
+    if not create_timeline(home, line):
+        message = f"timeline {child} was created by somebody else meanwhile; nothing serves it; run it again"
+        raise LostRaceError(message)
+    return child
+
+
+def _behind(settings: Settings, home: PipelineHome, gap: Gap, parent: Timeline) -> Offsets:
+    """Return where the child begins: behind the gap where there is one, else where the parent stands."""
+    begin = kafka.begin_offsets(settings, gap.topic)
+    position = next_offsets(home.checkpoint(parent.timeline), parent, gap.topic)
+    if gap.batch is None:
+        position = dict.fromkeys(begin, 0) | position
+    ends = {p: gap.ranges[p][1] if p in gap.ranges else place for p, place in position.items()}
+    return {gap.topic: {str(partition): offset for partition, offset in sorted(ends.items())}}
+
+
+def _move(home: PipelineHome, gap: Gap, accepted: Acceptance, now: datetime) -> None:
+    seen = last_seq(home)
+    name = head(home)
+    if name == accepted.timeline:
+        return
+    if name != gap.timeline:
+        message = (
+            f"gap {gap.id} of timeline {gap.timeline} was accepted for {accepted.timeline}, but the head is {name} by now; "
+            "nothing was moved; start the stream as it is"
+        )
+        raise LostRaceError(message)
+    seal_timeline(home, gap.pipeline, gap.timeline)  # a driver that wakes up now commits nothing to the parent
+    rows = [row.batch for row in path_ledger(home)]
+    if rows[-1:] != ([] if gap.batch is None else [gap.batch]):
+        message = (
+            f"timeline {gap.timeline} committed up to batch {rows[-1:]} after gap {gap.id} was accepted behind batch "
+            f"{gap.batch}: somebody ran it meanwhile; nothing was moved; start the stream as it is"
+        )
+        raise LostRaceError(message)
+    move_head(home, accepted.timeline, reason=f"went on past {gap.id}: {gap.describe()}", expected_seq=seen, now=now)

@@ -1,0 +1,102 @@
+"""Who needs which offsets of a pipeline's topic: stream, truth, savepoints, unpublished backfills, open dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow.compute as pc
+
+from rivertwice.backfill.model import OffsetRuns
+from rivertwice.backfill.store import list_backfills, load_plan
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import RequestError
+from rivertwice.log.leases import Claim
+from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.store import delta
+from rivertwice.stream.gaps import next_offsets
+from rivertwice.timeline.lineage import head_path, load_timeline, path_ledger
+from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.served import publications_of
+
+Place = Mapping[int, int]
+
+
+def claim_stream(timeline: str, position: Place) -> Claim:
+    """Return the stream's claim: everything from where it reads on, and from Kafka, for it reads nothing else."""
+    return Claim(f"stream {timeline}", "stream", {p: (start, None) for p, start in position.items()}, kafka_only=True)
+
+
+def claim_truth(genesis: Place, committed: Place) -> Claim:
+    """Return the claim of reconcile: all that the head's path has read, for every verdict re-derives all of it."""
+    return Claim("reconcile", "truth", {p: (genesis.get(p, 0), end) for p, end in committed.items()})
+
+
+def claim_savepoint(savepoint: str, offsets: Place, committed: Place) -> Claim:
+    """Return a savepoint's claim: the recorded batches after it, up to the last committed one."""
+    ranges = {p: (start, max(start, committed.get(p, start))) for p, start in offsets.items()}
+    return Claim(f"savepoint {savepoint}", "savepoint", ranges)
+
+
+def claim_backfill(backfill: str, runs: OffsetRuns, topic: str) -> Claim:
+    """Return the claim of a plan that is not published: from the first offset it reads to the last."""
+    parts = runs.get(topic, {})
+    return Claim(
+        f"backfill {backfill}", "backfill", {p: (pairs[0][0], pairs[-1][1]) for p, pairs in parts.items() if pairs}
+    )
+
+
+def claim_dead_letters(addresses: Iterable[tuple[int, int]]) -> Claim | None:
+    """Return the claim of dead letters that nobody amended: their addresses, from the first to the last."""
+    bounds: dict[int, tuple[int, int | None]] = {}
+    for partition, offset in addresses:
+        low, high = bounds.get(partition, (offset, offset + 1))
+        bounds[partition] = (min(low, offset), max(high or 0, offset + 1))
+    return Claim("dead letters", "dead_letters", bounds) if bounds else None
+
+
+def observe_claims(settings: Settings, pipeline: str) -> tuple[str, str, list[Claim]]:
+    """Return (topic, topic id, claims) of a pipeline, from its files and tables; Kafka is not asked.
+
+    Raises:
+        RequestError: the pipeline never ran, so nobody needs anything yet.
+    """
+    home = settings.pipeline(pipeline)
+    entries = read_sequence(home)
+    name = select_head(entries)
+    if name is None:
+        message = f"{pipeline} never ran in {settings.home}, so nobody needs its log yet; `rivertwice start {pipeline}`"
+        raise RequestError(message)
+    line = load_timeline(home, name)
+    (topic, topic_id), *_ = line.topic_ids.items()
+    ledger = path_ledger(home)
+    committed = _place(ledger[-1].end_offsets, topic) if ledger else {}
+    root = load_timeline(home, head_path(home)[0].timeline)
+    claims = [claim_stream(name, next_offsets(home.checkpoint(name), line, topic))]
+    if ledger:
+        claims.append(claim_truth(_place(root.genesis, topic), committed))
+    claims += [
+        claim_savepoint(one.id, _place(one.manifest.offsets, topic), committed)
+        for one in list_savepoints(home)
+        if one.manifest.topic_ids.get(topic) == topic_id
+    ]
+    claims += _backfills(home, {one.backfill for one in publications_of(entries)}, topic, topic_id)
+    dead = claim_dead_letters(_dead_letters(home, topic_id))
+    return topic, topic_id, claims if dead is None else [*claims, dead]
+
+
+def _backfills(home: PipelineHome, published: set[str], topic: str, topic_id: str) -> list[Claim]:
+    plans = [load_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
+    return [claim_backfill(plan.id, plan.offsets, topic) for plan in plans if plan.topic_ids.get(topic) == topic_id]
+
+
+def _dead_letters(home: PipelineHome, topic_id: str) -> list[tuple[int, int]]:
+    rows = delta.read(
+        home.tables.dead_letters, columns=["topic_id", "partition", "offset"], where=pc.field("topic_id") == topic_id
+    )
+    if rows is None:
+        return []
+    return list(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+
+
+def _place(offsets: Mapping[str, Mapping[str, int]], topic: str) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in offsets.get(topic, {}).items()}

@@ -1,0 +1,226 @@
+"""Put the newest proved savepoint in the place of a damaged live checkpoint; nothing that is served changes.
+
+Usage: python -m rivertwice.savepoint.fallback --pipeline NAME [--since ISO]
+The agent starts it when a driver ends with class `checkpoint`. It is an ordinary restore (`restore`): recorded ranges are
+replayed and compared up to the last committed batch, a child timeline forks there and becomes the head. What differs:
+
+1. A head that moved since the damage was noticed needs nothing more.
+2. A restore that was cut off is gone on with.
+3. Of the proved savepoints on the head's path the newest is taken; one that is damaged, or whose replay disagrees, is
+   passed over, by name, for the next older one.
+4. The intent is left alone: the agent starts no driver meanwhile, and a person's `stop` stands.
+
+What it came to is written to `operations/fall-back.json`. Exit codes: 0 restored, 1 refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import psutil
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
+from rivertwice.instants import parse_iso, utc_now
+from rivertwice.savepoint import operation as steps
+from rivertwice.savepoint.abandon import abandon_restore
+from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
+from rivertwice.savepoint.deadline import Deadline
+from rivertwice.savepoint.operation import FallBackReport, read_operations, write_fall_back
+from rivertwice.savepoint.plan import is_on_path
+from rivertwice.savepoint.restore import RestoreReport, restore_savepoint
+from rivertwice.savepoint.restore_steps import Progress
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.lineage import Segment, head_path
+from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger("rivertwice.fallback")
+PATIENCE_S = 600.0  # another process that restores this pipeline gets so long to end
+
+
+@dataclass(frozen=True)
+class Fallen:
+    """How a fall-back went.
+
+    Attributes:
+        report: of the restore; None if the head had moved already.
+        passed_over: savepoint id to why it could not be used.
+    """
+
+    report: RestoreReport | None
+    passed_over: dict[str, str]
+
+
+def select_candidates(savepoints: Sequence[Savepoint], path: Sequence[Segment]) -> list[Savepoint]:
+    """Return the savepoints a fall-back may use, best first: proved, on the head's path, newest batch first. Pure."""
+    fitting = [one for one in savepoints if one.status == PROVED and is_on_path(one.manifest, path)]
+    return sorted(fitting, key=lambda one: (one.manifest.batch, one.manifest.created_at, one.id), reverse=True)
+
+
+def moved_since(entries: Sequence[Entry], since: datetime | None, now: datetime) -> str | None:
+    """Return the timeline that became the head after `since`, or None. Pure.
+
+    A move that lies after `now` was made before the clock was set back, so it says nothing.
+    """
+    moves = [entry for entry in entries if entry.kind == HEAD and since is not None and since < entry.created_at <= now]
+    return str(moves[-1].payload["timeline"]) if moves else None
+
+
+def fall_back(
+    settings: Settings,
+    pipeline: str,
+    *,
+    since: datetime | None = None,
+    progress: Progress,
+    spark: SparkSession | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Fallen:
+    """Restore the newest proved savepoint that can be used.
+
+    Args:
+        settings: where things lie.
+        pipeline: the pipeline's name.
+        since: when the damage was noticed; None restores in any case.
+        progress: told of every step.
+        spark: the session to use; None starts the pipeline's own.
+        patience_s: how long to wait for another process that restores.
+
+    Raises:
+        SavepointError: no proved savepoint can be used; the message names each and the remedy.
+        RivertwiceError: the restore was refused for another reason (definition, log, topic).
+    """
+    home = settings.pipeline(pipeline)
+    deadline = Deadline.after(patience_s)
+    while True:
+        moved = moved_since(read_sequence(home), since, utc_now())
+        if moved is not None and not _unfinished(home):
+            progress(f"the head moved to {moved} since; nothing more is to be done")
+            return Fallen(None, {})
+        owner = lease_owner(home)
+        if owner is not None:
+            message = (
+                f"driver pid {owner.pid} of {pipeline} lives: there is nothing to fall back from; nothing was done"
+            )
+            raise ServiceError(message)
+        try:
+            return _try_all(settings, home, progress, spark)
+        except LostRaceError as error:
+            if deadline.left() == 0:
+                raise
+            progress(f"{error}; tried again")
+            time.sleep(min(2.0, deadline.left()))
+
+
+def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: SparkSession | None) -> Fallen:
+    pipeline = home.root.name
+    passed_over: dict[str, str] = {}
+    interrupted = _unfinished(home)
+    names = [interrupted] if interrupted is not None else []
+    names += [one.id for one in select_candidates(list_savepoints(home), head_path(home)) if one.id != interrupted]
+    for name in names:
+        try:
+            report = restore_savepoint(settings, pipeline, name, progress=progress, spark=spark, keep_intent=True)
+        except SavepointError as error:  # this savepoint's own fault: damaged, gone, or not what the ledger recorded
+            progress(f"{name} is passed over: {error}")
+            passed_over[name] = str(error)
+            if _unfinished(home):
+                abandon_restore(home, now=utc_now())
+        else:
+            return Fallen(report, passed_over)
+    raise SavepointError(describe_none(pipeline, list_savepoints(home), passed_over))
+
+
+def _unfinished(home: PipelineHome) -> str | None:
+    found = [operation.savepoint for operation in read_operations(home) if operation.step < steps.DONE]
+    return found[-1] if found else None
+
+
+def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: dict[str, str]) -> str:
+    """Return what to say when no proved savepoint can be used: why, and what a person can do."""
+    tried = "; ".join(f"{name}: {why}" for name, why in passed_over.items())
+    unproved = [one.id for one in savepoints if one.status != PROVED]
+    way = (
+        f"restore one that is not proved, every batch is compared all the same (`rivertwice savepoint restore {pipeline} "
+        f"{unproved[-1]} --unproved`)"
+        if unproved
+        else "start a pipeline of another name over the archive and the log, from their beginning"
+    )
+    return (
+        f"{pipeline} has no proved savepoint that can take the damaged checkpoint's place"
+        f"{f' ({tried})' if tried else ''}; the stream stands and what is served stays as it is; {way}"
+    )
+
+
+def describe_fallen(fallen: Fallen, seconds: float) -> str:
+    """Return one sentence that says what the fall-back did."""
+    passed = "".join(f"; {name} was passed over: {why}" for name, why in fallen.passed_over.items())
+    if fallen.report is None:
+        return f"another restore moved the head meanwhile{passed}"
+    report = fallen.report
+    return (
+        f"the damaged checkpoint of timeline {report.parent} was replaced from proved savepoint {report.savepoint}: "
+        f"{report.replayed} recorded batches replayed and equal, timeline {report.timeline} goes on after batch "
+        f"{report.forked_at}; nothing served changed ({seconds:.1f} s){passed}"
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Fall back once; return the exit code."""
+    parser = argparse.ArgumentParser(prog="rivertwice.savepoint.fallback", description=__doc__)
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
+    parser.add_argument("--since", default=None, help="when the damage was noticed, ISO 8601")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout, force=True
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    settings = Settings.from_env()
+    home = settings.pipeline(arguments.pipeline)
+    since = None if arguments.since is None else parse_iso(arguments.since)
+    began = time.monotonic()
+    fallen, refusal = None, ""
+    try:
+        fallen = fall_back(settings, arguments.pipeline, since=since, progress=_log.info)
+    except RivertwiceError as error:
+        refusal = str(error)
+        _log.error("%s: %s", error.reason, error)
+    except Exception as error:
+        refusal = f"{type(error).__name__}: {str(error)[:2000]}"
+        _log.exception("the fall-back of %s failed", arguments.pipeline)
+    seconds = round(time.monotonic() - began, 3)
+    done = fallen.report if fallen is not None else None
+    process = psutil.Process(os.getpid())
+    report = FallBackReport(
+        pid=process.pid,
+        pid_started=process.create_time(),
+        at=utc_now(),
+        restored=fallen is not None,
+        message=refusal if fallen is None else describe_fallen(fallen, seconds),
+        seconds=seconds,
+        savepoint=None if done is None else done.savepoint,
+        timeline=None if done is None else done.timeline,
+        forked_at=None if done is None else done.forked_at,
+        replayed=None if done is None else done.replayed,
+        passed_over={} if fallen is None else fallen.passed_over,
+    )
+    write_fall_back(home, report)
+    _log.info("%s", report.message)
+    return 0 if report.restored else 1
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)  # the record is on disk; a callback thread that waits for a JVM must not keep the process

@@ -1,0 +1,49 @@
+"""The S3 server of the tests: versitygw at a pinned version, built by Go where there is one. Nobody else needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+VERSION = "1.8.0"
+MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"
+NO_GO = f"versitygw {VERSION} is not built, for this machine has no Go; `make setup-dev` builds it where there is one"
+_PATIENCE_S = 900  # three minutes on two cores, most of it compiling
+
+
+def versitygw_binary(build: Path) -> Path | None:
+    """Return the built server, or None."""
+    binary = build / "versitygw" / VERSION / "versitygw"
+    return binary if os.access(binary, os.X_OK) else None
+
+
+def build_versitygw(build: Path) -> str:
+    """Build the server unless it is there; return what to say about it. Never an error: tests skip without it.
+
+    Go checks the module's content against its public checksum database.
+    """
+    if versitygw_binary(build) is not None:
+        return f"versitygw {VERSION}, there"
+    go = shutil.which("go")
+    if go is None:
+        return NO_GO
+    folder = build / "versitygw" / VERSION
+    env = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(folder), "GOFLAGS": "-buildvcs=false"}
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        done = subprocess.run(
+            [go, "install", MODULE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"versitygw {VERSION} could not be built ({error}); the tests that need it skip"
+    if versitygw_binary(build) is None:
+        return f"versitygw {VERSION} could not be built ({done.stderr.strip()[-300:]}); the tests that need it skip"
+    return f"versitygw {VERSION}, built"

@@ -1,0 +1,30 @@
+"""Files of tables on S3 as local files, for readers that know no S3. A table's data files never change once written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from rivertwice.store.places import open_store
+
+_WORKERS = 8
+
+
+def local_files(uris: Sequence[str], cache: Path) -> list[str]:
+    """Return a local path for each file; those on S3 are fetched into `cache` once. The cache may be deleted any time."""
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        return list(pool.map(lambda uri: _local(uri, cache), uris))
+
+
+def _local(uri: str, cache: Path) -> str:
+    url = urlsplit(uri)
+    if url.scheme != "s3":
+        return uri
+    folder, _, name = unquote(url.path).strip("/").rpartition("/")
+    place, _, part = folder.rpartition("/")
+    path = cache / url.netloc / folder / name
+    if not path.is_file():
+        open_store(f"s3://{url.netloc}/{place}".rstrip("/")).get_file(f"{part}/{name}", path)
+    return str(path)

@@ -1,0 +1,34 @@
+"""Small JSON records in a place, a folder or S3: written once, read whole, listed by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rivertwice.config import Place
+from rivertwice.store.files import put_json_if_absent, read_json
+from rivertwice.store.places import open_store
+
+
+def put_record_if_absent(place: Place, key: str, value: Any) -> bool:
+    """Create a record; return False if it is already there."""
+    if isinstance(place, Path):
+        return put_json_if_absent(place / key, value)
+    return open_store(place).put_if_absent(key, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n")
+
+
+def read_record(place: Place, key: str) -> Any | None:
+    """Return a record's content, or None if there is none."""
+    if isinstance(place, Path):
+        return read_json(place / key)
+    data = open_store(place).get(key)
+    return None if data is None else json.loads(data)
+
+
+def list_records(place: Place, name: str) -> list[str]:
+    """Return the folders right below `place` that hold a record called `name`, sorted."""
+    if isinstance(place, Path):
+        return sorted(path.parent.name for path in place.glob(f"*/{name}"))
+    keys = open_store(place).list()
+    return sorted(key.partition("/")[0] for key in keys if key.partition("/")[2] == name)

@@ -1,0 +1,224 @@
+"""Whether a live checkpoint is what the ledger says it must be; looked at before every start. No Spark here.
+
+Spark notices a file that is cut short or fails its checksum. It does not notice files that are gone: a checkpoint
+without its newest batches is a shorter checkpoint, one without any is a new query. The ledger knows better: it holds
+`offsets/N` verbatim, and what the next batch's watermark must be follows from it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import CheckpointError, LedgerError, RivertwiceError
+from rivertwice.store import delta
+from rivertwice.store.base import is_temporary
+from rivertwice.stream.checkpoint import parse_offsets
+from rivertwice.stream.gaps import as_continued
+from rivertwice.stream.seal import app_of, check_sealed
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Timeline
+
+_SMALL = ("", "sources/*/", "state/*/_metadata/", "state/*/*/_metadata/")
+_CRC_MAGIC = b"crc\0"
+_CRC_HEADER = 8  # magic, and the number of bytes each sum is over
+_READ = 4  # newest files of each log that are read; a start needs two
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    """The small files of a checkpoint; undecodable bytes are replaced, so that they differ from any good text.
+
+    Attributes:
+        metadata: content of `metadata`, or None.
+        offsets, commits: the numbers that are there.
+        texts: content of the newest of them, by path.
+        bereft: files whose checksum lies there without them, by path; Spark renames the file first, so no crash leaves this.
+    """
+
+    metadata: str | None
+    offsets: frozenset[int]
+    commits: frozenset[int]
+    texts: Mapping[str, str]
+    bereft: frozenset[str] = frozenset()
+
+
+def read_view(checkpoint: Path) -> CheckpointView:
+    """Read a checkpoint's small files; a folder that is gone is a view of nothing."""
+    numbers: dict[str, frozenset[int]] = {}
+    texts: dict[str, str] = {}
+    bereft: set[str] = set()
+    for log in ("offsets", "commits"):
+        folder = checkpoint / log
+        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        numbers[log] = frozenset(int(name) for name in names if name.isdigit())
+        newest = max(numbers[log], default=-1)
+        checked = [name[1:-4] for name in names if name.startswith(".") and name.endswith(".crc")]
+        bereft |= {f"{log}/{name}" for name in checked if name.isdigit() and int(name) > newest}
+        for number in sorted(numbers[log])[-_READ:]:
+            texts[f"{log}/{number}"] = (folder / str(number)).read_text(errors="replace")
+    path = checkpoint / "metadata"
+    metadata = path.read_text(errors="replace") if path.is_file() else None
+    return CheckpointView(metadata, numbers["offsets"], numbers["commits"], texts, frozenset(bereft))
+
+
+def fits_checksum(data: bytes, checksum: bytes) -> bool:
+    """Say whether a file's content is what Hadoop's checksum file beside it says: CRC-32 of each so many bytes."""
+    if len(checksum) < _CRC_HEADER or not checksum.startswith(_CRC_MAGIC):
+        return False
+    (size,) = struct.unpack_from(">i", checksum, len(_CRC_MAGIC))
+    if size <= 0:
+        return False
+    sums = [zlib.crc32(data[at : at + size]) for at in range(0, len(data), size)]
+    return checksum[_CRC_HEADER:] == struct.pack(f">{len(sums)}I", *sums)
+
+
+def find_bad_checksum(checkpoint: Path) -> str | None:
+    """Return which small file is not what its checksum says, or is gone from beside it; None if all are well.
+
+    The files of the state itself are Spark's to check, when it loads them.
+    """
+    for pattern in _SMALL:
+        for path in sorted(checkpoint.glob(f"{pattern}.*.crc")):
+            name = path.with_name(path.name[1:-4])
+            if is_temporary(path.name):
+                continue
+            if not name.exists():
+                return f"{name.relative_to(checkpoint)} is gone, though its checksum is there"
+            if not fits_checksum(name.read_bytes(), path.read_bytes()):
+                return f"{name.relative_to(checkpoint)} is not what its checksum says"
+    return None
+
+
+def watermark_after(row: LedgerRow, delay: timedelta) -> int:
+    """Return the watermark of the batch that follows a committed one, epoch ms."""
+    if row.max_event_ms is None:
+        return row.batch_watermark_ms
+    return max(row.batch_watermark_ms, row.max_event_ms - round(delay.total_seconds() * 1000))
+
+
+def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], delay: timedelta) -> str | None:
+    """Return what of a checkpoint contradicts the ledger, or None. Pure.
+
+    Before the first committed batch there is nothing to compare: whatever lies there is planned anew or fails loudly.
+
+    Args:
+        view: the checkpoint.
+        rows: the committed batches of the path that the checkpoint continues, in order.
+        delay: the definition's watermark delay.
+    """
+    if not rows:
+        return None
+    last = rows[-1]
+    if view.metadata is None or not _is_metadata(view.metadata):
+        return "its file metadata is missing or unreadable"
+    finished, planned = max(view.commits, default=-1), max(view.offsets, default=-1)
+    if view.bereft:  # left alone, the next write of that name would fail as if another query ran
+        return f"{min(view.bereft)} is gone, though its checksum is there"
+    if finished < last.batch - 1:
+        return f"it has finished batch {finished} (commits), but batch {last.batch} is committed in the changelog"
+    if planned < last.batch:
+        return f"it has planned batch {planned} (offsets), but batch {last.batch} is committed in the changelog"
+    if planned > finished + 1:
+        return f"it has planned batch {planned} (offsets), but finished only batch {finished} (commits)"
+    if planned > 0 and planned - 1 not in view.offsets:
+        return f"offsets/{planned - 1} is missing"
+    return _find_changed(view, {row.batch: row for row in rows[-_READ:]}, planned, finished, delay)
+
+
+def _find_changed(
+    view: CheckpointView, rows: Mapping[int, LedgerRow], planned: int, finished: int, delay: timedelta
+) -> str | None:
+    for batch, row in rows.items():
+        text = view.texts.get(f"offsets/{batch}")
+        if text is not None and text != row.offsets_text:
+            return f"offsets/{batch} is not what the ledger recorded for that batch"
+    if planned not in rows:
+        problem = _find_misplanned(view.texts[f"offsets/{planned}"], planned, rows[planned - 1], delay)
+        if problem is not None:
+            return problem
+    if finished in rows:
+        found = _next_watermark(view.texts[f"commits/{finished}"])
+        wanted = watermark_after(rows[finished], delay)
+        if found != wanted:
+            return f"commits/{finished} gives the next batch the watermark {found}, the ledger {wanted}"
+    return None
+
+
+def _find_misplanned(text: str, batch: int, before: LedgerRow, delay: timedelta) -> str | None:
+    try:
+        plan = parse_offsets(text, batch)
+    except (RivertwiceError, ValueError, KeyError, TypeError):
+        return f"offsets/{batch} cannot be read"
+    wanted = watermark_after(before, delay)
+    if plan.batch_watermark_ms != wanted:
+        return f"offsets/{batch} has the watermark {plan.batch_watermark_ms}, the ledger gives {wanted}"
+    for topic, ends in before.end_offsets.items():
+        found = plan.end_offsets.get(topic, {})
+        if any(int(found.get(partition, -1)) < int(end) for partition, end in ends.items()):
+            return f"offsets/{batch} ends at {found} of topic {topic}, before the end of batch {before.batch}"
+    return None
+
+
+def _is_metadata(text: str) -> bool:
+    try:
+        return bool(json.loads(text)["id"])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _next_watermark(text: str) -> int | None:
+    try:
+        return int(json.loads(text.split("\n")[1])["nextBatchWatermarkMs"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], delay: timedelta) -> None:
+    """Refuse to start on a checkpoint or a changelog that contradicts the ledger.
+
+    Args:
+        home: the pipeline's.
+        line: the timeline that is about to run.
+        rows: the ledger of its path.
+        delay: the definition's watermark delay.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged; the agent falls back to the newest proved savepoint.
+        LedgerError: the changelog has lost commits that the ledger recorded.
+        LeaseLostError: a restore has sealed the timeline and is about to move the head.
+    """
+    own = [row.batch for row in rows if row.timeline == line.timeline]
+    applied = delta.applied_version(home.tables.changelog, app_of(line.pipeline, line.timeline))
+    check_sealed(applied, line.timeline)
+    if applied != (own[-1] if own else None):
+        message = (
+            f"the changelog of {line.pipeline} stands at batch {applied} of timeline {line.timeline}, the ledger at "
+            f"{own[-1] if own else None}: the table lost commits, and rows that were emitted are gone; the stream does not "
+            "start; put the changelog's files back, or compute the windows again by a backfill over the archive"
+        )
+        raise LedgerError(message)
+    view = read_view(home.checkpoint(line.timeline))
+    finished, committed = max(view.commits, default=-1), rows[-1].batch if rows else -1
+    if finished > committed:
+        message = (
+            f"the checkpoint of timeline {line.timeline} of {line.pipeline} has finished batch {finished}, but the newest batch "
+            f"of the changelog and the ledger is {committed}: both lost rows that were emitted; the stream does not start, for "
+            "it would go on behind them; put the tables' files back"
+        )
+        raise LedgerError(message)
+    checkpoint = home.checkpoint(line.timeline)
+    problem = find_damage(view, as_continued(rows, line), delay) or find_bad_checksum(checkpoint)
+    if problem is not None:
+        message = (
+            f"the checkpoint of timeline {line.timeline} of {line.pipeline} is damaged: {problem}; going on with it would "
+            "lose or double records, so the stream does not start; the agent falls back to the newest proved savepoint, "
+            f"or do it by hand: `rivertwice savepoint restore {line.pipeline}`"
+        )
+        raise CheckpointError(message)

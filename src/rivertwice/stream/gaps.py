@@ -1,0 +1,147 @@
+"""Where a stream goes on, and whether the log still has it: looked at before a start and after a failure."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LogGapError, RivertwiceError
+from rivertwice.instants import to_ms
+from rivertwice.log import kafka
+from rivertwice.log.addresses import intersect
+from rivertwice.log.archive_table import archived_ranges
+from rivertwice.log.gaps import EXPIRED, Gap, bound_event_time, find_gap, gap_message, record_gap
+from rivertwice.log.reader import first_stamps
+from rivertwice.pipeline.model import Definition
+from rivertwice.stream.begin import check_topics
+from rivertwice.stream.checkpoint import Offsets, last_number, moved_to, read_initial_offsets, read_planned
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Timeline, load_timeline, path_ledger
+from rivertwice.timeline.sequence import head
+
+_log = logging.getLogger(__name__)
+_MS = timedelta(milliseconds=1)
+
+
+def next_offsets(checkpoint: Path, line: Timeline, topic: str) -> dict[int, int]:
+    """Return where the stream reads on: behind the last batch that the checkpoint finished, else at its beginning.
+
+    A batch that is committed but not finished is replayed, so its range counts as needed.
+    """
+    finished = last_number(checkpoint / "commits")
+    planned = None if finished is None else read_planned(checkpoint, finished)
+    if planned is not None:
+        found = planned.end_offsets
+    elif (checkpoint / "sources" / "0" / "0").exists():
+        found = read_initial_offsets(checkpoint)
+    else:
+        found = line.genesis
+    return {int(partition): int(offset) for partition, offset in found.get(topic, {}).items()}
+
+
+def observe_gap(
+    settings: Settings, home: PipelineHome, definition: Definition, line: Timeline, now: datetime
+) -> Gap | None:
+    """Return what the stream needs next and Kafka no longer has, or None.
+
+    Raises:
+        LogGapError: the topic is another one by now.
+        ServiceError: Kafka does not answer.
+    """
+    _, source = definition.source
+    topic = source.topic
+    check_topics(line.topic_ids, {topic: kafka.topic_id(settings, topic)}, definition.name)
+    begin = kafka.begin_offsets(settings, topic)
+    position = dict.fromkeys(begin, 0) | next_offsets(home.checkpoint(line.timeline), line, topic)  # added: from 0
+    found = find_gap(position, begin, kafka.end_offsets(settings, topic))
+    if found is None:
+        return None
+    cause, ranges = found
+    behind = _last_finished(home, line)
+    following = first_stamps(settings, topic, {p: begin[p] for p in ranges if p in begin}) if cause == EXPIRED else {}
+    return Gap(
+        pipeline=definition.name,
+        timeline=line.timeline,
+        batch=None if behind is None else behind.batch,
+        topic=topic,
+        topic_id=line.topic_ids[topic],
+        cause=cause,
+        ranges=ranges,
+        archived=intersect(ranges, archived_ranges(settings, topic, line.topic_ids[topic])),
+        watermark_ms=0 if behind is None else behind.batch_watermark_ms,
+        until_ms=bound_event_time(
+            kafka.topic_config(settings, topic), ranges, following, to_ms(now), source.max_future // _MS
+        ),
+        noted_at=now,
+    )
+
+
+def _last_finished(home: PipelineHome, line: Timeline) -> LedgerRow | None:
+    finished = last_number(home.checkpoint(line.timeline) / "commits")
+    rows = [row for row in path_ledger(home) if finished is not None and row.batch <= finished]
+    return rows[-1] if rows else None
+
+
+def check_reach(settings: Settings, home: PipelineHome, definition: Definition, line: Timeline, now: datetime) -> None:
+    """Refuse to start a stream whose next records are gone; the gap is recorded.
+
+    Raises:
+        LogGapError: there is a gap; the message names partition and offsets.
+    """
+    gap = observe_gap(settings, home, definition, line, now)
+    if gap is not None:
+        record_gap(home, gap)
+        raise LogGapError(gap_message(gap))
+
+
+def explain_loss(settings: Settings, definition: Definition, now: datetime) -> str | None:
+    """Return what a stream that failed for missing records has lost, by partition and offset; None if nothing is.
+
+    The gap is recorded. Never raises for the log's state: it is called on the way out of a failure.
+    """
+    home = settings.pipeline(definition.name)
+    try:
+        name = head(home)
+        if name is None:
+            return None
+        check_reach(settings, home, definition, load_timeline(home, name), now)
+    except LogGapError as error:
+        return str(error)
+    except (RivertwiceError, OSError, ValueError, json.JSONDecodeError) as error:
+        _log.warning("what the stream of %s lost is not known: %s", definition.name, error)
+    return None
+
+
+def as_continued(rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:
+    """Return a path's batches as the timeline's checkpoint must show them.
+
+    Behind an accepted gap the parent's last batch ends where the child begins, for Spark goes on from there. The rows of
+    the ledger itself stay as they are.
+    """
+    if line.parent is None:
+        return list(rows)
+    return [
+        replace(row, end_offsets=line.genesis, offsets_text=moved_to(row.offsets_text, line.genesis))
+        if row.batch == line.parent.batch and row.timeline != line.timeline and _leaps(row.end_offsets, line.genesis)
+        else row
+        for row in rows
+    ]
+
+
+def _leaps(end: Offsets, genesis: Offsets) -> bool:
+    """Say whether a timeline begins beyond its parent's end."""
+    return any(
+        int(offset) > int(end.get(topic, {}).get(partition, 0))
+        for topic, parts in genesis.items()
+        for partition, offset in parts.items()
+    )
+
+
+def added_partitions(line: Timeline, ends: Mapping[int, int], topic: str) -> list[int]:
+    """Return the partitions that the topic got after the timeline began; the stream reads each from its first record."""
+    return sorted(ends.keys() - {int(partition) for partition in line.genesis.get(topic, {})})

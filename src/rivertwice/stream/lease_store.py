@@ -1,0 +1,250 @@
+"""The lease as one object of a store: taken and renewed by replacing exactly the version that was read, never deleted.
+
+    s3://bucket/leases/PIPELINE/lease.json
+
+1. Take: read, decide (`decide_takeover`), replace the version read by epoch + 1. Of many, the store lets one win.
+2. Renew every `renew_s`: replace the version last written. Who finds another epoch there has lost the lease.
+3. Before each commit `check`: neither lost, nor silent for longer than was promised (`must_stop`).
+4. Release: replace once more, with `released`; a successor need not wait then.
+
+Every write has a nonce in its bytes, so that no two versions are ever alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from rivertwice.errors import ConfigError, LeaseLostError, RivertwiceError, ServiceError, UnknownOutcomeError
+from rivertwice.instants import to_iso
+from rivertwice.store.base import BlobStore
+from rivertwice.store.files import encode_json
+from rivertwice.stream.lease_terms import Held, Takeover, Terms, decide_takeover, is_lost, must_stop
+
+FORMAT = 1
+KEY = "lease.json"
+_log = logging.getLogger(__name__)
+Clock = Callable[[], float]
+
+
+def forward_clock() -> float:
+    """Return seconds of a clock that nobody can set and that counts while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def decode_held(data: bytes) -> Held:
+    """Return what a lease's bytes say.
+
+    Raises:
+        ConfigError: their format is not known.
+    """
+    try:
+        values: dict[str, Any] = json.loads(data)
+        if values.get("format") != FORMAT:
+            message = f"the lease has format {str(values.get('format'))[:20]}, and {FORMAT} is read; use the newer rivertwice on all hosts"
+            raise ConfigError(message)
+        return Held(
+            epoch=int(values["epoch"]),
+            home=str(values["home"]),
+            terms=Terms(float(values["renew_s"]), int(values["missed"])),
+            released=bool(values["released"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        message = (
+            f"the lease's object is no lease ({type(error).__name__}), so nobody may start: somebody else wrote to it; put the "
+            "newest epoch's record back, and never delete it, for the epoch would start anew"
+        )
+        raise ConfigError(message) from error
+
+
+def encode_held(held: Held, *, by: dict[str, Any], now: datetime) -> bytes:
+    """Return a lease's bytes; no two are alike. `by` and the instant are for people, nothing decides by them."""
+    return encode_json(
+        {
+            "format": FORMAT,
+            "epoch": held.epoch,
+            "home": held.home,
+            "renew_s": held.terms.renew_s,
+            "missed": held.terms.missed,
+            "released": held.released,
+            "nonce": secrets.token_hex(16),
+            "by": by,
+            "at": to_iso(now),
+        }
+    )
+
+
+class Watch:
+    """One starter's view of the lease: what it says, and for how long it has said just that."""
+
+    def __init__(self, store: BlobStore, *, home: str, clock: Clock) -> None:
+        self._store = store
+        self._home = home
+        self._clock = clock
+        self._version: str | None = None
+        self._since = 0.0
+        self.held: Held | None = None
+        self.changes = -1
+
+    def look(self, floor: int = 0) -> Takeover:
+        """Read the lease once more and decide."""
+        now = self._clock()
+        found = self._store.get_versioned(KEY)
+        version = None if found is None else found.version
+        if self.changes < 0 or version != self._version:
+            self._version, self._since = version, now
+            self.changes += 1
+        self.held = None if found is None else decode_held(found.data)
+        return decide_takeover(self.held, home=self._home, unchanged_s=now - self._since, floor=floor)
+
+    def replace(self, data: bytes) -> bool:
+        """Try to put `data` in the place of what was seen."""
+        if self._version is None:
+            return self._store.put_if_absent(KEY, data)
+        return self._store.put_if_version(KEY, data, self._version)
+
+
+class StoreClaim:
+    """An epoch held in a store. `start` renews it in a thread of its own; without it the owner calls `renew`."""
+
+    def __init__(
+        self,
+        store: BlobStore,
+        held: Held,
+        *,
+        by: dict[str, Any],
+        sent_at: float,
+        clock: Clock,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._held = held
+        self._by = by
+        self._renewed_at = sent_at
+        self._clock = clock
+        self._now = now
+        self._lost: str | None = None
+        self._trouble = ""
+        self._stopping = threading.Event()
+        self._turn = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Number of this start."""
+        return self._held.epoch
+
+    def start(self) -> None:
+        """Renew from now on."""
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._lost is None and not self._stopping.wait(self._held.terms.renew_s):
+            self.renew()
+
+    def renew(self) -> bool:
+        """Renew once; return whether that succeeded. A store that does not answer leaves the promise running out."""
+        with self._turn:
+            sent_at = self._clock()
+            try:
+                found = self._store.get_versioned(KEY)
+                seen = None if found is None else decode_held(found.data)
+                if found is None or is_lost(seen, self.epoch):
+                    self._lost = "nobody" if seen is None else f"epoch {seen.epoch}"
+                    return False
+                data = encode_held(self._held, by=self._by, now=self._now())
+                if not self._store.put_if_version(KEY, data, found.version):
+                    return False  # somebody was faster: the next look says who
+            except (ServiceError, UnknownOutcomeError) as error:
+                self._trouble = str(error)
+                _log.warning("epoch %s could not renew its lease: %s", self.epoch, error)
+                return False
+            self._renewed_at = sent_at
+            self._trouble = ""
+            return True
+
+    def check(self) -> None:
+        """Raise LeaseLostError if somebody else holds the lease, or may hold it by now."""
+        if self._lost is not None:
+            message = (
+                f"{self._lost} holds the lease in {self._store}, this driver is epoch {self.epoch}: it no longer owns the "
+                "stream and stops without writing"
+            )
+            raise LeaseLostError(message)
+        now = self._clock()
+        if must_stop(renewed_at=self._renewed_at, now=now, terms=self._held.terms):
+            why = f" ({self._trouble})" if self._trouble else ""
+            message = (
+                f"epoch {self.epoch} has not renewed its lease in {self._store} for {now - self._renewed_at:.1f} s{why}, and may "
+                f"write only {self._held.terms.valid_s:.1f} s after a renewal, for somebody else may take it over: the driver "
+                "stops without writing; the agent starts another one when the store answers again"
+            )
+            raise LeaseLostError(message)
+
+    def release(self) -> None:
+        """Give the epoch up, so that a successor need not wait; what fails here only costs that wait."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout=self._held.terms.takeover_s)
+        with self._turn, contextlib.suppress(RivertwiceError):
+            found = self._store.get_versioned(KEY)
+            if found is not None and not is_lost(decode_held(found.data), self.epoch):
+                self._held = Held(self.epoch, self._held.home, self._held.terms, released=True)
+                self._store.put_if_version(KEY, encode_held(self._held, by=self._by, now=self._now()), found.version)
+                self._lost = "nobody"
+
+
+def take_claim(
+    store: BlobStore,
+    *,
+    home: str,
+    by: dict[str, Any],
+    floor: int,
+    terms: Terms,
+    now: Callable[[], datetime],
+    clock: Clock = forward_clock,
+    pause: Callable[[float], object] = time.sleep,
+) -> StoreClaim:
+    """Take the lease, waiting as long as its last holder was promised; the caller holds the home's local lock.
+
+    Args:
+        store: where the lease lies.
+        home: id of this home.
+        by: for people: process, host, timeline.
+        floor: newest epoch known from elsewhere.
+        terms: what this holder will promise.
+        now: the present instant, for people.
+        clock: a clock that only goes forward.
+        pause: how to wait.
+
+    Raises:
+        LeaseLostError: its holder renewed it meanwhile, or another starter was faster.
+    """
+    watch = Watch(store, home=home, clock=clock)
+    while True:
+        decision = watch.look(floor)
+        if decision.take:
+            break
+        if watch.changes > 0:
+            raise LeaseLostError(_refused(store, watch.held))
+        pause(min(terms.renew_s, watch.held.terms.renew_s if watch.held else terms.renew_s) / 2)
+    held = Held(decision.epoch, home, terms, released=False)
+    sent_at = clock()
+    if not watch.replace(encode_held(held, by=by, now=now())):
+        watch.look(floor)
+        raise LeaseLostError(_refused(store, watch.held))
+    _log.info("epoch %s takes the lease in %s: %s", held.epoch, store, decision.reason)
+    return StoreClaim(store, held, by=by, sent_at=sent_at, clock=clock, now=now)
+
+
+def _refused(store: BlobStore, held: Held | None) -> str:
+    who = "somebody" if held is None else f"epoch {held.epoch} of home {held.home}"
+    return f"{who} holds the lease in {store} and renews it; this start ends here; stop the other driver first"

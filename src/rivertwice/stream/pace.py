@@ -1,0 +1,67 @@
+"""How fast a stream reads, how fast the log grows, and when the lag is gone. Pure: samples in, estimate out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+SHORTEST = timedelta(seconds=10)
+WINDOW = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Where stream and log stood at one instant.
+
+    Attributes:
+        committed: sum of the committed end offsets over all partitions.
+        end: sum of the log's end offsets over all partitions.
+    """
+
+    at: datetime
+    committed: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Records a second over the last minute, and what follows from them.
+
+    Attributes:
+        read_per_s: records the stream committed.
+        arriving_per_s: records that were added to the log.
+        catch_up_s: seconds until nothing waits any more at this pace; 0 if nothing waits, None if it never ends.
+    """
+
+    read_per_s: float
+    arriving_per_s: float
+    catch_up_s: float | None
+
+
+def keep_recent(samples: Sequence[Sample], newest: Sample) -> tuple[Sample, ...]:
+    """Return the samples of the last minute with the newest at the end.
+
+    A committed sum that went down (another timeline, a topic created anew) begins a new row.
+    """
+    if samples and (newest.committed < samples[-1].committed or newest.end < samples[-1].end):
+        return (newest,)
+    return (*(one for one in samples if newest.at - one.at <= WINDOW), newest)
+
+
+def measure_pace(samples: Sequence[Sample]) -> Pace | None:
+    """Return the pace over the samples, or None while they span less than ten seconds."""
+    if len(samples) < 2:
+        return None
+    first, last = samples[0], samples[-1]
+    span = last.at - first.at
+    if span < SHORTEST:
+        return None
+    seconds = span.total_seconds()
+    read, arriving = (last.committed - first.committed) / seconds, (last.end - first.end) / seconds
+    lag = max(0, last.end - last.committed)
+    if not lag:
+        catch_up: float | None = 0.0
+    else:
+        catch_up = round(lag / (read - arriving), 1) if read > arriving else None
+    return Pace(round(read, 1), round(arriving, 1), catch_up)

@@ -1,0 +1,55 @@
+"""The seal of a timeline: after it, no batch of that timeline can ever be committed. A restore seals what it leaves.
+
+A driver that was stopped, or runs where nobody sees it, may wake at any moment and commit a batch to the parent. Between
+"this is the parent's last batch" and "the head is the child" that batch would count, be served, and be void a moment
+later. The seal is a commit of its own in the changelog, so the table itself orders it against every batch: a batch comes
+before it and is seen, or it is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LeaseLostError, LostRaceError
+from rivertwice.store import delta
+
+SEALED = 1 << 62  # as the version of a timeline's transaction id, which batches count up
+
+
+def app_of(pipeline: str, timeline: str) -> str:
+    """Return the application id of a timeline's transactions in the changelog."""
+    return f"{pipeline}#{timeline}"
+
+
+def is_sealed(applied: int | None) -> bool:
+    """Say whether a timeline takes no further batch, by the newest version its transaction id was applied with."""
+    return applied is not None and applied >= SEALED
+
+
+def check_sealed(applied: int | None, timeline: str) -> None:
+    """Refuse to write to a timeline that a restore has sealed.
+
+    Raises:
+        LeaseLostError: it is sealed: its child goes on, whose head move is done or about to be done.
+    """
+    if is_sealed(applied):
+        message = (
+            f"timeline {timeline} was sealed by a restore: it takes no further batch, and this driver stops without "
+            "writing; its child goes on once the restore is finished (`rivertwice savepoint restore` without an id)"
+        )
+        raise LeaseLostError(message)
+
+
+def seal_timeline(home: PipelineHome, pipeline: str, timeline: str) -> None:
+    """Let a timeline take no further batch; a second seal changes nothing."""
+    app, path = app_of(pipeline, timeline), home.tables.changelog
+    while not is_sealed(delta.applied_version(path, app)):
+        table = delta.open_table(path)
+        if table is None:
+            return
+        nothing = pa.schema(table.schema().to_arrow()).empty_table()
+        with contextlib.suppress(LostRaceError):  # a batch was first: it counts, and the seal comes after it
+            delta.append(path, nothing, transactions={app: SEALED})

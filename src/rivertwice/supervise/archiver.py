@@ -1,0 +1,187 @@
+"""Keep the archive ahead of Kafka's deletion, and tell of what runs out. A thread of the agent; supervision never waits.
+
+Each pass, for each supervised pipeline: observe its retention, write it down for `status`, page what is critical once,
+and start the archive job where `decide_archive` says so: a process of its own session, without Spark, one at a time in
+the home. Killed with the job half done, nothing is lost: chunks are commits, and the next pass sees what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rivertwice.config import Settings, require_name
+from rivertwice.errors import RequestError
+from rivertwice.instants import parse_iso, utc_now
+from rivertwice.log import kafka
+from rivertwice.log.archive import is_archiving
+from rivertwice.log.leases import Level
+from rivertwice.log.retention import parse_limit
+from rivertwice.retention.ahead import ArchiveMemory, decide_archive
+from rivertwice.retention.view import RetentionView, retention_to_plain, summary_of, view_retention
+from rivertwice.store.files import read_json, replace_json
+from rivertwice.supervise.act import page, record_event
+from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.sequence import head
+
+LOG = logging.getLogger(__name__)
+FORMAT = 1
+EVERY_S = 10.0
+FOREVER_EVERY_S = 120.0  # a topic that Kafka never deletes from is looked at this often only
+JOB = (sys.executable, "-m", "rivertwice.log.archive_job")
+
+
+def retention_file(settings: Settings, name: str) -> Path:
+    """Return where the agent writes a pipeline's retention view."""
+    return settings.home / "agent" / "retention" / f"{require_name(name, 'pipeline')}.json"
+
+
+def last_retention(settings: Settings, name: str, now: datetime) -> dict[str, Any] | None:
+    """Return what the agent last saw of a pipeline's retention, in short, with its age; None if it never looked."""
+    plain = read_json(retention_file(settings, name))
+    if plain is None or plain.get("format") != FORMAT:
+        return None
+    return {
+        "age_s": round((now - parse_iso(plain["at"])).total_seconds(), 1),
+        "worst": plain["worst"],
+        "unarchived": plain["unarchived"],
+        "gaps": [gap["id"] for gap in plain["gaps"] if gap["accepted"] is None],
+        "summary": summary_of(plain),
+    }
+
+
+@dataclass
+class _Topic:
+    """What the keeper remembers of one topic."""
+
+    job: subprocess.Popen[bytes] | None = None
+    failures: int = 0
+    last_end: datetime | None = None
+    seen: tuple[float, Mapping[int, int]] | None = None
+
+
+class RetentionKeeper(threading.Thread):
+    """Looks at every pipeline's retention until told to stop; an error is logged and tried again."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Callable[[], list[str]],
+        stop: threading.Event,
+        every_s: float = EVERY_S,
+    ) -> None:
+        """Create the thread; `names` returns the supervised pipelines."""
+        super().__init__(name="retention", daemon=True)
+        self._settings = settings
+        self._names = names
+        self._stopping = stop
+        self._every_s = every_s
+        self._topics: dict[str, _Topic] = {}
+        self._looked: dict[str, float] = {}
+        self._paged: dict[str, set[tuple[str, ...]]] = {}
+        self._errors: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Look until told to stop."""
+        while not self._stopping.wait(self._every_s):
+            for name in self._names():
+                try:
+                    self.look(name, utc_now())
+                    self._errors.pop(name, None)
+                except Exception as error:  # a thread that ended would leave the archive behind without a word
+                    text = f"{type(error).__name__}: {error}"
+                    if self._errors.get(name) != text:
+                        LOG.warning("retention of %s is not known now: %s", name, text)
+                    self._errors[name] = text
+
+    def look(self, name: str, now: datetime) -> RetentionView | None:
+        """Look at one pipeline; return what was seen, or None if it is not its turn."""
+        for topic, known in self._topics.items():
+            self._reap(name, topic, known, now)
+        if not self._due(name):
+            return None
+        try:
+            topic = next(iter(load_timeline(self._settings.pipeline(name), self._head(name)).topic_ids))
+            memory = self._topics.setdefault(topic, _Topic())
+            view = view_retention(self._settings, name, now, earlier=memory.seen)
+        except RequestError:  # it never ran
+            return None
+        self._looked[name] = time.monotonic()
+        memory.seen = (time.monotonic(), view.log.end)
+        replace_json(retention_file(self._settings, name), {"format": FORMAT, **retention_to_plain(view, now)})
+        self._page(name, view, now)
+        self._archive(name, view, memory, now)
+        return view
+
+    def _head(self, name: str) -> str:
+        timeline = head(self._settings.pipeline(name))
+        if timeline is None:
+            message = f"{name} never ran"
+            raise RequestError(message)
+        return timeline
+
+    def _due(self, name: str) -> bool:
+        """Say whether to look now: the whole view costs table reads, so topics kept for ever are seldom looked at."""
+        looked = self._looked.get(name)
+        if looked is None or time.monotonic() - looked >= FOREVER_EVERY_S:
+            return True
+        plain = read_json(retention_file(self._settings, name)) or {}
+        topic = plain.get("topic")
+        if topic is None:
+            return True
+        config = kafka.topic_config(self._settings, topic)
+        return any(parse_limit(config.get(key)) is not None for key in ("retention.ms", "retention.bytes"))
+
+    def _page(self, name: str, view: RetentionView, now: datetime) -> None:
+        bad: set[tuple[str, ...]] = {
+            (lease.holder, str(lease.partition), lease.level.name.lower())
+            for lease in view.leases
+            if lease.level >= Level.CRITICAL
+        }
+        fresh = bad - self._paged.get(name, set())
+        self._paged[name] = bad
+        if fresh:
+            text = summary_of(retention_to_plain(view, now)) or "retention is critical"
+            page(self._settings, "retention", name, f"{text}; see `rivertwice retention {name}`", now)
+            record_event(self._settings, "retention", name, text, now)
+
+    def _archive(self, name: str, view: RetentionView, memory: _Topic, now: datetime) -> None:
+        topic = view.log.topic
+        busy = any(known.job is not None for known in self._topics.values()) or is_archiving(self._settings, topic)
+        known = ArchiveMemory(busy, memory.failures, memory.last_end)
+        decision = decide_archive(view.log.finite, view.waiting, view.unarchived, known, now)
+        if not decision.start:
+            return
+        path = self._settings.home / "agent" / "archive.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as log:
+            memory.job = subprocess.Popen(
+                [*JOB, "--topic", topic],
+                cwd=self._settings.project,
+                env={**os.environ, **self._settings.to_env()},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        record_event(self._settings, "archive", name, f"archiving {topic}: {decision.reason}", now, pid=memory.job.pid)
+
+    def _reap(self, name: str, topic: str, memory: _Topic, now: datetime) -> None:
+        if memory.job is None or memory.job.poll() is None:
+            return
+        code = memory.job.returncode
+        memory.job, memory.last_end = None, now
+        memory.failures = 0 if code == 0 else memory.failures + 1
+        text = f"the archive of {topic} is done" if code == 0 else f"the archive of {topic} failed with {code}"
+        record_event(self._settings, "archived" if code == 0 else "archive_failed", name, text, now)
+        if memory.failures == 3:
+            page(self._settings, "archive", name, f"{text}, three times in a row; read HOME/agent/archive.log", now)

@@ -1,0 +1,274 @@
+"""Run cases, one seed after another, and keep every outcome as a line of JSON, so that a campaign goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rivertwice.config import Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.log.broker import start_broker, stop_broker
+from rivertwice.testing.cases import Case
+from rivertwice.testing.errors import CaseFailedError, require
+from rivertwice.testing.judgement import Judgement
+from rivertwice.testing.lab import Lab
+
+LOG = logging.getLogger(__name__)
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A driver of the lab lives for seconds: half of its start is compiling, and the first compiler is enough."""
+RUN_S = 1800.0
+OURS, CONTROL = "rivertwice", "control"
+_JUDGED = ("records", "batches", "rows", "emitted", "open", "late", "dead", "excluded")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one (case, seed).
+
+    Attributes:
+        job: `rivertwice`, or `control` for the hand-written script.
+        kills: processes that were really killed with SIGKILL.
+        figures: what the oracle counted and what the case measured.
+        ok: nothing lost, duplicated, wrong or unexplained, and all that the case demands holds.
+        detail: why it is not ok.
+    """
+
+    case: str
+    seed: int
+    job: str
+    kills: int
+    lost: int
+    duplicated: int
+    wrong: int
+    unexplained: int
+    ok: bool
+    seconds: float
+    detail: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_line(self) -> str:
+        """Return the outcome as one line of JSON."""
+        return json.dumps({"format": 1, **asdict(self)}, sort_keys=True, ensure_ascii=False, default=str)
+
+    @classmethod
+    def from_line(cls, line: str) -> Outcome:
+        """Read a line."""
+        return cls(**{key: value for key, value in json.loads(line).items() if key != "format"})
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """Return the outcomes recorded so far; a line that a kill cut short does not count."""
+    outcomes = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            outcomes.append(Outcome.from_line(line))
+        except json.JSONDecodeError:
+            LOG.warning("a line of %s is cut short; that run is made again", path)
+    return outcomes
+
+
+def append_outcome(path: Path, outcome: Outcome) -> None:
+    """Record an outcome."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    with path.open("a") as file:
+        file.write(("\n" if torn else "") + outcome.to_line() + "\n")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run to make."""
+
+    case: Case
+    seed: int
+    job: str
+
+
+def plan_campaign(
+    cases: Sequence[Case],
+    controls: Sequence[Case],
+    done: Iterable[Outcome],
+    *,
+    seeds: int | None,
+    upto: int | None = None,
+) -> list[Planned]:
+    """Return what is still to be run, in the matrix's order, one seed of every case before the next seed.
+
+    Args:
+        cases: to run.
+        controls: what the control job goes through.
+        done: outcomes that are there already; a (case, seed, job) that is among them is not run again.
+        seeds: seeds of each case; None takes the case's own number.
+        upto: go on with further seeds, without the control job, until so many kills are planned in all.
+    """
+    there = {(each.case, each.seed, each.job) for each in done}
+    most = max((seeds or each.seeds for each in cases), default=0)
+    rings: list[list[Planned]] = []
+    for seed in range(1, most + 1):
+        ring = [Planned(each, seed, OURS) for each in cases if seed <= (seeds or each.seeds)]
+        ring += [Planned(each, seed, CONTROL) for each in controls if seed <= (seeds or each.seeds)]
+        rings.append(sorted(ring, key=lambda each: (each.case.order, each.job != OURS)))
+    killing = [each for each in cases if each.kills]
+    kills = sum(each.case.kills for ring in rings for each in ring if each.job == OURS)
+    while upto is not None and killing and kills < upto:
+        rings.append([Planned(each, len(rings) + 1, OURS) for each in killing])
+        kills += sum(each.kills for each in killing)
+    return [each for ring in rings for each in ring if (each.case.name, each.seed, each.job) not in there]
+
+
+def run_case(
+    settings: Settings, case: Case, seed: int, folder: Path, *, job: str = OURS, keep: bool = False
+) -> Outcome:
+    """Run one case with one seed and judge it. Whatever goes wrong is an outcome, not an error.
+
+    Args:
+        settings: with `bootstrap`: the shared broker.
+        case: to run.
+        seed: of the run.
+        folder: where the run's own folder is made.
+        job: which of the two streams goes through it.
+        keep: leave folder and topic for a look afterwards.
+    """
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JVM)
+    began = time.monotonic()
+    place = folder / f"{case.name.replace('/', '-').lower()}-{seed}-{job}-{uuid.uuid4().hex[:6]}"
+    detail, failed, judgement = "", True, None
+    lab = _make_lab(settings, place, seed, job)
+    try:
+        case.run(lab)
+        if case.judge:
+            judgement = lab.judge()
+            require(judgement.rows > 0, "the stream emitted nothing, so nothing was judged")
+            detail = "; ".join(judgement.findings[:6])
+        failed = False
+    except CaseFailedError as error:
+        detail = str(error)
+    except RivertwiceError as error:
+        detail = f"{type(error).__name__}: {error}"
+    except Exception as error:
+        detail = f"unexpected {type(error).__name__}: {error}\n{traceback.format_exc()[-1500:]}"
+    finally:
+        _close(lab, keep=keep)
+    return _outcome(case, seed, job, lab, judgement, detail, failed, time.monotonic() - began)
+
+
+def _make_lab(settings: Settings, place: Path, seed: int, job: str) -> Lab:
+    if job == CONTROL:
+        from rivertwice.testing.control_lab import ControlLab
+
+        return ControlLab(settings, place, seed)
+    return Lab(settings, place, seed)
+
+
+def _close(lab: Lab, *, keep: bool) -> None:
+    try:
+        lab.close(keep=keep)
+    except (RivertwiceError, OSError) as error:
+        LOG.warning("cleaning up %s: %s", lab.folder, error)
+
+
+def _outcome(
+    case: Case, seed: int, job: str, lab: Lab, judgement: Judgement | None, detail: str, failed: bool, seconds: float
+) -> Outcome:
+    figures = dict(lab.facts)
+    if judgement is not None:
+        figures |= {name: getattr(judgement, name) for name in _JUDGED}
+    counts = {
+        name: 0 if judgement is None else int(getattr(judgement, name))
+        for name in ("lost", "duplicated", "wrong", "unexplained")
+    }
+    ok = not failed and not any(counts.values())
+    return Outcome(
+        case=case.name,
+        seed=seed,
+        job=job,
+        kills=lab.kills,
+        ok=ok,
+        seconds=round(seconds, 1),
+        detail=detail[:4000],
+        figures=figures,
+        **counts,
+    )
+
+
+def run_campaign(
+    settings: Settings,
+    planned: Sequence[Planned],
+    results: Path,
+    folder: Path,
+    *,
+    say: Callable[[str], None],
+    jobs: int = 1,
+) -> list[Outcome]:
+    """Run what is planned on one broker, recording each outcome as soon as it is known.
+
+    Args:
+        settings: the project; without a broker's address an embedded one is started for the campaign.
+        planned: what to run.
+        results: the file of outcomes.
+        folder: where the runs' folders and the broker lie.
+        say: told a line per run.
+        jobs: runs at the same time; more than one run each in a process of its own.
+    """
+    outcomes: list[Outcome] = []
+    with broker_for(settings, folder) as ready, ThreadPoolExecutor(jobs) as pool:
+        made: Iterable[Outcome]
+        if jobs == 1:
+            made = (run_case(ready, each.case, each.seed, folder / "runs", job=each.job) for each in planned)
+        else:
+            apart = [pool.submit(run_apart, ready, each) for each in planned]
+            made = (each.result() for each in as_completed(apart))
+        for outcome in made:
+            append_outcome(results, outcome)
+            outcomes.append(outcome)
+            say(f"[{len(outcomes)}/{len(planned)}] {tell(outcome)}")
+    return outcomes
+
+
+def run_apart(settings: Settings, planned: Planned) -> Outcome:
+    """Run one case in a process of its own, which some need who change what a process has only once."""
+    name, seed = planned.case.name, planned.seed
+    command = [sys.executable, "-m", "rivertwice.cli", "--output", "json", "faults", "run", "--case", name]
+    command += ["--seed", str(seed), *(["--control"] if planned.job == CONTROL else [])]
+    env = {**os.environ, **settings.to_env()}
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=RUN_S, check=False)
+        return Outcome(**json.loads(done.stdout)["outcomes"][0])
+    except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
+        detail = f"the run told no outcome: {type(error).__name__}: {str(error)[:500]}"
+        return Outcome(name, seed, planned.job, 0, 0, 0, 0, 0, ok=False, seconds=0.0, detail=detail)
+
+
+@contextmanager
+def broker_for(settings: Settings, folder: Path) -> Iterator[Settings]:
+    """Yield settings with a broker's address: the configured one, or an embedded one that lives as long as the block."""
+    if settings.bootstrap:
+        yield settings
+        return
+    own = Settings(project=settings.project, home=folder / "broker-home")
+    try:
+        yield replace(settings, bootstrap=start_broker(own).bootstrap)
+    finally:
+        stop_broker(own)
+
+
+def tell(outcome: Outcome) -> str:
+    """Return an outcome as a line for people; it names the seed."""
+    verdict = "ok" if outcome.ok else "NOT EXACT" if outcome.job == CONTROL else "FAILED"
+    text = (
+        f"{outcome.case} seed {outcome.seed} ({outcome.job}): {verdict}; {outcome.kills} kills, lost {outcome.lost}, "
+        f"duplicated {outcome.duplicated}, wrong {outcome.wrong}, unexplained {outcome.unexplained}, {outcome.seconds} s"
+    )
+    return text if outcome.ok or outcome.job == CONTROL else f"{text}\n    {outcome.detail}"

@@ -1,0 +1,76 @@
+"""F28, F29, F33: clocks that are wrong, records nobody can read, records that come twice; each with kills on top."""
+
+from __future__ import annotations
+
+import random
+import sys
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from rivertwice.log.flights import Flight
+from rivertwice.log.poison import KINDS, make_poison
+from rivertwice.testing.cases import case, require
+from rivertwice.testing.events import Event, EventPlan
+from rivertwice.testing.lab import Lab
+from rivertwice.testing.poison import POISON
+from rivertwice.timeline.lineage import path_ledger
+
+
+def one_kill(lab: Lab) -> None:
+    """Kill a driver in a drawn batch, then run to the end of the log."""
+    driver, steps = lab.start_driver(), lab.steps()
+    batch = lab.random.randrange(2, 7)
+    require(lab.kill_when(driver, lambda: steps.planned(batch)), lab.log_end())
+    lab.run_to_end()
+
+
+@case("F28", "event times a year ahead", kills=1)
+def events_from_the_future(lab: Lab) -> None:
+    """They are dead letters and never move the watermark: one accepted would close every window of the year."""
+    plan = lab.next_plan(records=320, future_share=0.15)
+    lab.produce(plan)
+    one_kill(lab)
+    highest = max(row.batch_watermark_ms for row in path_ledger(lab.home))
+    require(highest < plan.end_ms, f"the watermark is at {highest}, the story ends at {plan.end_ms}")
+
+
+@case("F28/clock", "the driver's clock an hour ahead, then an hour behind, with kills between", kills=2)
+def clock_steps(lab: Lab) -> None:
+    """Lease, ledger and heartbeat read a clock that jumps back two hours; order comes from epochs and batches."""
+    lab.produce()
+    for hours in (1, -1):
+        driver = lab.start_driver(program=(sys.executable, "-m", "rivertwice.testing.shifted", str(hours * 3600)))
+        steps = lab.steps()
+        batch = steps.last_planned() + lab.random.randrange(2, 5)
+        require(lab.kill_when(driver, lambda at=steps, n=batch: at.finished(n)), lab.log_end())  # type: ignore[misc]
+    lab.run_to_end()
+    rows = path_ledger(lab.home)
+    steps_back = sum(later.committed_at < sooner.committed_at for sooner, later in pairwise(rows))
+    require(steps_back == 1, f"the recorded clock went back {steps_back} times, it was set back once")
+    lab.fact("clock_steps_back", steps_back)
+
+
+def foreign_poison(plan: EventPlan) -> list[Event]:
+    """Return every kind of the flights' poison as records of this topic: another producer's mistakes."""
+    at = datetime.fromtimestamp(plan.begin_ms / 1000, UTC)
+    flight = Flight(at.date(), at, 5, "UA", 1545, "N14228", "EWR", "IAH", 1400)
+    draw = random.Random(plan.seed)  # noqa: S311 (test data, not a secret)
+    made = [make_poison(kind, flight, draw.randrange(plan.partitions), draw).record for kind in KINDS]
+    return [Event(each.partition, each.key, each.value, each.timestamp_ms) for each in made]
+
+
+@case("F29", "a third of all records poison, of every kind", kills=1, quick=True)
+def poison(lab: Lab) -> None:
+    """Each is a dead letter with its address, its reason and its bytes; none stops the stream or moves the watermark."""
+    plan = lab.next_plan(records=320, poison_share=0.35)
+    require(plan.records * plan.poison_share > 3 * len(POISON), "the plan is too short to hold every kind")
+    lab.produce_events(foreign_poison(plan))
+    lab.produce(plan)
+    one_kill(lab)
+
+
+@case("F33", "a fifth of all records twice, byte for byte", kills=1)
+def duplicates(lab: Lab) -> None:
+    """A record is its address: repeats count as often as the log holds them, across a restart too."""
+    lab.produce(lab.next_plan(duplicate_share=0.2))
+    one_kill(lab)

@@ -1,0 +1,38 @@
+"""Run the protocol model; `python -m rivertwice.testing.model --schedules 100000 --seed 0 --jobs 2`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rivertwice.testing.model.campaign import describe_failure, render, run_campaign
+from rivertwice.testing.model.mutations import render_mutations, run_mutations
+from rivertwice.testing.model.schedule import run_schedule
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run schedules, or the mutations; return 1 if an invariant broke or a mutation survived."""
+    parser = argparse.ArgumentParser(prog="rivertwice.testing.model", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=3000, help="how many seeds to run")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the seeds")
+    parser.add_argument("--trace", action="store_true", help="print every step of the first schedule")
+    parser.add_argument(
+        "--mutations", action="store_true", help="break every rule once instead, each at most SCHEDULES times"
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.mutations:
+        found = run_mutations(seed=arguments.seed, most=arguments.schedules)
+        sys.stdout.write(render_mutations(found))
+        return 0 if all(one.caught for one in found) else 1
+    result = run_campaign(arguments.seed, arguments.schedules, jobs=arguments.jobs)
+    sys.stdout.write(render(result))
+    for outcome in result.failures[:3]:
+        sys.stdout.write(describe_failure(outcome))
+    if arguments.trace:
+        sys.stdout.write("\n".join(run_schedule(arguments.seed, trace=True).trace) + "\n")
+    return 1 if result.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

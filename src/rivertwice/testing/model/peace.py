@@ -1,0 +1,138 @@
+"""Peace: nobody dies any more, everyone wakes, people ask again; the stream must reach the log's end or say why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rivertwice.savepoint.operation import MOVED
+from rivertwice.testing.model.agent import look_served
+from rivertwice.testing.model.driver import start_of
+from rivertwice.testing.model.events import produce
+from rivertwice.testing.model.judge import fail
+from rivertwice.testing.model.process import Process
+from rivertwice.testing.model.stream import TOPIC
+from rivertwice.testing.model.world import World
+from rivertwice.timeline.intent import Intent
+
+ROUNDS = 700
+END = "the end of the log"
+
+
+def make_peace(world: World, step: Callable[[Process], None]) -> str:
+    """Let everything run fairly; return how it ended: at the log's end, or with the named reason to stand.
+
+    Raises:
+        ViolationError: neither.
+    """
+    head = world.head() or next(iter(world.timelines), None)
+    world.sick, world.standby_leaves = False, True
+    world.definition = 1 if head is None else int(world.timelines[head].fingerprint["semantics"][1:])
+    world.judge.jumped = True
+    produce(world, 99)
+    for process in list(world.processes.values()):
+        process.paused = False
+    people = People(world)
+    for number in range(ROUNDS):
+        world.tick(3)
+        for process in list(world.processes.values()):
+            if process.alive:
+                step(process)
+        kinds = {process.kind for process in world.processes.values()}
+        for kind in ("agent", "keeper"):
+            if kind not in kinds:
+                world.spawn(kind)
+        if number % 8 or {"restore", "fall-back", "abandon"} & kinds:
+            continue
+        ending = people.look(late=number > ROUNDS // 2)
+        if ending:
+            return ending
+    memory = world.memory
+    return fail(
+        "live again once nothing fails",
+        f"head {world.head()}, intent {world.intent}, {world.unfinished()}, "
+        f"broken: {'' if memory is None else memory.broken_because}, last exit: {world.exit}",
+    )
+
+
+class People:
+    """What people do about a stream that stands: finish or give up a restore, ask again, restore by hand."""
+
+    def __init__(self, world: World) -> None:
+        """Watch a world."""
+        self.world = world
+        self.asked = self.restores = 0
+
+    def look(self, *, late: bool) -> str:
+        """Look once, and act; return how it ended, or nothing."""
+        world = self.world
+        if world.unfinished():
+            self.restores += 1
+            moved = world.unfinished()[-1].step >= MOVED
+            world.spawn("restore" if self.restores < 6 or moved or self.restores % 2 else "abandon")
+            return reason_to_stand(world) if self.restores > 12 else ""
+        if is_at_end(world):
+            return END
+        if not must_ask(world):
+            return reason_to_stand(world) if late else ""
+        self.asked += 1
+        if self.asked > 3 and reason_to_stand(world):
+            return reason_to_stand(world)
+        if self.asked in (5, 7) and world.judge.damaged:
+            world.spawn("restore")  # the agent's own fall-back was refused; a person does it
+        else:
+            world.intent = Intent("running", "a person", world.now)
+        return ""
+
+
+def must_ask(world: World) -> bool:
+    """Say whether a person has to ask for the stream again."""
+    given_up = world.memory is not None and world.memory.broken_at is not None
+    return world.intent is None or world.intent.desired != "running" or given_up
+
+
+def is_at_end(world: World) -> bool:
+    """Say whether everything in the log is committed on the head's path, and served."""
+    head = world.head()
+    rows = [] if head is None else world.path_rows(head)
+    if head is None or world.topic_id != world.timelines[head].topic_ids[TOPIC]:
+        return False
+    reached = rows[-1].end_offsets if rows else world.timelines[head].genesis
+    ends = [int(offset) for offset in reached[TOPIC].values()]
+    beat = world.heartbeat
+    idle = beat is not None and beat.state == "idle" and world.owner_lives() and beat.pid == world.owner[1][1]
+    look = look_served(world)
+    return ends == world.produced and idle and look is world.served
+
+
+def _cannot_replay(world: World, head: str) -> bool:
+    """Say whether the batch that the checkpoint has to run again needs records that Kafka has deleted."""
+    checkpoint = world.checkpoints.get(head)
+    if checkpoint is None:
+        return False
+    batch = max(checkpoint.commits, default=world.timelines[head].first_batch - 1) + 1
+    if batch not in checkpoint.offsets or (batch > 0 and batch - 1 not in checkpoint.offsets):
+        return False
+    return any(world.begin[int(p)] > int(offset) for p, offset in start_of(checkpoint, batch)[TOPIC].items())
+
+
+def reason_to_stand(world: World) -> str:
+    """Return the named reason for which the stream may stand, empty if there is none. Looked up in the truth."""
+    head = world.head()
+    if any(line.topic_ids[TOPIC] != world.topic_id for line in world.timelines.values()):
+        return "the topic was deleted and created again"
+    rows = [] if head is None else world.path_rows(head)
+    if head is not None:
+        reached = rows[-1].end_offsets if rows else world.timelines[head].genesis
+        if any(world.begin[int(p)] > int(offset) for p, offset in reached[TOPIC].items()):
+            return "records are gone before they were read"
+        if _cannot_replay(world, head):
+            return "records of an unfinished batch are gone"
+    usable = [one for one in world.savepoints.values() if one.exists and one.proof is not None and not one.rotten]
+    if world.judge.damaged:
+        if not usable:
+            return "the checkpoint is damaged and no savepoint is proved"
+        if any(world.begin):
+            return "the checkpoint is damaged and its records are gone"
+    if world.unfinished() and any(world.begin):
+        return "a restore needs records that are gone"
+    return ""

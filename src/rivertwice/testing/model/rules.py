@@ -1,0 +1,68 @@
+"""The product's own decisions, by name, so that one of them can be broken on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rivertwice.backfill import publish as publishing
+from rivertwice.backfill.plan import plan_backfill
+from rivertwice.log.addresses import plan_chunks
+from rivertwice.log.archive import check_unmoved, plan_extension
+from rivertwice.savepoint import operation, plan, prune, restore_steps, trim
+from rivertwice.stream import begin, damage, dead, lease_terms, seal, sink
+from rivertwice.supervise import classify, decide, memory
+from rivertwice.timeline import lineage, sequence, serving
+
+Rule = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Each field is a function of the product; a mutation replaces one of them."""
+
+    plan_start: Rule = begin.plan_start
+    check_fingerprint: Rule = begin.check_fingerprint
+    check_topics: Rule = begin.check_topics
+    find_damage: Rule = damage.find_damage
+    watermark_after: Rule = damage.watermark_after
+    decide_takeover: Rule = lease_terms.decide_takeover
+    must_stop: Rule = lease_terms.must_stop
+    is_lost: Rule = lease_terms.is_lost
+    check_own: Rule = sink.check_own
+    is_applied: Rule = sink.is_applied
+    is_sealed: Rule = seal.is_sealed
+    check_replay: Rule = sink.check_replay
+    check_counts: Rule = sink.check_counts
+    check_dead_range: Rule = dead.check_dead_range
+    check_predecessor: Rule = sequence.check_predecessor
+    select_head: Rule = sequence.select_head
+    trace_path: Rule = lineage.trace_path
+    select_on_path: Rule = lineage.select_on_path
+    late_watermarks_ms: Rule = lineage.late_watermarks_ms
+    select_free_name: Rule = lineage.select_free_name
+    select_winners: Rule = serving.select_winners
+    select_batch: Rule = trim.select_batch
+    select_surplus: Rule = trim.select_surplus
+    select_proof_end: Rule = plan.select_proof_end
+    plan_replay: Rule = plan.plan_replay
+    require_fingerprint: Rule = plan.require_fingerprint
+    require_on_path: Rule = plan.require_on_path
+    require_reach: Rule = plan.require_reach
+    select_protected: Rule = prune.select_protected
+    select_prunable: Rule = prune.select_prunable
+    find_holder: Rule = prune.find_holder
+    select_unfinished: Rule = operation.select_unfinished
+    plan_fork: Rule = restore_steps.plan_fork
+    decide_move: Rule = restore_steps.decide_move
+    is_same_fork: Rule = restore_steps.is_same_fork
+    plan_backfill: Rule = plan_backfill
+    check_head: Rule = publishing.check_head
+    check_not_older: Rule = publishing.check_not_older
+    plan_extension: Rule = plan_extension
+    plan_chunks: Rule = plan_chunks
+    check_unmoved: Rule = check_unmoved
+    decide: Rule = decide.decide
+    remember_end: Rule = memory.remember_end
+    classify_exit: Rule = classify.classify_exit

@@ -1,0 +1,399 @@
+"""One seed, one schedule: decisions drawn from the seed, or given, then peace, in which everything must come right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from rivertwice.errors import RivertwiceError
+from rivertwice.testing.model import agent, archive, backfills, driver, restores, savepoints
+from rivertwice.testing.model.events import apply_event
+from rivertwice.testing.model.final import check_final, check_proved
+from rivertwice.testing.model.judge import ViolationError
+from rivertwice.testing.model.peace import make_peace
+from rivertwice.testing.model.process import POINTS, Process
+from rivertwice.testing.model.rules import Rules
+from rivertwice.testing.model.stream import Record
+from rivertwice.testing.model.world import World
+from rivertwice.timeline.intent import Intent
+
+Decision = tuple[str, Any]
+ACTORS: dict[str, Callable[..., Any]] = {
+    "driver": driver.run_driver,
+    "standby": driver.run_driver,
+    "agent": agent.run_agent,
+    "keeper": agent.run_keeper,
+    "take": savepoints.run_take,
+    "prove": savepoints.run_prove,
+    "prune": savepoints.run_prune,
+    "restore": restores.run_restore,
+    "fall-back": restores.run_fall_back,
+    "abandon": restores.run_abandon,
+    "backfill": backfills.run_backfill,
+    "archive": archive.run_archiver,
+}
+STORIES = (
+    ("take", "prove", "restore", "restore"),
+    ("take", "prove", "take", "prove", "prune", "prune"),
+    ("take", "take", "prove", "prove", "take", "prune"),
+    ("take", "prove", "restore", "abandon", "restore"),
+    ("take", "prove", "prune", "restore", "prune"),
+    ("backfill", "backfill", "backfill"),
+    ("backfill", "archive", "backfill"),
+    ("archive", "archive", "take", "prove"),
+    ("driver", "agent", "keeper"),
+    ("fence", "standby", "fence", "standby"),
+    ("take", "prove", "standby", "restore"),
+    (),
+)
+QUIET = ("served: nothing new", "agent: decided", "batch: nothing to read", "prove: waits for batches")
+TASKS = {kind for story in STORIES for kind in story} - {"driver", "agent", "keeper", "standby", "fence"}
+
+
+@dataclass
+class Coverage:
+    """How often each point was reached, crashed at and slept at, and a sketch of the states seen."""
+
+    reached: list[int] = field(default_factory=lambda: [0] * len(POINTS))
+    crashed: list[int] = field(default_factory=lambda: [0] * len(POINTS))
+    paused: list[int] = field(default_factory=lambda: [0] * len(POINTS))
+    errors: dict[str, int] = field(default_factory=dict)
+    endings: dict[str, int] = field(default_factory=dict)
+    states: bytearray | None = None
+    steps: int = 0
+    schedules: int = 0
+
+
+@dataclass(frozen=True)
+class Focus:
+    """What the schedules of a mutation do, so that the broken part is exercised.
+
+    Attributes:
+        stories: what is started, instead of any; None leaves it to the seed.
+        shared: two hosts share the pipeline.
+        wild: clocks jump, files rot, topics go.
+        sick: the transform has a bug from the beginning.
+        people: somebody starts the stream again and again.
+        crowd: what is started does not wait for what was started before.
+        deadly: kills come often. sleepy: stops come often.
+        prelude: what is done in calm before anything goes wrong; empty for batches only.
+    """
+
+    stories: tuple[tuple[str, ...], ...] | None = None
+    shared: bool = False
+    wild: bool = False
+    sick: bool = False
+    people: bool = False
+    crowd: bool = False
+    deadly: bool = False
+    sleepy: bool = False
+    prelude: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a schedule went.
+
+    Attributes:
+        violation: what does not hold, or None.
+        decisions: all that was decided, so that it can be repeated and made smaller.
+        ending: `end of the log`, or the named reason for which the stream stands.
+        trace: what happened, if it was asked for.
+    """
+
+    seed: int
+    violation: ViolationError | None
+    decisions: tuple[Decision, ...]
+    ending: str
+    trace: tuple[str, ...] = ()
+
+
+class Run:
+    """A schedule while it runs."""
+
+    def __init__(self, seed: int, rules: Rules, broken: str, coverage: Coverage, focus: Focus, *, trace: bool) -> None:
+        """Set the world of a seed up; nothing has moved yet."""
+        self.random = Random(seed)  # noqa: S311 (schedules must repeat, nothing is secret)
+        self.coverage = coverage
+        self.tracing = trace
+        self.lines: list[str] = []
+        self.decisions: list[Decision] = []
+        self.woken: set[int] = set()
+        world = self.world = World(plan_log(self.random), rules, ACTORS, broken)
+        world.shared_lease = self.random.random() < 0.25 or focus.shared
+        world.sick = focus.sick
+        self.crowd = focus.crowd or self.random.random() < 0.15
+        self.sick = focus.sick
+        self.people = focus.people or self.random.random() < 0.15
+        world.rate = self.random.choice((2, 3, 4))
+        world.intent = Intent("running", "model", world.now)
+        world.produced = [3, 2]
+        for kind in ("agent", "keeper"):
+            world.spawn(kind)
+        self.crash_share = self.random.choice((0.0, 0.02, 0.05, 0.12))
+        self.pause_share = self.random.choice((0.0, 0.0, 0.03, 0.06))
+        self.wild = self.random.random() < 0.2 or focus.wild
+        self.length = self.random.randint(90, 240)
+        stories = STORIES if focus.stories is None else focus.stories
+        self.plan = list(self.random.choice(stories))
+        if self.random.random() < 0.3:
+            self.plan += self.random.choice(stories)
+        self.next_at = self.random.randint(20, 60)
+        wanted = {"restore", "prune"} & set(self.plan)
+        self.calm = self.random.randint(90, 150) if wanted and self.random.random() < 0.8 else 0
+        self.prelude = ["prove", "take"] * (self.random.randint(1, 2) if self.calm else 0)
+        if focus.prelude is not None:
+            self.calm, self.prelude = self.random.randint(100, 150), list(focus.prelude[::-1])
+        if focus.deadly:
+            self.crash_share = 0.12
+        if focus.sleepy:
+            self.pause_share = 0.12
+        self.length += self.calm + (500 if focus.sick else 0)
+
+    def decide(self, number: int) -> Decision:
+        """Draw the next decision."""
+        draw, world = self.random, self.world
+        if number < self.calm:
+            return self._calm(number)
+        story = self._story(number)
+        if story is not None:
+            return story
+        chance = draw.random()
+        names = list(world.names)
+        if not any(one.kind == "agent" for one in world.processes.values()) and chance > 0.8:
+            return ("spawn", "agent")
+        if not names:
+            return ("spawn", "keeper")
+        if chance < 0.10:
+            return self._rare(draw, names)
+        name = draw.choice(names)
+        if draw.random() < 0.7:  # the agent and the keeper need not look all the time
+            name = draw.choice([one for one in names if one[:2] not in ("ag", "ke")] or names)
+        process = world.processes[world.names[name]]
+        if process.paused:
+            return ("wake", name) if draw.random() < 0.15 else ("tick", 1)
+        fate = draw.random()
+        if fate < self.crash_share:
+            return ("crash", name)
+        if fate < self.crash_share + self.pause_share:
+            return ("pause", name)
+        return ("step", name)
+
+    def _story(self, number: int) -> Decision | None:
+        """Start what the story has next, once it is its turn."""
+        draw, world = self.random, self.world
+        if self.plan and number >= self.next_at and (world.commits or number > 100):
+            busy = not self.crowd and any(one.kind in TASKS for one in world.processes.values())
+            if not busy or draw.random() < 0.08:
+                self.next_at = number + draw.randint(1, 4 if self.crowd else 10)
+                if self.plan[0].startswith("hold "):
+                    kind = self.plan.pop(0).removeprefix("hold ")
+                    return ("pause", next((name for name in world.names if name.startswith(kind)), ""))
+                if self.plan[0] == "fence":
+                    self.plan.pop(0)
+                    return ("fence", next((name for name in world.names if name.startswith("driver")), ""))
+                if draw.random() < 0.15:  # a task that runs twice
+                    self.next_at = number + 1
+                    return ("spawn", self.plan[0])
+                return ("spawn", self.plan.pop(0))
+        return None
+
+    def _calm(self, number: int) -> Decision:
+        """Let things run without harm, so that there is something to harm: batches, a proved savepoint."""
+        draw, world = self.random, self.world
+        if number % 12 == 11:
+            return ("produce", 1)
+        kinds = {one.kind: one.name for one in world.processes.values()}
+        if number > 25 and self.prelude and world.commits and not {"take", "prove"} & set(kinds):
+            return ("spawn", self.prelude.pop())
+        if draw.random() < 0.8:
+            busy = [name for kind, name in kinds.items() if kind not in ("agent", "keeper")]
+            if busy:
+                return ("step", draw.choice(busy))
+        return ("step", draw.choice(list(world.names)))
+
+    def _rare(self, draw: Random, names: Sequence[str]) -> Decision:
+        chance = draw.random()
+        if self.sick and chance < 0.5:
+            return ("tick", 15)
+        if self.people and chance < 0.3:
+            return ("intent", "running")
+        if chance < 0.55:
+            return ("produce", draw.randint(1, 3))
+        if chance < 0.65:
+            return ("tick", draw.choice((2, 15, 70)))
+        if not self.wild:
+            return ("spawn", draw.choice(("agent", "keeper"))) if chance < 0.8 else ("tick", 1)
+        return draw.choice(
+            (
+                ("clock", draw.choice((-3600, 3600, 7 * 3600))),
+                ("retain", (draw.randint(0, 1), draw.randint(1, 9))),
+                ("retain archived", 0),
+                ("intent", "stopped"),
+                ("intent", "running"),
+                ("damage", draw.choice(("state", "commits", "offsets"))),
+                ("rot", 0),
+                ("pin", 0),
+                ("sick", draw.random() < 0.6),
+                ("define", draw.choice((1, 1, 2))),
+                ("recreate topic", draw.random() < 0.3),
+                ("spawn", "standby"),
+                ("spawn", "driver"),
+                ("fence", draw.choice(names)),
+            )
+        )
+
+    def perform(self, decision: Decision) -> None:
+        """Do what was decided; what no longer fits the world is passed over."""
+        self.decisions.append(decision)
+        what, argument = decision
+        world = self.world
+        if what not in ("step", "crash", "pause", "wake"):
+            if self.tracing:
+                self.lines.append(f"{what} {argument}")
+            apply_event(world, what, argument)
+            return
+        pid = world.names.get(argument)
+        process = None if pid is None else world.processes[pid]
+        if process is None:
+            return
+        if what == "step":
+            self.step(process)
+        elif what == "crash":
+            if process.at >= 0:
+                self.coverage.crashed[process.at] += 1
+            self.note(process, "is killed")
+            world.end(process)
+        elif what == "pause":
+            if process.at >= 0:
+                self.coverage.paused[process.at] += 1
+            self.note(process, "is stopped by a signal")
+            process.paused = True
+        else:
+            process.paused = False
+            self.woken.add(process.pid)
+            self.note(process, "wakes")
+
+    def step(self, process: Process) -> None:
+        """Let a process go to its next point, or to its end."""
+        world, coverage = self.world, self.coverage
+        if process.paused:
+            return
+        world.tick(0.25)
+        if process.pid in self.woken:
+            self.woken.discard(process.pid)
+        elif world.claim is not None and world.claim.epoch == process.epoch:
+            process.renewed_s = world.forward_s
+        try:
+            process.at = next(process.steps)
+            coverage.reached[process.at] += 1
+            coverage.steps += 1
+            if self.tracing:
+                self.note(process, POINTS[process.at])
+        except StopIteration:
+            self.note(process, "ends")
+            world.end(process)
+        except RivertwiceError as error:
+            name = f"{process.kind}: {type(error).__name__}"
+            coverage.errors[name] = coverage.errors.get(name, 0) + 1
+            self.note(process, f"ends with {type(error).__name__}: {error}")
+            world.end(process)
+        if coverage.states is not None:
+            self.remember()
+
+    def remember(self) -> None:
+        """Set the bit of the present state in the sketch."""
+        world = self.world
+        states = self.coverage.states
+        assert states is not None
+        key = (
+            tuple(world.applied.values()),
+            tuple((len(one.offsets), max(one.commits, default=-1)) for one in world.checkpoints.values()),
+            tuple((one.kind, one.at, one.paused) for one in world.processes.values()),
+            len(world.sequence),
+            len(world.epochs),
+            tuple(
+                (one.deleting, one.proof is None, one.manifest is None, len(one.leases))
+                for one in world.savepoints.values()
+            ),
+            tuple(operation.step for operation in world.operations.values()),
+            tuple(world.archived.values()),
+            tuple(world.begin),
+            tuple(world.produced),
+            world.intent is not None and world.intent.desired,
+        )
+        place = hash(key) % (len(states) * 8)
+        states[place >> 3] |= 1 << (place & 7)
+
+    def note(self, process: Process, what: str) -> None:
+        """Add a line to the trace."""
+        if self.tracing and what not in QUIET:
+            epoch = f" (epoch {process.epoch})" if process.epoch else ""
+            self.lines.append(f"{process.name}{epoch}: {what}")
+
+
+def plan_log(draw: Random) -> list[list[Record]]:
+    """Return the records of both partitions: event times that rise, with late ones, bad ones and filtered ones."""
+    log: list[list[Record]] = [[], []]
+    at = 0
+    for _ in range(draw.randint(10, 20)):
+        at += draw.randint(0, 6)
+        late = draw.choice((0, 0, 0, 3, 12, 25))
+        kind = draw.choice(("ok", "ok", "ok", "ok", "ok", "bad", "skip"))
+        log[draw.randint(0, 1)].append(Record(kind, max(0, at - late)))
+    for partition in log:
+        while len(partition) < 3:
+            at += 2
+            partition.append(Record("ok", at))
+    return log
+
+
+def run_schedule(
+    seed: int,
+    *,
+    rules: Rules | None = None,
+    broken: str = "",
+    coverage: Coverage | None = None,
+    decisions: Sequence[Decision] | None = None,
+    focus: Focus | None = None,
+    trace: bool = False,
+) -> Outcome:
+    """Run one schedule to its end.
+
+    Args:
+        seed: draws the log and, unless `decisions` are given, every decision.
+        rules: the decision functions; None takes the product's.
+        broken: name of the protocol step that is broken on purpose.
+        coverage: counted into.
+        decisions: repeats these instead of drawing.
+        focus: narrows what the seed draws.
+        trace: keep a line per step.
+    """
+    coverage = coverage if coverage is not None else Coverage()
+    run = Run(seed, rules or Rules(), broken, coverage, focus or Focus(), trace=trace)
+    coverage.schedules += 1
+    ending, violation = "", None
+    try:
+        if decisions is None:
+            for number in range(run.length):
+                run.perform(run.decide(number))
+        else:
+            for decision in decisions:
+                run.perform(decision)
+        if trace:
+            run.lines.append("-- peace --")
+        ending = make_peace(run.world, run.step)
+        check_final(run.world)
+        check_proved(run.world)
+    except ViolationError as error:
+        violation = error
+    except RivertwiceError as error:
+        violation = ViolationError("no error escapes", f"{type(error).__name__}: {error}")
+    except (KeyError, AssertionError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if not broken and rules is None:
+            raise
+        violation = ViolationError("nothing stumbles over what it finds", f"{type(error).__name__}: {error}")
+    coverage.endings[ending] = coverage.endings.get(ending, 0) + 1
+    return Outcome(seed, violation, tuple(run.decisions), ending, tuple(run.lines))

@@ -1,0 +1,383 @@
+"""The world of one schedule: everything durable, and the effects that change it. Each effect is atomic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rivertwice.backfill.model import BackfillPlan
+from rivertwice.errors import LogGapError, LostRaceError
+from rivertwice.log.addresses import OffsetRanges
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.operation import DONE, Operation
+from rivertwice.stream.lease_terms import Held
+from rivertwice.supervise.memory import Memory
+from rivertwice.testing.model.judge import Judge
+from rivertwice.testing.model.process import Process
+from rivertwice.testing.model.rules import Rules
+from rivertwice.testing.model.saved import Saved
+from rivertwice.testing.model.stream import TOPIC, Address, Computed, Record, State
+from rivertwice.timeline.intent import Exit, Heartbeat, Intent
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Timeline
+from rivertwice.timeline.sequence import HEAD, Entry
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+PARTITIONS = (0, 1)
+KEPT = 4  # batches a live checkpoint keeps; a real one keeps 100
+CLEANED = 3  # newest changelog commits whose metadata Delta has not cleaned up
+
+
+@dataclass
+class Checkpoint:
+    """A checkpoint folder: `offsets` and `commits` as texts, one state version a batch, and where the source began."""
+
+    initial: Mapping[str, Mapping[str, int]]
+    offsets: dict[int, str] = field(default_factory=dict)
+    commits: dict[int, str] = field(default_factory=dict)
+    state: dict[int, State] = field(default_factory=dict)
+
+    def copied(self) -> Checkpoint:
+        """Return a copy that shares nothing that changes."""
+        return Checkpoint(self.initial, dict(self.offsets), dict(self.commits), dict(self.state))
+
+
+@dataclass
+class Drain:
+    """The drain marker; `pid` is the process that holds it, None for the agent's own."""
+
+    pid: int | None
+    since: datetime
+
+
+@dataclass
+class Served:
+    """The served table: what it shows, by window end, and the stamp of its look."""
+
+    sequence: int
+    timeline: str
+    batch: int
+    rows: Mapping[int, frozenset[Address]]
+
+
+class World:
+    """All that outlives a process, the clock, and the processes themselves."""
+
+    def __init__(
+        self, records: list[list[Record]], rules: Rules, actors: Mapping[str, Callable[..., Any]], broken: str = ""
+    ) -> None:
+        """Create a world in which nothing has happened yet.
+
+        Args:
+            actors: by kind of process, what it runs.
+            records: per partition, all records that will ever be produced.
+            rules: the decision functions.
+            broken: name of the rule that is broken on purpose; empty for none.
+        """
+        self.rules = rules
+        self.actors = actors
+        self.broken = broken
+        self.now = START
+        self.forward_s = 0.0  # a clock nobody can set
+        self.definition = 1
+        self.topic_id = "topic-1"
+        self.logs = {self.topic_id: records}
+        self.produced = [0 for _ in PARTITIONS]
+        self.begin = [0 for _ in PARTITIONS]
+        self.rate = 3
+        self.sick = False
+        self.standby_leaves = False
+        self.processes: dict[int, Process] = {}
+        self.names: dict[str, int] = {}
+        self.locks: dict[str, int] = {}
+        self.shared_lease = False
+        self.epochs: list[int] = []
+        self.claim: Held | None = None  # the lease on a store, if hosts share the pipeline
+        self.owner: dict[int, tuple[int, int, datetime]] = {}  # by host: epoch, pid, since
+        self.intent: Intent | None = None
+        self.drain: Drain | None = None
+        self.heartbeat: Heartbeat | None = None
+        self.exit: Exit | None = None
+        self.memory: Memory | None = None
+        self.fall_backs: dict[int, tuple[bool, str, tuple[str, int] | None]] = {}
+        self.parents: dict[int, int | None] = {}
+        self.timelines: dict[str, Timeline] = {}
+        self.checkpoints: dict[str, Checkpoint] = {}
+        self.sequence: list[Entry] = []
+        self.changelog: dict[tuple[str, int], tuple[tuple[int, frozenset[Address]], ...]] = {}
+        self.applied: dict[str, int] = {}
+        self.commits: list[LedgerRow] = []  # the ledger rows in the changelog's metadata, in order of commit
+        self.cleaned = 0  # so many of them are cleaned up
+        self.ledger: dict[tuple[str, int], LedgerRow] = {}
+        self.dead: list[tuple[str, int, Address]] = []
+        self.dead_ranges: dict[tuple[str, int], dict[str, list[int]]] = {}
+        self.savepoints: dict[str, Saved] = {}
+        self.operations: dict[str, Operation] = {}
+        self.archive: list[tuple[int, int, int]] = []  # partition, first, end of each chunk
+        self.archived: OffsetRanges = {}
+        self.plans: dict[str, BackfillPlan] = {}
+        self.corrections: dict[str, dict[int, dict[int, frozenset[Address]]]] = {}
+        self.audits: dict[str, bool] = {}
+        self.served: Served | None = None
+        self.cached: tuple[tuple[str, int, int, int], list[LedgerRow]] | None = None
+        self.nonce = 0
+        self.refused: set[str] = set()
+        self.pids = 0
+        self.counts: dict[str, int] = {}
+        self.judge = Judge(self)
+
+    # the log
+
+    def ends(self) -> list[int]:
+        """Return Kafka's ends."""
+        return list(self.produced)
+
+    def offsets(self, values: list[int]) -> dict[str, dict[str, int]]:
+        """Return offsets as checkpoints and ledger write them."""
+        return {TOPIC: {str(partition): value for partition, value in enumerate(values)}}
+
+    def read_kafka(self, ranges: Mapping[int, tuple[int, int]]) -> list[tuple[Address, Record]]:
+        """Return the records of ranges.
+
+        Raises:
+            LogGapError: Kafka has deleted some.
+        """
+        found: list[tuple[Address, Record]] = []
+        for partition, (start, end) in ranges.items():
+            if start < end and (start < self.begin[partition] or end > self.produced[partition]):
+                message = f"offsets [{start}, {end}) of partition {partition}: Some data may have been lost"
+                raise LogGapError(message)
+            log = self.logs[self.topic_id][partition]
+            found += [((partition, offset), log[offset]) for offset in range(start, end)]
+        return found
+
+    def read_archive(self, ranges: Mapping[int, tuple[int, int]]) -> list[tuple[Address, Record]]:
+        """Return the records of ranges from the archive, as often as it holds them.
+
+        Raises:
+            LogGapError: it does not hold all of them.
+        """
+        found: list[tuple[Address, Record]] = []
+        for partition, (start, end) in ranges.items():
+            for held, first, last in self.archive:
+                if held == partition:
+                    inside = range(max(first, start), min(last, end))
+                    found += [((partition, offset), self.logs["topic-1"][partition][offset]) for offset in inside]
+        if len(found) < sum(max(0, end - start) for start, end in ranges.values()):
+            message = f"the archive does not hold {dict(ranges)}"
+            raise LogGapError(message)
+        return found
+
+    # locks and processes
+
+    def lock(self, name: str, process: Process) -> bool:
+        """Take a lock that dies with its process; return False if another process has it."""
+        return self.locks.setdefault(name, process.pid) == process.pid
+
+    def unlock(self, name: str, process: Process) -> None:
+        """Give a lock up."""
+        if self.locks.get(name) == process.pid:
+            del self.locks[name]
+
+    def end(self, process: Process) -> None:
+        """Let a process be gone: what it held is free."""
+        process.alive = False
+        self.processes.pop(process.pid, None)
+        self.names.pop(process.name, None)
+        for name in [name for name, pid in self.locks.items() if pid == process.pid]:
+            del self.locks[name]
+
+    def lives(self, pid: int | None) -> bool:
+        """Say whether a process is there; a stopped one is."""
+        return pid in self.processes
+
+    def owner_lives(self) -> bool:
+        """Say whether the last driver that took this home's lease lives."""
+        return 1 in self.owner and self.lives(self.owner[1][1])
+
+    def spawn(self, kind: str, parent: int | None = None, host: int = 1) -> int:
+        """Start a process; its name is its kind and how many of the kind there were."""
+        self.pids += 1
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        process = Process(self.pids, f"{kind} {self.counts[kind]}", kind, host)
+        process.steps = self.actors[kind](self, process)
+        process.renewed_s = self.forward_s
+        self.processes[process.pid] = process
+        self.names[process.name] = process.pid
+        self.parents[process.pid] = parent
+        return process.pid
+
+    def claim_renewed(self) -> bool:
+        """Say whether the holder of the shared lease lives and is awake, so that it has renewed it since."""
+        return self.claim is not None and any(
+            one.epoch == self.claim.epoch and one.kind in ("driver", "standby") and not one.paused
+            for one in self.processes.values()
+        )
+
+    def start_epoch(self, process: Process) -> None:
+        """Put the file of an epoch."""
+        self.judge.epoch_starts(process.epoch)
+        self.epochs.append(process.epoch)
+
+    def free_name(self) -> str:
+        """Return the first timeline name that neither a record nor a folder has."""
+        name: str = self.rules.select_free_name({*self.timelines, *self.checkpoints})
+        return name
+
+    # ledger, changelog, sequence
+
+    def read_ledger(self) -> list[LedgerRow]:
+        """Return the committed batches: the table, and what only the changelog's newest commits carry."""
+        missing = [row for row in self.commits[self.cleaned :] if (row.timeline, row.batch) not in self.ledger]
+        return [*self.ledger.values(), *missing]
+
+    def path_rows(self, timeline: str) -> list[LedgerRow]:
+        """Return the ledger of a timeline's path."""
+        key = (timeline, len(self.commits), self.cleaned, len(self.ledger))
+        if self.cached is None or self.cached[0] != key:
+            path = self.rules.trace_path(timeline, self.timelines.__getitem__)
+            self.cached = (key, self.rules.select_on_path(self.read_ledger(), path))
+        return self.cached[1]
+
+    def head(self) -> str | None:
+        """Return the head timeline."""
+        found: str | None = self.rules.select_head(self.sequence)
+        return found
+
+    def last_seq(self) -> int:
+        """Return the newest entry's number."""
+        return self.sequence[-1].seq if self.sequence else 0
+
+    def append_batch(self, app: str, row: LedgerRow, rows: tuple[tuple[int, frozenset[Address]], ...]) -> None:
+        """Commit rows, ledger row and transaction together.
+
+        Raises:
+            LostRaceError: the application id holds that version or a newer one.
+        """
+        if self.applied.get(app, -1) >= row.batch and self.broken != "transaction not checked":
+            message = f"the changelog holds version {self.applied[app]} of {app} already"
+            raise LostRaceError(message)
+        self.applied[app] = row.batch
+        key = (row.timeline, row.batch)
+        again = key in self.changelog and self.broken != "two commits for one batch"
+        self.changelog[key] = self.changelog.get(key, ()) + rows
+        if not again:
+            self.commits.append(row)
+        self.cleaned = max(self.cleaned, len(self.commits) - CLEANED)
+        if again:
+            self.judge.committed_again(row)
+
+    def committed(self, process: Process, row: LedgerRow, made: Computed) -> None:
+        """Note what was committed, for the invariants."""
+        self.judge.committed(process, row, made)
+
+    def append_dead(self, app: str, timeline: str, batch: int, addresses: tuple[Address, ...]) -> None:
+        """Write a batch's dead letters under a transaction of their own.
+
+        Raises:
+            LostRaceError: they are there already.
+        """
+        if self.applied.get(app, -1) >= batch and self.broken != "dead letters without a transaction":
+            message = f"the dead letters of batch {batch} are there already"
+            raise LostRaceError(message)
+        self.applied[app] = batch
+        self.dead += [(timeline, batch, address) for address in addresses]
+
+    def append_chunk(self, plan: BackfillPlan, chunk: int, rows: dict[int, frozenset[Address]]) -> None:
+        """Commit a chunk of corrections.
+
+        Raises:
+            LostRaceError: it is committed already.
+        """
+        app = f"backfill/{plan.id}"
+        if self.applied.get(app, -1) >= chunk:
+            message = f"chunk {chunk} of {plan.id} is committed already"
+            raise LostRaceError(message)
+        self.applied[app] = chunk
+        self.corrections.setdefault(plan.id, {})[chunk] = rows
+
+    def correction(self, backfill: str) -> dict[int, frozenset[Address]]:
+        """Return all rows of a backfill."""
+        return {end: held for chunk in self.corrections.get(backfill, {}).values() for end, held in chunk.items()}
+
+    def extend_archive(self, chunk: OffsetRanges, held: OffsetRanges) -> None:
+        """Commit a chunk's records and the ends it brings the archive to."""
+        self.judge.archived(chunk)
+        self.archive += [(partition, start, end) for partition, (start, end) in chunk.items()]
+        self.archived = held
+
+    def serve(self, look: Served) -> None:
+        """Overwrite the served table."""
+        self.judge.serves(look)
+        self.served = look
+
+    # savepoints
+
+    def put_manifest(self, saved: Saved, manifest: Manifest) -> None:
+        """Put a manifest: the savepoint exists now."""
+        if saved.manifest is None:
+            saved.manifest = manifest
+            self.judge.exists(saved)
+
+    def put_proof(self, saved: Saved, proof: dict[str, Any], state: State | None) -> None:
+        """Put a proof, if the savepoint is still there; `state` is what was fetched of it."""
+        if saved.manifest is not None and saved.deleting != "decided":
+            saved.proof = proof
+            self.judge.proved(saved, state)
+
+    def release(self, saved: Saved, process: Process, holder: str) -> None:
+        """End a lease on a savepoint."""
+        saved.leases.pop(holder, None)
+        saved.using.pop(holder, None)
+
+    def report_damage(self, problem: str) -> None:
+        """Note that a checkpoint was found damaged."""
+        self.judge.found_damage(problem)
+
+    def seal(self, app: str, version: int) -> None:
+        """Commit nothing but a transaction that no later batch of the application id can pass."""
+        self.applied[app] = max(self.applied.get(app, -1), version)
+
+    def append_entry(self, kind: str, payload: Mapping[str, Any], expected: int) -> Entry:
+        """Append to the sequence, asserting its predecessor.
+
+        Raises:
+            LostRaceError: another entry was first.
+        """
+        self.rules.check_predecessor(self.last_seq(), expected, "model")
+        entry = Entry(expected + 1, kind, payload, self.now)
+        self.judge.appends(entry, expected)
+        self.sequence.append(entry)
+        self.judge.appended(entry)
+        return entry
+
+    def move_head(self, timeline: str, reason: str, expected: int) -> Entry:
+        """Let a timeline serve."""
+        return self.append_entry(HEAD, {"timeline": timeline, "reason": reason}, expected)
+
+    def unfinished(self) -> list[Operation]:
+        """Return the restores that are not done."""
+        return [operation for operation in self.operations.values() if operation.step < DONE]
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the hashes of the definition as it is now."""
+        return {"state": "s", "semantics": f"m{self.definition}", "decode": "d"}
+
+    def tick(self, seconds: float) -> None:
+        """Let time pass."""
+        self.forward_s += seconds
+        self.now += timedelta(seconds=seconds)
+
+
+def offsets_text(ends: Mapping[str, Mapping[str, int]], watermark_ms: int, timestamp_ms: int) -> str:
+    """Return `offsets/N` as Spark writes it."""
+    metadata = f'{{"batchWatermarkMs":{watermark_ms},"batchTimestampMs":{timestamp_ms},"conf":{{}}}}'
+    return f"v1\n{metadata}\n{json.dumps(ends, separators=(',', ':'))}"
+
+
+def commit_text(next_watermark_ms: int) -> str:
+    """Return `commits/N` as Spark writes it."""
+    return f'v1\n{{"nextBatchWatermarkMs":{next_watermark_ms}}}'

@@ -1,0 +1,95 @@
+"""The report of a campaign as a page of Markdown: what each fault did to rivertwice, and to the control job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rivertwice.testing.campaign import CONTROL, OURS, Outcome
+from rivertwice.testing.cases import Case
+
+_HEAD = """# Fault report
+
+Written by `rivertwice faults report` from the outcomes of a campaign; [howto-faults.md](howto-faults.md) says how to run
+one and how to repeat a single line of it.
+
+"""
+_MEANING = """
+## What the columns mean
+
+*lost*: (record, window) pairs, dead letters or acknowledged records that are nowhere, or missing from a row that is there. *duplicated*: result rows or dead
+letters that are there more than once. *wrong*: rows with other values, or from another batch, than the log and the
+recorded batches give. *unexplained*: rows, dead letters or ledger entries without a cause in the log. All are counted by
+the oracle, a program without Spark and without rivertwice's code, from the raw log and the tables' files.
+
+**control** is the script people write (`src/rivertwice/testing/control`): Spark Structured Streaming, foreachBatch, append
+to a Delta table, a checkpoint, started again when it fails; when it fails three times in a row its owners remove the
+checkpoint. It keeps no ledger, so what came late to it cannot be told from what it lost. Its events are therefore the
+seed's own without late, poisonous, future and excluded records, and its truth is a batch over all of them; every
+window its log closes must be in its table once. The same oracle counts. F1 to F6 strike it exactly as they strike rivertwice;
+F13, F14, F18 and F24 do to it what the line says with its owners' hands: a scheduler that starts a second job,
+`failOnDataLoss=false`, a checkpoint that is removed when three starts have failed.
+"""
+
+
+def render_report(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> str:
+    """Return the page for the outcomes that are there; a repeated (case, seed, job) counts with its last outcome."""
+    last = {(each.case, each.seed, each.job): each for each in outcomes}
+    ours = [each for each in last.values() if each.job == OURS]
+    control = [each for each in last.values() if each.job == CONTROL]
+    titles = {each.name: each.title for each in cases}
+    names = sorted({each.case for each in last.values()}, key=_order)
+    lines = [
+        _HEAD + summary(ours, control),
+        "",
+        "| case | what is done | seeds | kills | lost | duplicated | wrong | unexplained | s/run | control: lost | control: duplicated | control: wrong |",
+    ]
+    lines.append("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    lines.extend(_row(name, titles.get(name, ""), ours, control) for name in names)
+    failed = [each for each in ours if not each.ok]
+    if failed:
+        lines += ["", "## Not exact", ""]
+        lines += [f"- **{each.case}**, seed {each.seed}: {each.detail.splitlines()[0][:600]}" for each in failed]
+    return "\n".join(lines) + "\n" + _MEANING
+
+
+def summary(ours: Sequence[Outcome], control: Sequence[Outcome]) -> str:
+    """Return the campaign in three sentences."""
+    pairs = sum(int(each.figures.get("records", 0)) for each in ours)
+    sums = [sum(getattr(each, name) for each in ours) for name in ("lost", "duplicated", "wrong", "unexplained")]
+    text = (
+        f"**{len(ours)} runs of {len({each.case for each in ours})} cases, {sum(each.kills for each in ours)} processes "
+        f"killed with SIGKILL, {pairs} records: {sums[0]} lost, {sums[1]} duplicated, {sums[2]} wrong, {sums[3]} "
+        f"unexplained; {sum(not each.ok for each in ours)} runs failed.** They took "
+        f"{sum(each.seconds for each in ours) / 60:.0f} minutes"
+    )
+    if not control:
+        return text + "."
+    return (
+        f"{text}; the control job's {len(control)} runs {sum(each.seconds for each in control) / 60:.0f} minutes. "
+        f"It lost {sum(each.lost for each in control)} pairs and duplicated {sum(each.duplicated for each in control)} "
+        f"rows; {sum(not each.ok for each in control)} of its runs were not exact."
+    )
+
+
+def _order(name: str) -> tuple[int, str]:
+    return int(name.partition("/")[0][1:]), name
+
+
+def _row(name: str, title: str, ours: Sequence[Outcome], control: Sequence[Outcome]) -> str:
+    mine = [each for each in ours if each.case == name]
+    other = [each for each in control if each.case == name]
+    cells: list[object] = [name, title]
+    if mine:
+        cells += [len(mine), sum(each.kills for each in mine)]
+        cells += [_mark(mine, field) for field in ("lost", "duplicated", "wrong", "unexplained")]
+        cells.append(round(sum(each.seconds for each in mine) / len(mine)))
+    else:
+        cells += ["-"] * 7
+    cells += [sum(getattr(each, field) for each in other) if other else "" for field in ("lost", "duplicated", "wrong")]
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def _mark(outcomes: Sequence[Outcome], field: str) -> str:
+    count = sum(getattr(each, field) for each in outcomes)
+    failed = sum(not each.ok for each in outcomes)
+    return str(count) if not failed or field != "lost" else f"{count} ({failed} failed)"

@@ -1,0 +1,154 @@
+"""The three stores of the contract: a local folder, moto, and versitygw where it is built."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import boto3
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.testing.s3_server import s3_server, why_not
+from streamed_run import REPOSITORY
+
+BUCKET = "rivertwice"
+MOTO_KEY = "moto"
+PLACES = ["local", "moto", "versitygw"]
+
+
+@dataclass(frozen=True)
+class World:
+    """An S3 server that runs, with one bucket; boto3 and delta-rs find it by `env`."""
+
+    env: dict[str, str]
+
+    @property
+    def client(self):
+        return boto3.client("s3", endpoint_url=self.env["AWS_ENDPOINT_URL"], **self.keys)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        return {
+            "aws_access_key_id": self.env["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": self.env["AWS_SECRET_ACCESS_KEY"],
+            "region_name": "us-east-1",
+        }
+
+
+@pytest.fixture(scope="session")
+def moto_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """moto in a process of its own: delta-rs reads a log without letting other Python threads run."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with (tmp_path_factory.mktemp("moto") / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    keys = {"AWS_ACCESS_KEY_ID": MOTO_KEY, "AWS_SECRET_ACCESS_KEY": "test"}
+    world = World({"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_REGION": "us-east-1", **keys})
+    try:
+        _wait_for(world.env["AWS_ENDPOINT_URL"], process)
+        world.client.create_bucket(Bucket=BUCKET)
+        yield world
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _wait_for(address: str, process: subprocess.Popen) -> None:
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(f"{address}/moto-api/data.json", timeout=1):
+                return
+        except (urllib.error.URLError, OSError):
+            assert process.poll() is None, "moto ended"
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def versitygw_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("versitygw")
+    build = Settings(project=REPOSITORY, home=folder).build
+    reason = why_not(build, folder)
+    if reason is not None:
+        pytest.skip(reason)
+    with s3_server(build, folder) as server:
+        world = World(server.env())
+        world.client.create_bucket(Bucket=BUCKET)
+        yield world
+
+
+def _enter(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    for name, value in world.env.items():
+        monkeypatch.setenv(name, value)
+    return world
+
+
+@pytest.fixture(params=PLACES[1:])
+def s3_world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> World:
+    """An S3 server, with this process's environment pointing at it."""
+    return _enter(request.getfixturevalue(f"{request.param}_world"), monkeypatch)
+
+
+@pytest.fixture
+def best_s3(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """versitygw where it is built, else moto: for what takes long and does not depend on the server."""
+    build = Settings(project=REPOSITORY, home=tmp_path).build
+    name = "moto" if why_not(build, tmp_path / "probe") else "versitygw"
+    return _enter(request.getfixturevalue(f"{name}_world"), monkeypatch)
+
+
+def _address(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch, kind: str) -> str:
+    if kind == "local":
+        return str(tmp_path / "place")
+    if kind == "best":
+        request.getfixturevalue("best_s3")
+    else:
+        _enter(request.getfixturevalue(f"{kind}_world"), monkeypatch)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(params=PLACES)
+def store_place(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder or an S3 address that nobody else uses, on all three stores."""
+    return _address(request, tmp_path, monkeypatch, request.param)
+
+
+@pytest.fixture(params=["local", "best", pytest.param("moto", marks=pytest.mark.faults)])
+def place(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same for what takes longer: a folder and the best S3 there is; moto as well among the slow tests."""
+    return _address(request, tmp_path, monkeypatch, request.param)
+
+
+@pytest.fixture
+def on_moto() -> bool:
+    """Whether the test runs on moto, whose If-Match loses races; ask for it after the place."""
+    return os.environ.get("AWS_ACCESS_KEY_ID") == MOTO_KEY
+
+
+@pytest.fixture
+def racers() -> Callable:
+    """Start `count` threads at once and return what each returned."""
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+
+    def race(count: int, act: Callable[[int], object]) -> list:
+        gate = threading.Barrier(count)
+
+        def run(number: int):
+            gate.wait()
+            return act(number)
+
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(run, range(count)))
+
+    return race

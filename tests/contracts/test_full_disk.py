@@ -1,0 +1,103 @@
+"""F23 without Spark: a full disk leaves no half commit, no half object and no half savepoint; freed, all goes on."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import signal
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from rivertwice.savepoint.catalogue import list_savepoints, verify_files
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.store import delta
+from rivertwice.store.local import LocalStore
+from rivertwice.stream.failures import classify_failure
+from rivertwice.testing.cases import LabError
+from rivertwice.testing.cases_store import fill, small_disk
+from savepoint_home import NOW, make_home
+
+ROWS = pa.table({"n": pa.array(range(5_000), pa.int64())})
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small file system of its own."""
+    try:
+        with small_disk(tmp_path / "disk", megabytes=16) as folder:
+            yield folder
+    except LabError as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def largest_file(size: int):
+    """Let this process write no file beyond `size` bytes, as a quota would."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("left", [0, 4_096, 12_288])
+def test_a_table_on_a_full_disk_keeps_its_commits_and_takes_the_next_when_freed(disk, left):
+    table = disk / "changelog"
+    delta.append(table, ROWS, transactions={"p#t1": 0}, metadata={"ledger": {"batch": 0}})
+    filler = fill(disk, left)
+    with pytest.raises(Exception, match="No space left") as found:
+        delta.append(table, ROWS, transactions={"p#t1": 1}, metadata={"ledger": {"batch": 1}})
+    assert classify_failure(found.value) == "disk"
+    filler.unlink()
+    assert delta.applied_version(table, "p#t1") == 0
+    assert delta.read(table).num_rows == 5_000
+    delta.append(table, ROWS, transactions={"p#t1": 1}, metadata={"ledger": {"batch": 1}})
+    assert delta.read(table).num_rows == 10_000
+    assert [value["batch"] for _, value in delta.commits(table, "ledger")] == [0, 1]
+
+
+def test_an_object_that_did_not_fit_is_not_there_and_the_old_one_is_whole(disk, tmp_path):
+    store = LocalStore(disk / "store")
+    store.put("a", b"old")
+    filler = fill(disk, 0)
+    (tmp_path / "big").write_bytes(b"x" * 100_000)
+    for act in (
+        lambda: store.put("a", b"n" * 100_000),
+        lambda: store.put_if_absent("b", b"n" * 100_000),
+        lambda: store.put_file("c", tmp_path / "big"),
+    ):
+        with pytest.raises(OSError, match="No space left") as found:
+            act()
+        assert classify_failure(found.value) == "disk"
+    filler.unlink()
+    assert (store.list(), store.get("a")) == (["a"], b"old")
+
+
+def test_a_savepoint_on_a_full_disk_is_not_there_and_the_next_one_is_whole(disk):
+    settings, _ = make_home(disk)
+    home = settings.pipeline("p")
+    first = take_savepoint(settings, "p", now=NOW)
+    filler = fill(disk, 8_192)
+    with pytest.raises(OSError, match="No space left"):
+        take_savepoint(settings, "p", now=NOW)
+    assert [savepoint.id for savepoint in list_savepoints(home)] == [first.id]
+    filler.unlink()
+    second = take_savepoint(settings, "p", now=NOW)
+    assert {savepoint.id for savepoint in list_savepoints(home)} == {first.id, second.id}
+    for savepoint in (first, second):
+        verify_files(savepoint)
+
+
+def test_a_quota_on_files_is_of_the_same_class_and_leaves_nothing_half(tmp_path):
+    store = LocalStore(tmp_path / "store")
+    store.put("a", b"old")
+    with largest_file(65_536), pytest.raises(OSError, match="File too large") as found:
+        store.put("a", b"n" * 1_000_000)
+    assert found.value.errno == errno.EFBIG
+    assert classify_failure(found.value) == "disk"
+    assert (store.list(), store.get("a")) == (["a"], b"old")

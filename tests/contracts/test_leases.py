@@ -1,0 +1,154 @@
+"""A lease behaves alike in a folder and on S3: one holder, epochs that rise, a dead owner's lease is taken over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from rivertwice.config import PipelineHome, Settings, parse_place
+from rivertwice.errors import ConfigError, LeaseLostError, RivertwiceError, ServiceError
+from rivertwice.store.places import open_store
+from rivertwice.stream.lease import acquire_lease, last_epoch, read_owner, require_no_other_host
+from rivertwice.stream.lease_store import KEY, decode_held
+from rivertwice.stream.lease_terms import Terms
+from rivertwice.supervise.agent import run_agent
+from rivertwice.supervise.launch import agent_status
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+QUICK = Terms(renew_s=0.25, missed=8)
+
+
+@pytest.fixture
+def homes(place, tmp_path):
+    """Two hosts of one pipeline: two folders, one place for the lease."""
+    return [
+        Settings(project=tmp_path, home=tmp_path / host, leases=parse_place(place)).pipeline("p")
+        for host in ("host-a", "host-b")
+    ]
+
+
+def held(home: PipelineHome):
+    return decode_held(open_store(home.lease_place).get(KEY))
+
+
+def die(lease):
+    """What kill -9 leaves: nobody renews, nobody releases; the system frees the home's lock."""
+    lease._claim._stopping.set()
+    lease._lock.close()
+
+
+def test_epochs_rise_by_one_from_start_to_start_wherever_it_starts(homes):
+    here, there = homes
+    for expected, home in enumerate((here, here, there, here), start=1):
+        lease = acquire_lease(home, "t1", NOW, terms=QUICK)
+        lease.check()
+        assert lease.epoch == expected == last_epoch(home)
+        assert read_owner(home).epoch == expected
+        lease.release()
+    assert held(here).released
+
+
+def test_a_second_start_in_the_same_home_is_refused_at_once(homes):
+    lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
+    with pytest.raises(LeaseLostError, match="owns the stream"):
+        acquire_lease(homes[0], "t1", NOW, terms=QUICK)
+    lease.check()
+    lease.release()
+
+
+def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
+    lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
+    with pytest.raises(LeaseLostError, match="renews it"):
+        acquire_lease(homes[1], "t1", NOW, terms=QUICK)
+    lease.check()
+    assert held(homes[0]).epoch == 1
+    lease.release()
+
+
+def test_a_dead_holders_lease_is_taken_at_once_at_home_and_after_missed_renewals_elsewhere(homes):
+    die(acquire_lease(homes[0], "t1", NOW, terms=QUICK))
+    again = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
+    assert again.epoch == 2
+    die(again)
+    elsewhere = acquire_lease(homes[1], "t1", NOW, terms=QUICK)
+    assert elsewhere.epoch == 3
+    with pytest.raises(LeaseLostError):
+        again.check()
+    elsewhere.check()
+    elsewhere.release()
+
+
+def test_of_many_hosts_that_want_a_released_lease_one_gets_it(place, tmp_path, racers, on_moto):
+    if on_moto:
+        pytest.skip("moto's If-Match lets two of racing writers win now and then; it is for single writers")
+    where = parse_place(place)
+    hosts = [Settings(project=tmp_path, home=tmp_path / str(n), leases=where).pipeline("p") for n in range(12)]
+    for expected in range(1, 6):
+
+        def start(number):
+            try:
+                return acquire_lease(hosts[number], "t1", NOW, terms=QUICK)
+            except RivertwiceError:
+                return None
+
+        winners = [lease for lease in racers(12, start) if lease is not None]
+        assert [lease.epoch for lease in winners] == [expected]
+        winners[0].release()
+
+
+def test_a_lost_object_does_not_let_the_epoch_start_anew_in_a_home_that_has_seen_it(homes):
+    for _ in range(3):
+        acquire_lease(homes[0], "t1", NOW, terms=QUICK).release()
+    open_store(homes[0].lease_place).delete(KEY)
+    lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
+    assert lease.epoch == 4
+    lease.release()
+
+
+def test_a_holder_whose_lease_was_deleted_stops(homes):
+    lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
+    open_store(homes[0].lease_place).delete(KEY)
+    for _ in range(600):
+        if lease._claim._lost is not None:
+            break
+        time.sleep(0.05)
+    with pytest.raises(LeaseLostError, match="nobody holds"):
+        lease.check()
+    lease.release()
+
+
+def test_a_lease_of_a_newer_format_is_refused(homes):
+    open_store(homes[0].lease_place).put(KEY, b'{"format": 99}')
+    with pytest.raises(ConfigError, match="format 99"):
+        acquire_lease(homes[0], "t1", NOW, terms=QUICK)
+
+
+def test_nothing_is_restored_while_another_host_renews_and_all_is_when_it_released(homes):
+    lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
+    require_no_other_host(homes[0])  # the own home's driver is drained by its lock
+    with pytest.raises(LeaseLostError, match="on another host"):
+        require_no_other_host(homes[1])
+    lease.release()
+    require_no_other_host(homes[1])
+
+
+def test_of_two_agents_of_one_home_the_second_ends(tmp_path):
+    (tmp_path / "pipelines").mkdir()
+    settings = Settings(project=tmp_path, home=tmp_path / "home")
+    stop = threading.Event()
+    first = threading.Thread(target=run_agent, args=(settings, stop))
+    first.start()
+    try:
+        for _ in range(600):
+            if agent_status(settings) is not None:
+                break
+            time.sleep(0.05)
+        with pytest.raises(ServiceError, match="another agent supervises"):
+            run_agent(settings, threading.Event())
+        assert first.is_alive()
+    finally:
+        stop.set()
+        first.join(30)

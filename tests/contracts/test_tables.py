@@ -1,0 +1,160 @@
+"""Delta tables behave alike in a folder and on S3: one commit, one winner, what was written is read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from rivertwice.config import Settings, below, parse_place
+from rivertwice.errors import DefinitionError, LostRaceError, RivertwiceError
+from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
+from rivertwice.store import delta
+from rivertwice.store.fetched import local_files
+from rivertwice.store.places import open_store
+from rivertwice.supervise.served import newest_commit
+from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline, next_timeline_name
+from rivertwice.timeline.sequence import head, last_seq, move_head
+from streamed_run import REPOSITORY
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def table(place):
+    return below(parse_place(place), "tables", "results")
+
+
+@pytest.fixture
+def home(place, tmp_path):
+    return Settings(project=tmp_path, home=tmp_path / "home", shared=parse_place(place)).pipeline("p")
+
+
+def rows(*numbers):
+    return pa.table({"day": [f"d{number % 2}" for number in numbers], "n": pa.array(numbers, pa.int64())})
+
+
+def numbers(table):
+    return sorted(delta.read(table)["n"].to_pylist())
+
+
+def test_a_table_that_does_not_exist_is_none_and_has_no_commits(table):
+    assert delta.open_table(table) is None
+    assert delta.read(table) is None
+    assert delta.commits(table, "ledger") == []
+    assert delta.applied_version(table, "app") is None
+    assert newest_commit(table) == -1
+
+
+def test_rows_transactions_and_metadata_of_a_commit_are_read_back(table):
+    for batch in range(3):
+        delta.append(
+            table,
+            rows(batch),
+            transactions={"p#t1": batch},
+            metadata={"ledger": {"batch": batch}},
+            partition_by=["day"],
+        )
+    delta.append(table, rows().cast(rows(1).schema), transactions={"p#t1": 3}, metadata={"ledger": {"batch": 3}})
+    assert numbers(table) == [0, 1, 2]
+    assert delta.applied_version(table, "p#t1") == 3
+    assert [value["batch"] for _, value in delta.commits(table, "ledger")] == [0, 1, 2, 3]
+    assert newest_commit(table) == delta.open_table(table).version()
+    assert delta.read(table, columns=["n"], where=pc.field("n") > 0)["n"].to_pylist() in ([1, 2], [2, 1])
+
+
+def test_a_version_that_is_there_is_not_written_again(table):
+    delta.append(table, rows(1), transactions={"p#t1": 1})
+    for version in (0, 1):
+        with pytest.raises(LostRaceError, match="already holds version 1"):
+            delta.append(table, rows(2), transactions={"p#t1": version})
+    assert numbers(table) == [1]
+
+
+def test_of_many_writers_of_the_same_version_one_wins_also_at_the_first_commit(table, racers):
+    for version in range(1, 4):
+
+        def write(number, version=version):
+            try:
+                return delta.append(table, rows(100 * version + number), transactions={"p#t1": version}) >= 0
+            except LostRaceError:
+                return False
+
+        assert racers(8, write).count(True) == 1
+    assert [number // 100 for number in numbers(table)] == [1, 2, 3]
+
+
+def test_appends_of_different_applications_all_arrive(table, racers):
+    def write(number):
+        for version in range(1, 6):
+            for _ in range(50):
+                try:
+                    delta.append(table, rows(100 * number + version), transactions={f"app-{number}": version})
+                    break
+                except LostRaceError:
+                    continue
+
+    racers(3, write)
+    assert numbers(table) == [100 * number + version for number in range(3) for version in range(1, 6)]
+
+
+def test_replacing_and_compacting_keep_what_must_be_read(table):
+    for number in range(4):
+        delta.append(table, rows(number))
+    delta.open_table(table).optimize.compact()
+    assert numbers(table) == [0, 1, 2, 3]
+    delta.overwrite(table, rows(9), metadata={"stamp": {"sequence": 2}})
+    assert numbers(table) == [9]
+    assert delta.commits(table, "stamp", limit=1)[-1][1] == {"sequence": 2}
+
+
+def test_two_that_saw_the_same_sequence_cannot_both_move_the_head(home, racers):
+    for turn in range(3):
+        seen = last_seq(home)
+
+        def move(number, seen=seen, turn=turn):
+            try:
+                move_head(home, f"t{turn}{number}", reason="race", expected_seq=seen, now=NOW)
+            except RivertwiceError:
+                return None
+            return f"t{turn}{number}"
+
+        won = [name for name in racers(6, move) if name]
+        assert len(won) == 1
+        assert head(home) == won[0]
+
+
+def test_a_timelines_record_is_written_once_and_found_by_every_host(home, tmp_path, place):
+    other = Settings(project=tmp_path, home=tmp_path / "other", shared=parse_place(place)).pipeline("p")
+    line = Timeline("p", "t1", None, 0, {"x": {"0": 0}}, "b" * 64, {"state": "s"}, "c", {"x": "id"}, NOW)
+    assert next_timeline_name(home) == "t1"
+    assert create_timeline(home, line)
+    assert not create_timeline(other, line)
+    assert load_timeline(other, "t1") == line
+    assert (list_timelines(other), next_timeline_name(other)) == (["t1"], "t2")
+
+
+def test_a_bundle_is_loaded_only_whole(place):
+    bundles = below(parse_place(place), "bundles")
+    bundle = build_bundle(REPOSITORY / "pipelines" / "flight_delays")
+    with pytest.raises(DefinitionError, match="is not in"):
+        load_bundle(bundles, bundle.id)
+    save_bundle(bundle, bundles)
+    save_bundle(bundle, bundles)
+    assert load_bundle(bundles, bundle.id).files == bundle.files
+    open_store(place).delete(f"bundles/{bundle.id}/transform.sql")
+    with pytest.raises(DefinitionError):
+        load_bundle(bundles, bundle.id)
+
+
+def test_data_files_are_fetched_once_and_are_what_was_written(place, tmp_path):
+    table = below(parse_place(place), "archive", "topic")
+    delta.append(table, rows(1, 2, 3), partition_by=["day"])
+    uris = delta.open_table(table).file_uris()
+    files = local_files(uris, tmp_path / "cache")
+    found = pa.concat_tables([pq.ParquetFile(file).read(columns=["n"]) for file in files])
+    assert sorted(found["n"].to_pylist()) == [1, 2, 3]
+    assert local_files(uris, tmp_path / "cache") == files

@@ -1,0 +1,164 @@
+"""Make the golden savepoint of a stored-format version: a small real home, its records, and what it must give for ever.
+
+Usage: PYTHONPATH=tests python tests/golden/make_golden.py --version 1
+Run it once when a stored format gets a new version, and commit the folder it writes. An older golden is never made
+anew: it is what an older release left on somebody's disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from base64 import b64encode
+from pathlib import Path
+
+import yaml
+
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.log import kafka
+from rivertwice.log.archive import extend_archive
+from rivertwice.log.broker import start_broker, stop_broker
+from rivertwice.savepoint.bundles import load_state_definition
+from rivertwice.savepoint.prove import session_of
+from rivertwice.savepoint.state import read_state
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.store import delta
+from rivertwice.testing.events import EventPlan, plan_events, produce_events
+from rivertwice.testing.lab import DEFINITION
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.served import stream_rows
+from savepoint_rig import DriverProcess, run_to_end, wait_for_batch
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+BATCH = 30
+RECORDS = 120
+AT = 2  # the savepoint stands at this batch or the next
+
+
+def make_definition(folder: Path, name: str) -> None:
+    """Make the golden's project: lab_sums under another name, over a topic of its own."""
+    target = folder / "project" / "pipelines" / name
+    shutil.copytree(DEFINITION, target)
+    document = yaml.safe_load((target / "pipeline.yaml").read_text())
+    document["name"] = name
+    document["sources"]["events"]["topic"] = name
+    document["stream"]["max_offsets_per_trigger"] = BATCH
+    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def stream(settings: Settings, name: str) -> str:
+    """Stream everything, with a savepoint taken on the way; return its id."""
+    plan = EventPlan(seed=20260101, records=RECORDS, partitions=3, keys=4, poison_share=0.04)
+    kafka.ensure_topic(settings, name, 3)
+    events = plan_events(plan)
+    half = BATCH * (AT + 1)
+    produce_events(settings, name, events[:half])
+    driver = DriverProcess(settings, name)
+    try:
+        wait_for_batch(settings, name, AT, driver=driver, seconds=120)
+        driver.drain()
+    finally:
+        driver.stop()
+    taken = take_savepoint(settings, name, now=utc_now(), reason="golden")
+    produce_events(settings, name, events[half:])
+    run_to_end(settings, name)
+    extend_archive(None, settings, name)
+    return taken.id
+
+
+def expectations(settings: Settings, name: str, savepoint: str) -> dict[str, object]:
+    """Return what a restore of this golden must give, as it was when it was made."""
+    home = settings.pipeline(name)
+    rows = path_ledger(home)
+    served = sorted(stream_rows(home).to_pylist(), key=lambda row: (str(row["window_start"]), row["k"]))
+    manifest = json.loads((home.savepoints / savepoint / "manifest.json").read_text())
+    from rivertwice.savepoint.catalogue import load_savepoint
+
+    spark = session_of(settings, load_state_definition(home, load_savepoint(home, savepoint).manifest))
+    state = read_state(spark, home.checkpoint("t1"), rows[-1].batch)
+    dead = delta.read(home.tables.dead_letters)
+    return {
+        "pipeline": name,
+        "savepoint": savepoint,
+        "batch": manifest["batch"],
+        "digests": {str(row.batch): row.digest for row in rows},
+        "state": {"batch": state.batch, "rows": state.rows, "stores": dict(state.stores)},
+        "rows": json.loads(json.dumps(served, default=str)),
+        "dead_letters": 0 if dead is None else dead.num_rows,
+        "records": sum(row.read for row in rows),
+    }
+
+
+def write_records(settings: Settings, name: str, target: Path) -> None:
+    """Write every archived record as a JSON line, by address."""
+    table = delta.read(settings.archive(name))
+    assert table is not None
+
+    def plain(row: dict[str, object]) -> dict[str, object]:
+        made = {key: row[key] for key in ("topic_id", "partition", "offset")}
+        made["timestamp_ms"] = round(row["timestamp"].timestamp() * 1000)  # type: ignore[attr-defined]
+        for key in ("key", "value"):
+            made[key] = None if row[key] is None else b64encode(row[key]).decode()  # type: ignore[arg-type]
+        made["headers"] = [[h["key"], b64encode(h["value"]).decode()] for h in row["headers"] or []]  # type: ignore[attr-defined]
+        return made
+
+    rows = sorted(map(plain, table.to_pylist()), key=lambda row: (row["partition"], row["offset"]))
+    target.write_text("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
+
+
+def copy_home(settings: Settings, name: str, target: Path) -> None:
+    """Copy what a restore needs of the home: bundles, timeline, checkpoint, savepoint, tables, archive."""
+    home = settings.pipeline(name).root
+    for part in ("bundles", "timelines", "savepoints", "tables"):
+        shutil.copytree(home / part, target / "home" / "pipelines" / name / part)
+    shutil.copytree(settings.archive(name), target / "home" / "archive" / name)
+
+
+def forget_folder(target: Path, folder: Path) -> None:
+    """Take the temporary folder out of the commits' descriptions, which nobody reads."""
+    for path in target.rglob("_delta_log/*.json"):
+        path.write_text(path.read_text().replace(folder.as_uri(), "file://"))
+
+
+def main() -> int:
+    """Make one golden; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--version", type=int, required=True)
+    version = parser.parse_args().version
+    target = HERE / f"savepoint-v{version}"
+    if target.exists():
+        sys.stderr.write(f"{target.name} is there; a golden is never made anew\n")
+        return 1
+    name = f"golden_sums_v{version}"
+    with tempfile.TemporaryDirectory() as temp:
+        folder = Path(temp)
+        make_definition(folder, name)
+        (folder / "project" / ".build").symlink_to(REPOSITORY / ".build")
+        broker = Settings(REPOSITORY, folder / "broker")
+        bootstrap = start_broker(broker).bootstrap
+        try:
+            settings = Settings(folder / "project", folder / "home", bootstrap=bootstrap, spark_master="local[2]")
+            savepoint = stream(settings, name)
+            expected = expectations(settings, name, savepoint)
+        finally:
+            stop_broker(broker)
+        copy_home(settings, name, target)
+        forget_folder(target, folder)
+        shutil.copytree(settings.definitions, target / "project" / "pipelines")
+        write_records(settings, name, target / "records.jsonl")
+        (target / "expected.json").write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n")
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    sys.stdout.write(f"{target.name}: {size} bytes\n")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,59 @@
+"""The protocol model: seeded crash schedules over the product's own decisions, and every rule broken once."""
+
+from __future__ import annotations
+
+import pytest
+
+from rivertwice.testing.model.campaign import describe_failure, render, run_campaign, uncovered
+from rivertwice.testing.model.mutations import MUTATIONS, run_mutation
+from rivertwice.testing.model.process import POINTS
+from rivertwice.testing.model.schedule import run_schedule
+
+
+def check(result):
+    assert not result.failures, "\n".join(describe_failure(outcome) for outcome in result.failures[:2])
+    return result
+
+
+def test_no_invariant_breaks_in_three_thousand_crash_schedules():
+    result = check(run_campaign(0, 3000))
+    assert result.coverage.schedules == 3000
+    assert result.states > 100_000
+    assert result.coverage.endings["the end of the log"] > 2500
+    assert len(uncovered(result.coverage)) <= 6, uncovered(result.coverage)
+    assert "never killed at" in render(result)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
+def test_a_rule_that_is_broken_on_purpose_is_caught(mutation):
+    verdict = run_mutation(mutation, seed=0, most=2000)
+    assert verdict.caught, f"{mutation.name} survived {verdict.schedules} schedules"
+    assert verdict.invariant
+
+
+def test_a_seed_repeats_its_schedule_step_by_step():
+    first, again = (run_schedule(17, trace=True) for _ in range(2))
+    assert first.trace == again.trace
+    assert first.decisions == again.decisions
+    assert run_schedule(17, decisions=first.decisions, trace=True).trace == first.trace
+
+
+def test_a_failure_tells_its_seed_and_a_trace_smaller_than_it_was():
+    mutation = next(one for one in MUTATIONS if one.step == "late by the own watermark")
+    outcome = next(
+        found
+        for found in (run_schedule(seed, broken=mutation.step) for seed in range(200))
+        if found.violation is not None
+    )
+    text = describe_failure(outcome, broken=mutation.step)
+    assert f"--seed {outcome.seed} --schedules 1 --trace" in text
+    assert "every pair in exactly one place" in text
+    assert len(text.splitlines()) < len(outcome.decisions)
+
+
+@pytest.mark.faults
+def test_a_hundred_thousand_schedules_break_nothing_and_every_point_was_killed_at():
+    result = check(run_campaign(0, 100_000, jobs=2))
+    assert result.coverage.schedules == 100_000
+    assert uncovered(result.coverage) == []
+    assert len(POINTS) > 80

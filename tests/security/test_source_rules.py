@@ -1,0 +1,184 @@
+"""What the source may not do, read from its syntax trees. Every exception is listed with its reason."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import yaml
+
+from rivertwice.config import Settings
+from rivertwice.log.broker_config import broker_properties
+from rivertwice.pipeline.engine import start_confs
+from streamed_run import REPOSITORY
+
+FOLDERS = ("src", "dags", "spark_jobs", "plugins", "scripts")
+FILES = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py"))
+
+# (file, called name): why a text that is no literal may reach it
+SQL_ALLOWED = {
+    (
+        "src/rivertwice/pipeline/compile.py",
+        "sql",
+    ): "the definition's own transform.sql and rows.sql: code of the repository",
+    ("src/rivertwice/savepoint/feed.py", "selectExpr"): "a constant tuple of that module",
+    (
+        "src/rivertwice/testing/control/job.py",
+        "sql",
+    ): "the control job is hand-written Spark, and its text is a constant",
+}
+SQL_CALLS = {"sql", "expr", "selectExpr"}
+SQL_IF_TEXT = {"where", "filter", "having", "agg"}  # Columns are fine, texts are SQL
+
+
+@cache
+def trees() -> tuple[tuple[str, ast.AST], ...]:
+    return tuple((path.relative_to(REPOSITORY).as_posix(), ast.parse(path.read_text())) for path in FILES)
+
+
+def called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def is_literal(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant)
+
+
+def sql_calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        name = called(node)
+        texts = [isinstance(arg, (ast.JoinedStr, ast.BinOp)) and _mentions_text(arg) for arg in node.args]
+        if (name in SQL_CALLS and not all(is_literal(arg) for arg in node.args)) or (
+            name in SQL_IF_TEXT and any(texts)
+        ):
+            yield name, node.lineno
+
+
+def _mentions_text(node: ast.expr) -> bool:
+    if isinstance(node, ast.JoinedStr):
+        return True
+    parts = [part for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    calls = [part for part in ast.walk(node) if isinstance(part, (ast.Call, ast.Compare))]
+    return bool(parts) and not calls
+
+
+def test_the_check_finds_what_it_is_for():
+    bad = "frame.filter(f'x = {v}'); spark.sql(q); F.expr(a + 'b'); frame.where('a ' + name); frame.selectExpr(*names)"
+    assert [name for name, _ in sql_calls(ast.parse(bad))] == ["filter", "sql", "expr", "where", "selectExpr"]
+    good = "frame.filter(F.col('x') == F.lit('a')); frame.where('_late'); spark.sql('SELECT 1')"
+    assert list(sql_calls(ast.parse(good))) == []
+
+
+def test_no_text_that_is_no_literal_reaches_sql_outside_the_listed_places():
+    found = {(path, name) for path, tree in trees() for name, _ in sql_calls(tree)}
+    assert found <= SQL_ALLOWED.keys(), sorted(found - SQL_ALLOWED.keys())
+
+
+FORBIDDEN_IMPORTS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+FORBIDDEN_CALLS = {"eval", "exec", "os.system", "yaml.load", "yaml.full_load", "yaml.unsafe_load", "tempfile.mktemp"}
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_nothing_that_runs_what_it_reads_is_imported_or_called():
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name.partition(".")[0] for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [(node.module or "").partition(".")[0]]
+            assert not FORBIDDEN_IMPORTS & set(names), (path, names)
+            if isinstance(node, ast.Call):
+                assert dotted(node.func) not in FORBIDDEN_CALLS, (path, node.lineno)
+                shell = [kw for kw in node.keywords if kw.arg == "shell"]
+                assert not shell, (path, node.lineno)
+
+
+def test_no_certificate_check_is_switched_off():
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                for word in node.keywords:
+                    off = isinstance(word.value, ast.Constant) and word.value.value is False
+                    assert not (word.arg == "verify" and off), (path, node.lineno)
+
+
+CLIENT_OPTIONS = {
+    "acks", "auto.offset.reset", "bootstrap.servers", "check.crcs", "compression.type", "enable.auto.commit",
+    "enable.auto.offset.store", "enable.idempotence", "enable.partition.eof", "error_cb", "fetch.wait.max.ms", "group.id",
+    "isolation.level", "linger.ms", "log_level", "logger", "message.timeout.ms", "queue.buffering.max.messages",
+    "request.timeout.ms", "session.timeout.ms", "socket.timeout.ms", "transactional.id", "transaction.timeout.ms",
+}  # fmt: skip
+DANGEROUS = re.compile(r"sasl\.jaas|\.url$|\.location$|login\.|oauthbearer|class$", re.IGNORECASE)
+
+
+def test_kafka_clients_are_given_only_listed_options_all_of_them_literals():
+    found = set()
+    for path, tree in trees():
+        if not path.startswith("src/rivertwice/log/"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Dict) and any(is_client_option(key) for key in node.keys):
+                assert all(isinstance(key, ast.Constant) for key in node.keys), (path, node.lineno)
+                found |= {key.value for key in node.keys}
+    found = {name for name in found if not name.endswith((".bytes", ".ms")) or name in CLIENT_OPTIONS}
+    assert "bootstrap.servers" in found
+    assert not [name for name in found if DANGEROUS.search(name)]
+
+
+def is_client_option(key: ast.expr | None) -> bool:
+    return isinstance(key, ast.Constant) and key.value in CLIENT_OPTIONS
+
+
+def test_spark_is_given_only_listed_kafka_options():
+    allowed = {"kafka.bootstrap.servers", "kafka.isolation.level"}
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and called(node) == "option" and node.args and "testing" not in path:
+                name = node.args[0]
+                if isinstance(name, ast.Constant) and str(name.value).startswith("kafka."):
+                    assert name.value in allowed, (path, node.lineno)
+
+
+LISTENERS = re.compile(r"0\.0\.0\.0|\[::\]|\bhost=\"\"|bind\(\(\"\"")
+
+
+def test_nothing_of_ours_listens_beyond_loopback():
+    assert [str(path) for path in FILES if LISTENERS.search(path.read_text())] == []
+
+
+def test_compose_publishes_on_loopback_only_and_has_no_default_secret():
+    text = (REPOSITORY / "docker-compose.yml").read_text()
+    services = yaml.safe_load(text)["services"]
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(str(port).startswith("127.0.0.1:") for port in ports)
+    for name in ("POSTGRES_PASSWORD", "AIRFLOW_FERNET_KEY", "AIRFLOW_JWT_SECRET", "S3_ACCESS_KEY", "S3_SECRET_KEY"):
+        assert f"${{{name}:?" in text
+        assert f"${{{name}:-" not in text
+
+
+def test_spark_and_the_broker_listen_on_loopback(tmp_path):
+    confs = start_confs(Settings(project=REPOSITORY, home=tmp_path), [])
+    assert (confs["spark.driver.host"], confs["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
+    assert confs["spark.ui.enabled"] == "false"
+    listeners = broker_properties(tmp_path, (9092, 9093))["listeners"].split(",")
+    assert all(listener.partition("://")[2].startswith("127.0.0.1:") for listener in listeners)
+
+
+def test_every_package_of_the_locks_is_pinned_by_hash():
+    for lock in REPOSITORY.glob("requirements*.lock"):
+        lines = lock.read_text().splitlines()
+        pins = [number for number, line in enumerate(lines) if re.match(r"^[a-zA-Z0-9_.\[\]-]+==", line)]
+        assert pins, lock.name
+        for number in pins:
+            assert lines[number + 1].strip().startswith("--hash=sha256:"), (lock.name, lines[number])

@@ -1,0 +1,119 @@
+"""Leases on offset ranges and the race clock: who holds what, and how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rivertwice.instants import from_ms
+from rivertwice.log.leases import (
+    NO_CLOCK,
+    Claim,
+    Level,
+    LogState,
+    clock_at,
+    first_at_risk,
+    select_samples,
+    view_leases,
+    worst_of,
+)
+
+HOUR = timedelta(hours=1)
+NOW = from_ms(100 * 3_600_000)
+
+
+def log(**changes: object) -> LogState:
+    """Kafka has [20, 100) of one partition, the archive [0, 40); Kafka keeps ten hours."""
+    state = LogState("t", "id", {0: 20}, {0: 100}, {0: (0, 40)}, retention=10 * HOUR)
+    return replace(state, **changes)  # type: ignore[arg-type]
+
+
+def claim(start: int, end: int | None, *, kafka_only: bool = False) -> Claim:
+    return Claim("savepoint s", "savepoint", {0: (start, end)}, kafka_only)
+
+
+def stamped(offset: int, age: timedelta) -> dict[tuple[int, int], int]:
+    return {(0, offset): int((NOW - age).timestamp() * 1000)}
+
+
+def test_the_first_offset_at_risk_is_the_first_that_only_kafka_has() -> None:
+    assert first_at_risk(claim(10, 80), 0, log()) == 40
+    assert first_at_risk(claim(50, 80), 0, log()) == 50
+    assert first_at_risk(claim(10, 40), 0, log()) is None
+    assert first_at_risk(claim(100, None), 0, log()) is None
+
+
+def test_the_stream_rests_on_kafka_alone_even_where_the_archive_has_the_records() -> None:
+    assert first_at_risk(claim(30, None, kafka_only=True), 0, log()) == 30
+    assert select_samples([claim(30, None, kafka_only=True), claim(30, None)], log()) == {(0, 30), (0, 40)}
+
+
+def test_what_nobody_has_is_lost_and_named_first() -> None:
+    stream = Claim("stream t1", "stream", {0: (5, None)}, kafka_only=True)
+    leases = view_leases([claim(0, 60), stream], log(stamps=stamped(40, HOUR)), NOW)
+    assert [(one.holder, one.lost, one.level) for one in leases] == [
+        ("stream t1", 15, Level.LOST),
+        ("savepoint s", 0, Level.OK),
+    ]
+    assert worst_of(leases) == leases[0]
+    assert (leases[1].archived, leases[1].kafka) == (40, 20)
+
+
+def test_a_hole_between_archive_and_kafka_is_lost() -> None:
+    #  archive |====|          [0, 40)
+    #  Kafka             |====|  [60, 100)
+    (lease,) = view_leases([claim(0, 100)], log(begin={0: 60}, stamps=stamped(60, HOUR)), NOW)
+    assert (lease.archived, lease.kafka, lease.lost, lease.level) == (40, 40, 20, Level.LOST)
+
+
+def test_time_runs_out_in_steps_and_only_for_what_the_archive_lacks() -> None:
+    levels = {}
+    for hours in (1, 4, 6, 9.5, 30):
+        (lease,) = view_leases([claim(30, 90)], log(stamps=stamped(40, hours * HOUR)), NOW)
+        levels[hours] = lease.level
+    assert levels == {1: Level.OK, 4: Level.OK, 6: Level.WARNING, 9.5: Level.CRITICAL, 30: Level.CRITICAL}
+    (safe,) = view_leases([claim(0, 40)], log(stamps=stamped(40, 30 * HOUR)), NOW)
+    assert (safe.level, safe.clock) == (Level.OK, NO_CLOCK)
+
+
+def test_a_topic_kept_for_ever_has_no_clock() -> None:
+    (lease,) = view_leases([claim(30, 90)], log(retention=None, stamps=stamped(40, 1000 * HOUR)), NOW)
+    assert (lease.level, lease.clock) == (Level.OK, NO_CLOCK)
+
+
+def test_the_clock_of_bytes_is_what_is_free_over_the_measured_pace() -> None:
+    state = log(retention=None, retention_bytes=10_000, record_bytes={0: 100.0}, per_second={0: 2.0})
+    clock = clock_at(state, 0, 40, NOW)  # 60 records of 100 bytes lie behind offset 40; 200 bytes come a second
+    assert (clock.left, clock.share) == (timedelta(seconds=20), 0.4)
+    assert clock_at(replace(state, per_second={}), 0, 40, NOW).left is None
+    both = replace(state, retention=10 * HOUR, stamps=stamped(40, HOUR))
+    assert clock_at(both, 0, 40, NOW).left == timedelta(seconds=20)
+    assert clock_at(both, 0, 40, NOW).share == 0.4
+
+
+bounds = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: (min(pair), max(pair)))
+
+
+@given(wanted=bounds, archived=bounds, kept=bounds, alone=st.booleans())
+def test_every_offset_of_a_claim_is_archived_in_kafka_only_or_lost(
+    wanted: tuple[int, int], archived: tuple[int, int], kept: tuple[int, int], alone: bool
+) -> None:
+    state = LogState("t", "id", {0: kept[0]}, {0: kept[1]}, {0: archived})
+    (lease,) = view_leases([Claim("x", "x", {0: wanted}, alone)], state, NOW)
+    offsets = range(*wanted)
+    in_archive = [o for o in offsets if not alone and archived[0] <= o < archived[1]]
+    in_kafka = [o for o in offsets if o not in in_archive and kept[0] <= o < kept[1]]
+    assert (lease.archived, lease.kafka) == (len(in_archive), len(in_kafka))
+    assert lease.lost == len(offsets) - len(in_archive) - len(in_kafka)
+    assert (lease.level is Level.LOST) == (lease.lost > 0)
+
+
+def test_what_older_segments_of_the_archive_hold_is_served_and_the_hole_between_is_lost() -> None:
+    #  archive  |===|   |====|        [0, 10) and [15, 40)
+    #  Kafka           |=========|    [20, 100)
+    state = log(archived={0: (15, 40)}, older=({0: (0, 10)},))
+    (lease,) = view_leases([claim(0, 50)], state, NOW)
+    assert (lease.archived, lease.kafka, lease.lost) == (35, 10, 5)

@@ -1,0 +1,142 @@
+"""Windows that lost records may belong to are never called equal, and a gap hides no defect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ledger_rows import ledger_row
+from rivertwice.instants import from_ms
+from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
+from rivertwice.reconcile.gaps import (
+    Doubt,
+    Doubts,
+    Jump,
+    count_readable,
+    find_doubts,
+    find_unreadable,
+    trusted_counts,
+    with_filled,
+)
+from rivertwice.reconcile.model import AGREES, DEFECT, NOT_COMPARABLE, OPEN, RowId, ServedRow, Shape, StreamRow
+from rivertwice.reconcile.rederive import BatchCounts, Chain, derive_ranges
+from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream
+
+SHAPE = Shape(("k",), ("n",), count_column="n")
+ROWS = [ledger_row(n, min_event_ms=1000 * n, max_event_ms=1000 * n + 900) for n in range(4)]
+RANGES = [{0: (10 * n, 10 * n + 10)} for n in range(4)]
+CHAIN = Chain((0, 0, 1000, 2000), (0, 1000, 2000, 3000))
+
+
+def at(start: int, key: str = "a") -> RowId:
+    return RowId(start, start + 1000, key)
+
+
+def evidence(*doubts: Doubt, **changes: object) -> Evidence:
+    """Windows of a second from 0 to 4; closed until 3; in each the stream emitted what it owed and what is true."""
+    rows = {at(1000 * n): (5,) for n in range(3)}
+    stream = {row: [StreamRow((5,), "t1", n + 1, 1000 * n, 1000 * n + 1000)] for n, row in enumerate(rows)}
+    made = Evidence(SHAPE, 3000, rows, rows, stream, {}, doubts=Doubts(doubts))
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def verdicts(found: Evidence) -> list[str]:
+    return [one.verdict for one in judge_stream(found)]
+
+
+def test_without_a_gap_all_agree() -> None:
+    assert verdicts(evidence()) == [AGREES, AGREES, AGREES]
+
+
+def test_a_gap_touches_windows_open_at_it_up_to_its_bound() -> None:
+    #  windows   [0,1) [1,2) [2,3)
+    #  gap       watermark 1.0 ... latest event time 1.5
+    gap = Doubt(1000, 1500, "gap: g")
+    assert verdicts(evidence(gap)) == [AGREES, NOT_COMPARABLE, AGREES]
+    assert verdicts(evidence(replace(gap, until_ms=None))) == [AGREES, NOT_COMPARABLE, NOT_COMPARABLE]
+    assert verdicts(evidence(replace(gap, until_ms=2000))) == [AGREES, NOT_COMPARABLE, NOT_COMPARABLE]
+
+
+def test_a_gap_does_not_hide_that_the_stream_emitted_something_else_than_it_owed() -> None:
+    gap = Doubt(0, None, "gap: g")
+    wrong = dict(evidence().stream) | {at(1000): [StreamRow((6,), "t1", 2, 1000, 2000)]}
+    assert verdicts(evidence(gap, stream=wrong)) == [NOT_COMPARABLE, DEFECT, NOT_COMPARABLE]
+
+
+def test_where_the_streams_own_input_is_gone_only_a_second_emission_is_a_defect() -> None:
+    gone = Doubt(0, 1999, "gap: g", unread=True)
+    known = evidence()
+    twice = {**known.stream, at(1000): [*known.stream[at(1000)]] * 2}
+    missing = {at(2000): (5,)}
+    assert verdicts(evidence(gone, truth=missing, expected=missing)) == [NOT_COMPARABLE, NOT_COMPARABLE, AGREES]
+    assert verdicts(evidence(gone, truth=missing, expected=missing, stream=twice)) == [NOT_COMPARABLE, DEFECT, AGREES]
+
+
+def test_an_open_window_stays_open() -> None:
+    rows = {**evidence().truth, at(3000): (1,)}
+    assert verdicts(evidence(Doubt(0, None, "gap: g"), truth=rows))[-1] == OPEN
+
+
+@pytest.mark.parametrize(
+    ("served", "known", "verdict"), [(7, True, AGREES), (5, True, NOT_COMPARABLE), (7, False, NOT_COMPARABLE)]
+)
+def test_a_served_window_agrees_again_only_if_all_lost_records_are_in_the_archive_and_counted(
+    served: int, known: bool, verdict: str
+) -> None:
+    found = evidence(*([] if known else [Doubt(1000, 1500, "gap: g")]), truth={at(1000): (7,)})
+    found = replace(found, doubts=replace(found.doubts, filled={1000: f"{REPAIRABLE}: g"}))
+    table = ServedEvidence({at(1000): [ServedRow((served,), "published", "bf")]}, 3000, frozenset({1000}))
+    assert [one.verdict for one in judge_served(found, table)] == [verdict]
+
+
+def test_a_batch_that_cannot_be_read_whole_keeps_its_recorded_counts_and_puts_its_windows_in_doubt() -> None:
+    missing = [(0, 0, 15)]
+    unreadable = find_unreadable(RANGES, missing)
+    assert unreadable == {0: {0: (0, 10)}, 1: {0: (10, 15)}}
+    derived = [BatchCounts() for _ in ROWS]
+    assert [counts.read for counts in trusted_counts(derived, ROWS, unreadable)] == [10, 10, 0, 0]
+    assert count_readable(RANGES, missing) == {0: 25}
+    doubts = find_doubts(ROWS, "flights", unreadable, [], missing, CHAIN)
+    assert [doubts.of(1000 * n, 1000 * n + 1000) is not None for n in range(4)] == [True, True, False, False]
+
+
+def gap(archived: dict[int, tuple[int, int]]) -> Gap:
+    return Gap("p", "t1", 1, "flights", "id", EXPIRED, {0: (20, 30)}, archived, 1000, 2500, from_ms(0))
+
+
+def test_a_jump_is_in_doubt_from_the_watermark_behind_which_it_lies_to_the_latest_time_it_can_hold() -> None:
+    jump = Jump(2, gap({}), {0: 30})
+    found = find_doubts(ROWS, "flights", {}, [jump], [(0, 25, 30)], CHAIN)
+    (lost,) = found.doubts
+    assert (lost.after_ms, lost.until_ms, lost.known) == (1000, 2500, False)
+    assert "5 records are lost for ever" in lost.reason
+    assert "late records that may be among the lost" in found.caveat(0)
+    assert found.caveat(3000) == ""
+
+
+def test_what_the_archive_has_of_a_jump_puts_only_the_windows_in_doubt_that_it_belongs_to() -> None:
+    jump = Jump(2, gap({0: (20, 30)}), {0: 30})
+    none = find_doubts(ROWS, "flights", {}, [jump], [], CHAIN)
+    assert none.doubts == ()
+    filled = with_filled(none, [jump], "flights", [0])  # closed before the gap: there the record would have been late
+    doubt = filled.of(0, 1000)
+    assert doubt is not None
+    assert doubt.known
+    assert doubt.reason.startswith(REPAIRABLE)
+    assert filled.of(1000, 2000) is None
+    assert filled.caveat(0) == ""
+
+
+def test_a_window_closed_before_a_gap_says_so_where_it_agrees() -> None:
+    (first, *_) = judge_stream(evidence(Doubt(1000, None, "gap: g")))
+    assert (first.verdict, "may be among the lost: gap: g" in first.reason) == (AGREES, True)
+
+
+def test_only_an_accepted_jump_is_no_ledger_defect() -> None:
+    rows = [*ROWS[:2], ledger_row(2, "t2", start_offsets={"flights": {"0": 30}}, end_offsets={"flights": {"0": 40}})]
+    _, defects = derive_ranges(rows, "flights", {0: 0})
+    assert [(one.index, one.field) for one in defects] == [(2, "start_offsets")]
+    ranges, none = derive_ranges(rows, "flights", {0: 0}, {2: {0: 30}})
+    assert none == []
+    assert ranges == [{0: (0, 10)}, {0: (10, 20)}, {0: (30, 40)}]

@@ -1,0 +1,52 @@
+"""A home whose restores run without Spark and Kafka: the replay only moves files, everything else is real."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from rivertwice.instants import utc_now
+from rivertwice.savepoint import restore, restore_steps
+from rivertwice.savepoint.records import encode_record
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.timeline.intent import write_intent
+from rivertwice.timeline.ledger import append_ledger
+from savepoint_home import FINGERPRINT, NOW, make_home, row
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Batches 0..6 are committed, a proved savepoint stands at 3; Kafka still has everything."""
+    settings, home = make_home(tmp_path, planned=3, finished=3, committed=3)
+    taken = take_savepoint(settings, "p", now=NOW)
+    taken.store.put(f"{taken.id}/proof.json", encode_record({"proved": True}))
+    append_ledger(home, [row(batch) for batch in range(4, 7)])
+    write_intent(home, "running", "test", utc_now())
+    begin = {0: 0}
+
+    def replay_files(_spark, _settings, _definition, checkpoint, rows, **_):
+        for one in rows:
+            (checkpoint / "offsets" / str(one.batch)).write_text(one.offsets_text)
+            (checkpoint / "commits" / str(one.batch)).write_text("v1\n{}")
+
+    @contextmanager
+    def from_kafka(*_args, **_named):
+        yield None
+
+    class Source:
+        topic = "flights"
+
+    class Definition:
+        source = ("flights", Source)
+
+    monkeypatch.setattr(restore, "current_fingerprint", lambda *_: FINGERPRINT)
+    monkeypatch.setattr(restore_steps, "load_state_definition", lambda *_: Definition)
+    monkeypatch.setattr(restore_steps, "equivalent_bundles", lambda *_: {"b"})
+    monkeypatch.setattr(restore_steps, "oldest_offsets", lambda *_: begin)
+    monkeypatch.setattr(restore.kafka, "begin_offsets", lambda *_: begin)
+    monkeypatch.setattr(restore.kafka, "topic_id", lambda *_: "id")
+    monkeypatch.setattr(restore_steps, "session_of", lambda *_: None)
+    monkeypatch.setattr(restore_steps, "replay_source", from_kafka)
+    monkeypatch.setattr(restore_steps, "replay_recorded", replay_files)
+    return settings, home, taken, begin

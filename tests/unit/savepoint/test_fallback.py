@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from rivertwice.errors import ReplayMismatchError, SavepointError, ServiceError
+from rivertwice.instants import utc_now
+from rivertwice.savepoint import fallback, restore_steps
+from rivertwice.savepoint import operation as steps
+from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.savepoint.fallback import describe_fallen, fall_back, select_candidates
+from rivertwice.savepoint.operation import FallBackReport, read_fall_back, read_operations, write_fall_back
+from rivertwice.savepoint.records import encode_record
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.stream.lease import Owner
+from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.sequence import head
+from savepoint_home import savepoint, write_checkpoint
+
+
+def proved_again(world):
+    """A second, newer savepoint of the same pipeline, proved as well."""
+    settings, home, _, _ = world
+    write_checkpoint(home, "t1", planned=5, finished=5)
+    newer = take_savepoint(settings, "p", now=utc_now())
+    newer.store.put(f"{newer.id}/proof.json", encode_record({"proved": True}))
+    return newer
+
+
+def test_the_newest_proved_takes_the_place_and_the_intent_is_left_alone(world):
+    settings, home, _, _ = world
+    newer = proved_again(world)
+    before = read_intent(home)
+    fallen = fall_back(settings, "p", progress=print)
+    assert fallen.report is not None
+    assert (fallen.report.savepoint, fallen.report.forked_at, fallen.report.replayed) == (newer.id, 6, 1)
+    assert (head(home), read_intent(home), fallen.passed_over) == ("t2", before, {})
+    assert "timeline t2 goes on after batch 6" in describe_fallen(fallen, 1.0)
+
+
+def test_a_damaged_one_is_passed_over_by_name_for_the_next_older(world):
+    settings, home, taken, _ = world
+    newer = proved_again(world)
+    (home.savepoints / newer.id / "checkpoint/metadata").write_text("x")
+    fallen = fall_back(settings, "p", progress=print)
+    assert fallen.report is not None
+    assert fallen.report.savepoint == taken.id
+    assert "damaged" in fallen.passed_over[newer.id]
+    assert newer.id in describe_fallen(fallen, 1.0)
+
+
+def test_one_with_a_damaged_manifest_does_not_hide_the_older(world):
+    settings, home, taken, _ = world
+    newer = proved_again(world)
+    manifest = home.savepoints / newer.id / "manifest.json"
+    for damage in (b"", b"{", b"[]", b'{"format":1}', manifest.read_bytes().replace(b'"batch":5', b'"batch":4')):
+        manifest.write_bytes(damage)
+        names = [one.id for one in select_candidates(list_savepoints(home), [Segment("t1", 0, None)])]
+        assert names[-1] == taken.id
+    fallen = fall_back(settings, "p", progress=print)
+    assert fallen.report is not None
+    assert fallen.report.savepoint == taken.id
+    assert "the manifest or the ledger is damaged" in fallen.passed_over[newer.id]
+
+
+def test_a_replay_that_disagrees_gives_its_restore_up_and_takes_the_next_older(world, monkeypatch):
+    settings, home, taken, _ = world
+    newer = proved_again(world)
+    real = restore_steps.replay_recorded
+
+    def disagree(spark, settings, definition, checkpoint, rows, **named):
+        if len(rows) == 1:
+            message = "batch 6 gave another result"
+            raise ReplayMismatchError(message)
+        real(spark, settings, definition, checkpoint, rows, **named)
+
+    monkeypatch.setattr(restore_steps, "replay_recorded", disagree)
+    fallen = fall_back(settings, "p", progress=print)
+    assert fallen.report is not None
+    assert (fallen.report.savepoint, head(home)) == (taken.id, fallen.report.timeline)
+    assert fallen.passed_over == {newer.id: "batch 6 gave another result"}
+    assert sorted(operation.step for operation in read_operations(home)) == [steps.DONE, steps.ABANDONED]
+
+
+def test_without_a_proved_one_it_is_refused_with_the_way_out(world):
+    settings, home, taken, _ = world
+    taken.store.delete(f"{taken.id}/proof.json")
+    with pytest.raises(SavepointError, match=f"no proved savepoint.*{taken.id} --unproved"):
+        fall_back(settings, "p", progress=print)
+    taken.store.delete(f"{taken.id}/manifest.json")
+    with pytest.raises(SavepointError, match="over the archive and the log"):
+        fall_back(settings, "p", progress=print)
+    assert head(home) == "t1"
+
+
+def test_an_interrupted_restore_is_gone_on_with_first(world, monkeypatch):
+    settings, home, _, _ = world
+
+    class Crash(BaseException):
+        pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_steps, "create_timeline", lambda *_: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            fall_back(settings, "p", progress=print)
+    fallen = fall_back(settings, "p", since=utc_now() - timedelta(days=1), progress=print)
+    assert fallen.report is not None
+    assert fallen.report.resumed
+    assert head(home) == "t2"
+
+
+def test_a_head_that_moved_since_needs_nothing_more(world):
+    settings, home, _, _ = world
+    noticed = utc_now()
+    fall_back(settings, "p", since=noticed, progress=print)
+    assert fall_back(settings, "p", since=noticed, progress=print).report is None
+    assert head(home) == "t2"
+
+
+def test_a_living_driver_is_nothing_to_fall_back_from(world, monkeypatch):
+    settings, home, _, _ = world
+    monkeypatch.setattr(fallback, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
+    with pytest.raises(ServiceError, match="nothing was done"):
+        fall_back(settings, "p", progress=print)
+    assert read_operations(home) == []
+
+
+def test_candidates_are_the_proved_on_the_path_newest_batch_first():
+    there = [savepoint(4, proved=True), savepoint(9), savepoint(7, proved=True), savepoint(12, proved=True)]
+    assert [one.manifest.batch for one in select_candidates(there, [Segment("t1", 0, 8), Segment("t2", 9, None)])] == [
+        7,
+        4,
+    ]
+
+
+def test_what_a_fall_back_came_to_is_read_back(world):
+    _, home, _, _ = world
+    assert read_fall_back(home) is None
+    report = FallBackReport(7, 1.5, utc_now(), True, "done", 2.0, "sp", "t2", 6, 3, {"sp-x": "why"})
+    write_fall_back(home, report)
+    assert read_fall_back(home) == report
+    assert read_operations(home) == []

@@ -1,0 +1,164 @@
+"""Every damage of the small files that Spark would not notice by itself is found by what the ledger says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import zlib
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import CheckpointError, LedgerError
+from rivertwice.stream.damage import (
+    check_checkpoint,
+    find_bad_checksum,
+    find_damage,
+    read_view,
+    watermark_after,
+)
+from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.sequence import head
+from savepoint_home import TOPIC, make_home, offsets_text, row
+
+DELAY = timedelta(seconds=20)
+LAST = 3
+
+
+def commit_text(batch: int) -> str:
+    return f"v2\n{json.dumps({'nextBatchWatermarkMs': 1000 * (batch + 1), 'stateUniqueIds': {}})}"
+
+
+@pytest.fixture
+def home(tmp_path) -> PipelineHome:
+    """Batches 0..3 are committed, 4 is planned; a batch's largest event time gives the next one's watermark."""
+    _, made = make_home(tmp_path, planned=LAST + 1, finished=LAST, committed=-1)
+    for batch in range(LAST + 1):
+        (made.checkpoint("t1") / "commits" / str(batch)).write_text(commit_text(batch))
+    with_checksum(made.checkpoint("t1") / "metadata")
+    return made
+
+
+def with_checksum(path: Path) -> None:
+    """Write the checksum file that Hadoop keeps beside a file."""
+    data = path.read_bytes()
+    sums = [zlib.crc32(data[at : at + 512]) for at in range(0, len(data), 512)]
+    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + struct.pack(f">i{len(sums)}I", 512, *sums))
+
+
+ROWS = [row(batch, max_event_ms=1000 * (batch + 1) + 20_000) for batch in range(LAST + 1)]
+
+
+def damage_of(home: PipelineHome) -> str | None:
+    return find_damage(read_view(home.checkpoint("t1")), ROWS, DELAY)
+
+
+def test_a_whole_checkpoint_is_found_whole_at_every_step_of_a_batch(home):
+    checkpoint = home.checkpoint("t1")
+    assert damage_of(home) is None
+    for name in ("offsets/4", "offsets/.4.crc"):
+        (checkpoint / name).unlink()
+    assert damage_of(home) is None  # between two batches
+    (checkpoint / "commits/3").unlink()
+    assert damage_of(home) is None  # killed after the commit, before commits/3
+
+
+def test_the_watermark_that_follows_a_batch_never_falls():
+    assert watermark_after(row(3, max_event_ms=None), DELAY) == 3000
+    assert watermark_after(row(3, max_event_ms=10), DELAY) == 3000
+    assert watermark_after(row(3, max_event_ms=50_000), DELAY) == 30_000
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["metadata"], "metadata is missing"),
+        (["commits/2", "commits/3"], "finished batch 1"),
+        (["offsets/3", "offsets/4", "offsets/.3.crc", "offsets/.4.crc", "commits/3"], "planned batch 2"),
+        (["offsets/3"], "offsets/3 is missing"),
+        (["commits/3"], "planned batch 4 .* finished only batch 2"),
+        (["offsets", "commits"], "finished batch -1"),
+        (["offsets/4"], "offsets/4 is gone, though its checksum is there"),
+        ([""], "metadata is missing"),
+    ],
+)
+def test_files_that_are_gone_are_found(home, names, found):
+    for name in names:
+        path = home.checkpoint("t1") / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    damage = damage_of(home)
+    assert damage is not None
+    assert re.search(found, damage)
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/2", "offsets/3", "offsets/4", "commits/3"])
+@pytest.mark.parametrize("kind", ["truncated", "zeroed", "flipped"])
+def test_bytes_that_changed_are_found(home, name, kind):
+    path = home.checkpoint("t1") / name
+    data = path.read_bytes()
+    at = data.index(b"000") if b"000" in data else len(data) // 2
+    bad = {
+        "truncated": data[: len(data) // 2],
+        "zeroed": bytes(len(data)),
+        "flipped": data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :],
+    }[kind]
+    path.write_bytes(bad)
+    if name == "metadata" and kind == "flipped":
+        return  # another id of the same shape means nothing to Spark; its own checksum finds it
+    assert damage_of(home) is not None, bad
+
+
+def test_a_plan_that_goes_back_is_found(home):
+    path = home.checkpoint("t1") / "offsets/4"
+    path.write_text(offsets_text(4).replace(json.dumps({TOPIC: {"0": 50}}), json.dumps({TOPIC: {"0": 39}})))
+    assert "before the end of batch 3" in (damage_of(home) or "")
+
+
+@pytest.mark.parametrize(
+    "name", ["metadata", "sources/0/0", "state/0/_metadata/metadata", "state/0/1/_metadata/schema"]
+)
+def test_a_small_file_that_is_not_what_its_checksum_says_is_found(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(range(256)) * 5)
+    assert find_bad_checksum(tmp_path) is None  # nothing to compare with
+    with_checksum(path)
+    assert find_bad_checksum(tmp_path) is None
+    good = path.read_bytes()
+    for bad in (good[:600], bytes(len(good)), good[:700] + b"!" + good[701:], b""):
+        path.write_bytes(bad)
+        assert find_bad_checksum(tmp_path) == f"{name} is not what its checksum says"
+    path.write_bytes(good)
+    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0\0\0\0\0")
+    assert find_bad_checksum(tmp_path) == f"{name} is not what its checksum says"
+    path.unlink()
+    assert find_bad_checksum(tmp_path) == f"{name} is gone, though its checksum is there"
+
+
+def test_nothing_is_compared_before_the_first_committed_batch(home):
+    assert find_damage(read_view(home.checkpoint("t1")), [], DELAY) is None
+
+
+def test_a_start_is_refused_by_name_and_a_table_that_lost_rows_is_no_matter_for_a_savepoint(home, monkeypatch):
+    line = replace(load_timeline(home, str(head(home))), pipeline="p")
+    applied = {"p#t1": LAST}
+    monkeypatch.setattr("rivertwice.stream.damage.delta.applied_version", lambda _, app: applied.get(app))
+    check_checkpoint(home, line, ROWS, DELAY)
+    applied["p#t1"] = LAST - 1
+    with pytest.raises(LedgerError, match="the table lost commits"):
+        check_checkpoint(home, line, ROWS, DELAY)
+    with pytest.raises(LedgerError, match="both lost rows"):
+        check_checkpoint(home, line, ROWS[:-1], DELAY)
+    applied["p#t1"] = LAST
+    (home.checkpoint("t1") / "metadata").unlink()
+    with pytest.raises(CheckpointError, match=r"metadata is missing.*rivertwice savepoint restore p"):
+        check_checkpoint(home, line, ROWS, DELAY)
+    assert path_ledger(home) == []

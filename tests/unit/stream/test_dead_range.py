@@ -1,0 +1,20 @@
+"""Dead letters that an earlier attempt at a batch left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from rivertwice.errors import RangeMismatchError
+from rivertwice.stream.dead import check_dead_range, encode_ranges
+
+RANGES = {0: (3, 6), 1: (0, 0)}
+
+
+def test_dead_letters_of_the_very_range_or_of_no_known_one_stand():
+    check_dead_range(encode_ranges(RANGES), RANGES, 4)
+    check_dead_range(None, RANGES, 4)
+
+
+def test_dead_letters_of_another_range_stop_the_stream():
+    with pytest.raises(RangeMismatchError, match="planned anew"):
+        check_dead_range(encode_ranges({0: (3, 7), 1: (0, 0)}), RANGES, 4)

@@ -1,0 +1,124 @@
+"""Upkeep merges and sweeps, and no row, transaction or ledger row is touched by it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.store import delta
+from rivertwice.store.table_upkeep import TableShape, compact, parse_interval, retention, set_retention, shape_of, sweep
+from rivertwice.timeline.upkeep import keep_up, plan_upkeep
+
+
+def shape(small: int) -> TableShape:
+    return TableShape(version=1, files=small, small_in_one_partition=small, size=10, removed_kept=timedelta(hours=6))
+
+
+def one_row(number: int, day: str = "2013-07-01") -> pa.Table:
+    return pa.table({"number": pa.array([number], pa.int64()), "_day": [day]})
+
+
+def numbers(path) -> list[int]:
+    rows = delta.read(path)
+    assert rows is not None
+    return sorted(rows["number"].to_pylist())
+
+
+def data_files(path) -> int:
+    return len(list(path.rglob("*.parquet"))) - len(list((path / "_delta_log").glob("*.parquet")))
+
+
+def test_only_tables_with_many_small_files_in_one_partition_are_merged():
+    chores = plan_upkeep({"changelog": shape(50), "ledger": shape(49), "causes": None}, compact_at=50)
+    assert [(chore.table, chore.merge) for chore in chores] == [("changelog", True), ("ledger", False)]
+
+
+def test_intervals_of_delta_are_read_and_strange_ones_fall_back():
+    default = timedelta(days=7)
+    assert parse_interval("interval 6 hours", default) == timedelta(hours=6)
+    assert parse_interval("interval 1 second", default) == timedelta(seconds=1)
+    for strange in ("", "6 hours", "interval six hours", "interval 6 moons"):
+        assert parse_interval(strange, default) == default
+
+
+def test_new_tables_carry_the_retention_and_a_merge_keeps_rows_and_transactions(tmp_path):
+    path = tmp_path / "table"
+    for number in range(12):
+        delta.append(path, one_row(number), transactions={"app": number}, partition_by=["_day"])
+    before = shape_of(path)
+    assert before is not None
+    assert (before.files, before.small_in_one_partition, before.removed_kept) == (12, 12, timedelta(hours=6))
+    assert compact(path) == 12
+    after = shape_of(path)
+    assert after is not None
+    assert after.files == 1
+    assert numbers(path) == list(range(12))
+    assert delta.applied_version(path, "app") == 11
+
+
+def test_what_the_retention_still_holds_is_not_deleted_and_what_it_does_not_is(tmp_path):
+    path = tmp_path / "table"
+    for number in range(5):
+        delta.append(path, one_row(number), partition_by=["_day"])
+    compact(path)
+    assert sweep(path) == 0
+    assert data_files(path) == 6
+    assert set_retention(path, timedelta(0), timedelta(0))
+    assert not set_retention(path, timedelta(0), timedelta(0))
+    assert sweep(path) == 5
+    assert data_files(path) == 1
+    sweep(path)
+    assert len(list((path / "_delta_log").glob("*.json"))) == 1
+    assert numbers(path) == list(range(5))
+
+
+def test_properties_are_written_in_seconds():
+    assert retention(timedelta(minutes=10), timedelta(hours=1)) == {
+        "delta.logRetentionDuration": "interval 600 seconds",
+        "delta.deletedFileRetentionDuration": "interval 3600 seconds",
+    }
+
+
+def test_appends_go_on_while_the_table_is_merged_and_swept_again_and_again(tmp_path):
+    path = tmp_path / "table"
+    delta.append(path, one_row(0), transactions={"app": 0}, metadata={"k": 0}, partition_by=["_day"])
+    set_retention(path, timedelta(seconds=3), timedelta(seconds=3))  # longer than a reader takes, as hours are
+    done = threading.Event()
+
+    def tidy() -> None:
+        while not done.wait(0.2):
+            compact(path)
+            sweep(path)
+
+    tidier = threading.Thread(target=tidy)
+    tidier.start()
+    try:
+        for number in range(1, 200):
+            delta.append(path, one_row(number), transactions={"app": number}, metadata={"k": number})
+    finally:
+        done.set()
+        tidier.join()
+    assert numbers(path) == list(range(200))
+    assert delta.applied_version(path, "app") == 199
+
+
+def test_commits_of_a_merge_do_not_hide_the_newest_metadata(tmp_path):
+    path = tmp_path / "table"
+    for number in range(40):
+        delta.append(path, one_row(number), metadata={"k": number}, partition_by=["_day"])
+        if number % 3 == 0:
+            compact(path)
+    assert [data for _, data in delta.commits(path, "k", limit=16)] == list(range(24, 40))
+    assert len(delta.commits(path, "k")) == 40
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_home_without_tables_has_nothing_to_keep_up(settings: Settings, known):
+    home = settings.pipeline("flight_delays")
+    if known:
+        home.root.mkdir(parents=True)
+    assert keep_up(home) == []
