@@ -68,7 +68,7 @@ def kill_at_step(lab: Lab, reached: Reached, hit: Reached) -> None:
     lab.fact("stops_beside_it", missed)
 
 
-@case("F1", "killed right behind offsets/N", kills=KILLS, control=True, quick=True)
+@case("F1", "killed right behind offsets/N", kills=KILLS, control=True)
 def killed_behind_offsets(lab: Lab) -> None:
     """The batch is planned and nothing of it is done."""
     kill_at_step(lab, Steps.planned, lambda steps, n: not steps.published(n))

@@ -59,7 +59,7 @@ def foreign_poison(plan: EventPlan) -> list[Event]:
     return [Event(each.partition, each.key, each.value, each.timestamp_ms) for each in made]
 
 
-@case("F29", "a third of all records poison, of every kind", kills=1, quick=True)
+@case("F29", "a third of all records poison, of every kind", kills=1)
 def poison(lab: Lab) -> None:
     """Each is a dead letter with its address, its reason and its bytes; none stops the stream or moves the watermark."""
     plan = lab.next_plan(records=320, poison_share=0.35)

@@ -23,7 +23,7 @@ from rivertwice.timeline.intent import read_exit, write_intent
 LEASE_LOST = "lease_lost"
 
 
-@case("F13", "stopped in a batch; a successor is refused while it lives; continued, it goes on", quick=True)
+@case("F13", "stopped in a batch; a successor is refused while it lives; continued, it goes on")
 def stopped_and_continued(lab: Lab) -> None:
     """A stopped process still holds its lock: the truth is that it owns the stream, and nobody may take it away."""
     lab.produce()
