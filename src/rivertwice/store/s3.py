@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from rivertwice.errors import ConfigError, UnknownOutcomeError
+from rivertwice.errors import ConfigError, ServiceError, UnknownOutcomeError
 from rivertwice.store.base import Versioned, is_temporary, require_key
 from rivertwice.store.s3_client import (
     ABSENT,
@@ -31,7 +31,7 @@ from rivertwice.store.s3_client import (
 __all__ = ["S3Store", "s3_client"]
 
 _CONFLICT_TRIES = 8  # two creations met; S3 answers 409 and asks to try again
-_BODY_TRIES = 4  # a body that breaks off is not repeated by the client
+_BODY_TRIES = 4  # a body that breaks off is not repeated by the client, nor is a look after a lost answer
 _NONCE = "rivertwice-nonce"
 
 
@@ -59,25 +59,35 @@ class S3Store:
         return explained(str(self), doing)
 
     def _probe(self) -> None:
-        key = f".probe-{uuid.uuid4().hex}"
-        broken = None
-        try:
-            created = self.put_if_absent(key, b"first") and not self.put_if_absent(key, b"second")
-            there = self.get_versioned(key)
-            if not created or there is None or there.data != b"first":
-                broken = "If-None-Match"
-            elif not self.put_if_version(key, b"third", there.version) or self.put_if_version(
-                key, b"fourth", there.version
-            ):
-                broken = "If-Match"
-        finally:
-            self.delete(key)
+        for left in reversed(range(_BODY_TRIES)):
+            try:
+                broken = self._broken_condition()
+            except (UnknownOutcomeError, ServiceError):
+                if not left:
+                    raise
+                time.sleep(0.05 * 2 ** (_BODY_TRIES - left))
+            else:
+                break
         if broken:
             message = (
                 f"the object store {self} ignores {broken}: two writers of one savepoint, table or lease could both win; "
                 "use a store that honours conditional writes (AWS S3, versitygw) or a local folder"
             )
             raise ConfigError(message)
+
+    def _broken_condition(self) -> str | None:
+        """Return the condition that the endpoint ignores, tried on an object of its own; None if it honours both."""
+        key = f".probe-{uuid.uuid4().hex}"
+        try:
+            created = self.put_if_absent(key, b"first") and not self.put_if_absent(key, b"second")
+            there = self.get_versioned(key)
+            if not created or there is None or there.data != b"first":
+                return "If-None-Match"
+            if not self.put_if_version(key, b"third", there.version):
+                return "If-Match"
+            return "If-Match" if self.put_if_version(key, b"fourth", there.version) else None
+        finally:
+            self.delete(key)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Create an object; return False if the key is taken."""
@@ -117,16 +127,19 @@ class S3Store:
         raise UnknownOutcomeError(self._unknown(doing, error)) from error
 
     def _wrote(self, key: str, nonce: str, doing: str, cause: Exception) -> bool:
-        """Say whether the object there is the one this call wrote."""
-        try:
-            head = self._client.head_object(Bucket=self.bucket, Key=self._key(key))
-        except ClientError as error:
-            if code_of(error) in ABSENT:
-                return False
-            raise UnknownOutcomeError(self._unknown(doing, cause)) from error
-        except BotoCoreError as error:
-            raise UnknownOutcomeError(self._unknown(doing, cause)) from error
-        return bool(head.get("Metadata", {}).get(_NONCE) == nonce)
+        """Say whether the object there is the one this call wrote; asked again while the server answers wrongly."""
+        for left in reversed(range(_BODY_TRIES)):
+            try:
+                head = self._client.head_object(Bucket=self.bucket, Key=self._key(key))
+            except (ClientError, BotoCoreError) as error:
+                if isinstance(error, ClientError) and code_of(error) in ABSENT:
+                    return False
+                if not left or (isinstance(error, ClientError) and is_refusal(error)):
+                    raise UnknownOutcomeError(self._unknown(doing, cause)) from error
+            else:
+                return bool(head.get("Metadata", {}).get(_NONCE) == nonce)
+            time.sleep(0.02 * 2 ** (_BODY_TRIES - left))
+        return False
 
     def _unknown(self, doing: str, error: Exception) -> str:
         return (
