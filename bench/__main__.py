@@ -70,8 +70,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5, help="interleaved pairs of each comparison")
     parser.add_argument("--only", choices=tuple(REPORTS), help="run one of the comparisons")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as name:
-        root = Path(name)
+    with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as folder:
+        root = Path(folder)
         settings = Settings(project=Settings.from_env().project, home=root / "home", spark_master="local[2]")
         start_broker(settings)
         try:

@@ -15,6 +15,7 @@ from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
 from rivertwice.store.places import open_store
+from rivertwice.store.table_upkeep import compact, shape_of, sweep
 from rivertwice.supervise.served import newest_commit
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head, last_seq, move_head
@@ -64,6 +65,17 @@ def test_rows_transactions_and_metadata_of_a_commit_are_read_back(table):
     assert [value["batch"] for _, value in delta.commits(table, "ledger")] == [0, 1, 2, 3]
     assert newest_commit(table) == delta.open_table(table).version()
     assert delta.read(table, columns=["n"], where=pc.field("n") > 0)["n"].to_pylist() in ([1, 2], [2, 1])
+
+
+def test_upkeep_merges_and_sweeps_wherever_a_table_lies(table):
+    for batch in range(6):
+        delta.append(table, rows(batch), transactions={"p#t1": batch}, partition_by=["day"])
+    assert shape_of(table).small_in_one_partition == 3
+    assert compact(table) == 6
+    assert shape_of(table).files == 2
+    assert sweep(table) == 0  # what the last hours removed stays for those who read it
+    assert numbers(table) == [0, 1, 2, 3, 4, 5]
+    assert delta.applied_version(table, "p#t1") == 5
 
 
 def test_a_version_that_is_there_is_not_written_again(table):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError, ServiceError
@@ -22,6 +22,7 @@ from rivertwice.instants import from_ms, to_iso
 from rivertwice.log import kafka
 from rivertwice.log.flights import LogRecord, plan_records, read_flights
 from rivertwice.log.poison import plan_poison
+from rivertwice.log.send import hand_over
 from rivertwice.setup.data import flights_csv
 
 PROGRESS_SECONDS = 2.0
@@ -185,7 +186,7 @@ def _produce(
     said = time.monotonic()
     for record in records:
         if record is not None:
-            _send(client, topic, record, tally)
+            hand_over(client, topic, record, tally, lambda: bool(tally.errors))
         client.poll(0)
         if tally.errors:
             break
@@ -216,24 +217,6 @@ class _Tally:
             self.acknowledged += 1
         else:
             self.errors.append(error)
-
-
-def _send(client: Producer, topic: str, record: LogRecord, tally: _Tally) -> None:
-    while not tally.errors:
-        try:
-            client.produce(
-                topic,
-                value=record.value,
-                key=record.key,
-                partition=record.partition,
-                timestamp=record.timestamp_ms,
-                headers=list(record.headers),
-                on_delivery=tally,
-            )
-        except BufferError:  # the producer's queue is full: let it send
-            client.poll(0.1)
-        else:
-            return
 
 
 def _require_same(settings: Settings, topic: str, records: Sequence[LogRecord], ends: Mapping[int, int]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, Producer
 
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
@@ -48,6 +48,31 @@ class Sent:
     offset: int
 
 
+def hand_over(
+    client: Producer,
+    topic: str,
+    record: Record,
+    on_delivery: Callable[[KafkaError | None, Message], None],
+    give_up: Callable[[], bool] = lambda: False,
+) -> None:
+    """Put a record into the producer's queue; while that is full, let it send, unless `give_up()` says no more."""
+    while not give_up():
+        try:
+            client.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                timestamp=record.timestamp_ms,
+                headers=list(record.headers),
+                on_delivery=on_delivery,
+            )
+        except BufferError:
+            client.poll(0.1)
+        else:
+            return
+
+
 def send_records(settings: Settings, topic: str, records: Sequence[Record]) -> list[Sent]:
     """Produce `records`, in order within each partition, and return their addresses in the same order.
 
@@ -65,21 +90,7 @@ def send_records(settings: Settings, topic: str, records: Sequence[Record]) -> l
             errors.append(error)
 
     for number, record in enumerate(records):
-        while True:
-            try:
-                client.produce(
-                    topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=record.partition,
-                    timestamp=record.timestamp_ms,
-                    headers=list(record.headers),
-                    on_delivery=partial(delivered, number),
-                )
-            except BufferError:  # the producer's queue is full: let it send
-                client.poll(0.1)
-            else:
-                break
+        hand_over(client, topic, record, partial(delivered, number))
         client.poll(0)
     client.flush(FLUSH_SECONDS)
     if len(places) < len(records):

@@ -16,6 +16,7 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 
 import psutil
@@ -42,9 +43,9 @@ from rivertwice.stream.gaps import next_offsets, observe_gap
 from rivertwice.stream.lease import is_alive, lease_owner
 from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.lineage import (
-    Fork,
     Timeline,
     create_timeline,
+    fork_of,
     load_timeline,
     next_timeline_name,
     path_ledger,
@@ -140,7 +141,7 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
     child = next_timeline_name(home)
     behind = _behind(settings, home, gap, parent)
     if gap.batch is None:  # nothing is committed, so there is no state to carry: the child begins anew
-        fork, first, bundle = None, 0, parent.bundle
+        line = replace(parent, timeline=child, parent=None, first_batch=0, genesis=behind, created_at=now)
     else:
         last = path_ledger(home)[-1]
         if last.batch != gap.batch:
@@ -163,19 +164,7 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
         target = home.checkpoint(child)
         target.parent.mkdir(parents=True, exist_ok=True)
         work.rename(target)
-        fork, first, bundle = Fork(gap.timeline, row.batch), row.batch + 1, row.bundle
-    line = Timeline(
-        pipeline=parent.pipeline,
-        timeline=child,
-        parent=fork,
-        first_batch=first,
-        genesis=behind,
-        bundle=bundle,
-        fingerprint=parent.fingerprint,
-        cluster_id=parent.cluster_id,
-        topic_ids=parent.topic_ids,
-        created_at=now,
-    )
+        line = replace(fork_of(parent, row, child, now), genesis=behind)
     if not create_timeline(home, line):
         message = f"timeline {child} was created by somebody else meanwhile; nothing serves it; run it again"
         raise LostRaceError(message)

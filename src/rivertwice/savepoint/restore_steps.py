@@ -31,6 +31,7 @@ from rivertwice.timeline.lineage import (
     Fork,
     Timeline,
     create_timeline,
+    fork_of,
     load_timeline,
     next_timeline_name,
     path_of,
@@ -184,21 +185,7 @@ def _create(home: PipelineHome, operation: Operation) -> Operation:  # step 6
     last = rows_of(home, operation)[-1]
     if last.batch != operation.forked_at:
         raise LostRaceError(_moved_on(operation, f"batch {last.batch}"))
-    create_timeline(
-        home,
-        Timeline(
-            pipeline=parent.pipeline,
-            timeline=operation.child,
-            parent=Fork(operation.parent, last.batch),
-            first_batch=last.batch + 1,
-            genesis=last.end_offsets,
-            bundle=last.bundle,
-            fingerprint=parent.fingerprint,
-            cluster_id=parent.cluster_id,
-            topic_ids=parent.topic_ids,
-            created_at=utc_now(),
-        ),
-    )
+    create_timeline(home, fork_of(parent, last, operation.child, utc_now()))
     if not is_same_fork(load_timeline(home, operation.child), operation):  # recorded by an attempt that forked earlier
         _fork_again(home, operation, last.batch)
     return advance(home, operation, steps.CREATED)

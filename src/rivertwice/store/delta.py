@@ -28,7 +28,9 @@ from rivertwice.store.delta_place import name_of, read_log, require_writable, st
 Table = DeltaTable
 """An open table handle."""
 
-RETENTION = {"delta.logRetentionDuration": "interval 6 hours", "delta.deletedFileRetentionDuration": "interval 6 hours"}
+LOG_RETENTION = "delta.logRetentionDuration"
+REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
+RETENTION = {LOG_RETENTION: "interval 6 hours", REMOVED_RETENTION: "interval 6 hours"}
 """Properties of every table of ours: how long old commits and removed files stay (`store.table_upkeep`)."""
 
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
@@ -177,20 +179,9 @@ def _guarded(path: Place, schema: pa.Schema, transactions: Mapping[str, int], pa
     Raises:
         LostRaceError: another writer applied one of the transactions first.
     """
-    if open_table(path) is None:
-        try:
-            DeltaTable.create(
-                str(path),
-                schema,
-                mode="ignore",
-                partition_by=list(partition_by) or None,
-                configuration=RETENTION,
-                storage_options=storage_options(path),
-            )
-        except (CommitFailedError, DeltaError):
-            if open_table(path) is None:
-                raise
-    table = _opened(path)
+    table = open_table(path)
+    if table is None:
+        table = _created(path, schema, partition_by)
     applied = {app: table.transaction_version(app) for app in transactions}
     back = [app for app, version in transactions.items() if (applied[app] or 0) > version]
     if back or all(applied[app] == version for app, version in transactions.items()):
@@ -201,6 +192,23 @@ def _guarded(path: Place, schema: pa.Schema, transactions: Mapping[str, int], pa
         )
         raise LostRaceError(message)
     return table
+
+
+def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+    """Return a handle on a table that was just created, by us or by another writer at the same moment."""
+    try:
+        DeltaTable.create(
+            str(path),
+            schema,
+            mode="ignore",
+            partition_by=list(partition_by) or None,
+            configuration=RETENTION,
+            storage_options=storage_options(path),
+        )
+    except (CommitFailedError, DeltaError):
+        if open_table(path) is None:
+            raise
+    return _opened(path)
 
 
 def overwrite(path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None = None) -> int:

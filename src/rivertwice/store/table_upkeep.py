@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from rivertwice.config import Place
 from rivertwice.errors import LostRaceError
-from rivertwice.store.delta import open_table
+from rivertwice.store.delta import LOG_RETENTION, REMOVED_RETENTION, open_table
+from rivertwice.store.delta_place import name_of
 
 SMALL_BYTES = 16_000_000
-LOG = "delta.logRetentionDuration"
-FILES = "delta.deletedFileRetentionDuration"
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
@@ -31,25 +29,21 @@ class TableShape:
     """How a table lies on disk.
 
     Attributes:
-        version: its newest version.
         files: live data files.
         small_in_one_partition: the most small files (below 16 MB) that one partition has.
-        size: bytes of the live files.
         removed_kept: how long removed files stay.
     """
 
-    version: int
     files: int
     small_in_one_partition: int
-    size: int
     removed_kept: timedelta
 
 
 def retention(log: timedelta, removed: timedelta) -> dict[str, str]:
     """Return the table properties that keep old commits and removed files for so long."""
     return {
-        LOG: f"interval {int(log.total_seconds())} seconds",
-        FILES: f"interval {int(removed.total_seconds())} seconds",
+        LOG_RETENTION: f"interval {int(log.total_seconds())} seconds",
+        REMOVED_RETENTION: f"interval {int(removed.total_seconds())} seconds",
     }
 
 
@@ -61,7 +55,7 @@ def parse_interval(text: str, default: timedelta) -> timedelta:
     return timedelta(seconds=int(words[1]) * _UNITS[words[2].rstrip("s")])
 
 
-def shape_of(path: Path) -> TableShape | None:
+def shape_of(path: Place) -> TableShape | None:
     """Return a table's shape, or None if it does not exist."""
     table = open_table(path)
     if table is None:
@@ -71,17 +65,15 @@ def shape_of(path: Path) -> TableShape | None:
     sizes = actions["size_bytes"].to_pylist()
     keys: list[Any] = list(zip(*(actions[name].to_pylist() for name in partitions), strict=True)) or [()] * len(sizes)
     small = Counter(key for key, size in zip(keys, sizes, strict=True) if size < SMALL_BYTES)
-    kept = table.metadata().configuration.get(FILES) or ""
+    kept = table.metadata().configuration.get(REMOVED_RETENTION) or ""
     return TableShape(
-        version=int(table.version()),
         files=len(sizes),
         small_in_one_partition=max(small.values(), default=0),
-        size=sum(sizes),
         removed_kept=parse_interval(kept, timedelta(days=7)),
     )
 
 
-def compact(path: Path) -> int:
+def compact(path: Place) -> int:
     """Merge a table's small files in one commit and return how many went; rows and transactions stay the same.
 
     Raises:
@@ -93,14 +85,12 @@ def compact(path: Path) -> int:
     try:
         found: dict[str, Any] = table.optimize.compact()
     except CommitFailedError as error:
-        message = (
-            f"{path.name} changed while its small files were merged ({error}); nothing was merged; it is tried again"
-        )
+        message = f"{name_of(path)} changed while its small files were merged ({error}); nothing was merged; it is tried again"
         raise LostRaceError(message) from error
     return int(found["numFilesRemoved"])
 
 
-def sweep(path: Path) -> int:
+def sweep(path: Place) -> int:
     """Delete the data files that no commit within the table's retention names, drop old commits, write a checkpoint.
 
     In this order: only commits that the checkpoint of an earlier sweep covers are dropped, so a reader that listed the
@@ -114,11 +104,13 @@ def sweep(path: Path) -> int:
         return 0
     gone = table.vacuum(dry_run=False, enforce_retention_duration=False)  # None hours: the table's own property
     table.cleanup_metadata()
-    DeltaTable(str(path)).create_checkpoint()
+    fresh = open_table(path)
+    if fresh is not None:
+        fresh.create_checkpoint()
     return len(gone)
 
 
-def set_retention(path: Path, log: timedelta, removed: timedelta) -> bool:
+def set_retention(path: Place, log: timedelta, removed: timedelta) -> bool:
     """Write other retention properties into a table at rest; return False if it has them already.
 
     A change of properties conflicts with an append at the same moment, so nothing may write meanwhile.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -47,6 +47,19 @@ class Timeline:
     cluster_id: str
     topic_ids: Mapping[str, str]
     created_at: datetime
+
+
+def fork_of(parent: Timeline, last: LedgerRow, name: str, now: datetime) -> Timeline:
+    """Return the record of a timeline that goes on behind `last`, a batch on the parent's path. Pure."""
+    return replace(
+        parent,
+        timeline=name,
+        parent=Fork(parent.timeline, last.batch),
+        first_batch=last.batch + 1,
+        genesis=last.end_offsets,
+        bundle=last.bundle,
+        created_at=now,
+    )
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from rivertwice.config import PipelineHome, Tables
+from rivertwice.config import PipelineHome, Place, Tables
 from rivertwice.errors import LostRaceError
 from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep
 from rivertwice.timeline.ledger import heal_ledger
@@ -55,7 +54,7 @@ class Kept:
     note: str
 
 
-def tables_of(tables: Tables) -> dict[str, Path]:
+def tables_of(tables: Tables) -> dict[str, Place]:
     """Return the tables that upkeep looks after, by name."""
     names = (
         "changelog",
@@ -97,7 +96,7 @@ def keep_up(home: PipelineHome, compact_at: int = COMPACT_AT) -> list[Kept]:
         return [_do(paths[chore.table], chore, shapes[chore.table]) for chore in plan_upkeep(shapes, compact_at)]
 
 
-def _do(path: Path, chore: Chore, before: TableShape | None) -> Kept:
+def _do(path: Place, chore: Chore, before: TableShape | None) -> Kept:
     files = 0 if before is None else before.files
     note = chore.reason
     try:

@@ -15,7 +15,7 @@ from rivertwice.timeline.upkeep import keep_up, plan_upkeep
 
 
 def shape(small: int) -> TableShape:
-    return TableShape(version=1, files=small, small_in_one_partition=small, size=10, removed_kept=timedelta(hours=6))
+    return TableShape(files=small, small_in_one_partition=small, removed_kept=timedelta(hours=6))
 
 
 def one_row(number: int, day: str = "2013-07-01") -> pa.Table:

@@ -16,7 +16,7 @@ from rivertwice.testing.model.savepoints import fetch, lease_saved, load_saved, 
 from rivertwice.testing.model.stream import TOPIC
 from rivertwice.testing.model.world import Checkpoint, Drain, World
 from rivertwice.timeline.intent import Intent
-from rivertwice.timeline.lineage import Fork, Timeline
+from rivertwice.timeline.lineage import fork_of
 
 LEASE = timedelta(hours=6)
 RECORDED = point("restore: recorded")
@@ -251,18 +251,7 @@ def _create(world: World, operation: Operation) -> Any:
     if last.batch != operation.forked_at:
         message = f"{operation.parent} has batch {last.batch} meanwhile"
         raise LostRaceError(message)
-    line = Timeline(
-        pipeline=parent.pipeline,
-        timeline=operation.child,
-        parent=Fork(operation.parent, last.batch),
-        first_batch=last.batch + 1,
-        genesis=last.end_offsets,
-        bundle=last.bundle,
-        fingerprint=parent.fingerprint,
-        cluster_id=parent.cluster_id,
-        topic_ids=parent.topic_ids,
-        created_at=world.now,
-    )
+    line = fork_of(parent, last, operation.child, world.now)
     if world.broken == "head moved before the record":
         world.move_head(operation.child, "too early", world.last_seq())
         yield MOVED
