@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
+from rivertwice.setup.class_archive import class_options
 from rivertwice.setup.java import java_env
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # A JVM that is out of memory must end: one that lingers would keep a checkpoint its driver has left (ran).
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError {class_options(settings)}".rstrip(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -48,7 +49,10 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
     }
     if jars:
-        confs["spark.jars"] = ",".join(str(jar) for jar in jars)
+        # The class path is what the class archive covers, so links are followed: a project may link another's jars.
+        confs["spark.driver.extraClassPath"] = os.pathsep.join(os.path.realpath(jar) for jar in jars)
+        if not settings.spark_master.startswith("local"):
+            confs["spark.jars"] = ",".join(str(jar) for jar in jars)
     return confs
 
 

