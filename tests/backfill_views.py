@@ -104,12 +104,17 @@ def emitted(timeline, batch, *rows):
     return pa.table({**stamps, **{name: table[name] for name in table.schema.names}})
 
 
-def make_home(root: Path, *, closed=8, batches=10):
-    """A home whose head t1 has `batches` batches, one row an hour, closed until hour `closed`."""
+def make_home(root: Path, *, closed=8, batches=10, slide=None):
+    """A home whose head t1 has `batches` batches, one row an hour, closed until hour `closed`.
+
+    With `slide` ('20 minutes') its windows of an hour hop.
+    """
     folder = root / "project" / "pipelines" / "p"
     folder.mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text(YAML)
-    (folder / "transform.sql").write_text(SQL)
+    hop = "" if slide is None else f", slide: {slide}"
+    call = "" if slide is None else f", '{slide}'"
+    (folder / "pipeline.yaml").write_text(YAML.replace("{size: 1 hour}", f"{{size: 1 hour{hop}}}"))
+    (folder / "transform.sql").write_text(SQL.replace("'1 hour')", f"'1 hour'{call})"))
     settings = Settings(project=root / "project", home=root / "home")
     home = settings.pipeline("p")
     bundle = build_bundle(folder)

@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
+from secure_kafka import SecureListeners, make_listeners
 from streamed_run import REPOSITORY, StreamedRun, stream_days
 
 hypothesis_settings.register_profile("untimed", deadline=None)  # tests assert no times
@@ -19,11 +20,17 @@ hypothesis_settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerInfo]:
+def listeners(tmp_path_factory: pytest.TempPathFactory) -> SecureListeners:
+    """The shared broker's listeners that ask for a login."""
+    return make_listeners(tmp_path_factory.mktemp("listeners") / "tls")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, listeners: SecureListeners) -> Iterator[BrokerInfo]:
     """The shared broker; every test uses topics of its own."""
     settings = Settings(project=REPOSITORY, home=tmp_path_factory.mktemp("broker"))
     try:
-        yield start_broker(settings)
+        yield start_broker(settings, extra=listeners.properties())
     finally:
         stop_broker(settings)
 

@@ -10,20 +10,25 @@ import click
 from rivertwice.commands.agents import agent
 from rivertwice.commands.backfills import backfill
 from rivertwice.commands.checks import reconcile, verdicts
+from rivertwice.commands.deadletters import dead
+from rivertwice.commands.delivery import deliver
 from rivertwice.commands.doctor import doctor
 from rivertwice.commands.faults import faults
 from rivertwice.commands.frame import EXIT_CODES, Frame, FriendlyGroup, example
+from rivertwice.commands.lint import lint
 from rivertwice.commands.logs import archive, replay
+from rivertwice.commands.metrics import diagnose, metrics
 from rivertwice.commands.retention import retention
 from rivertwice.commands.savepoints import savepoint
+from rivertwice.commands.schemas import schema
 from rivertwice.commands.services import down, status, up
-from rivertwice.commands.streams import pipelines, schema, start, stop, test_cases
+from rivertwice.commands.streams import pipelines, start, stop, test_cases
 from rivertwice.commands.upkeep import upkeep
 from rivertwice.config import Settings
 
 COMMANDS: tuple[click.Command, ...] = (
-    up, down, status, doctor, agent, start, stop, pipelines, test_cases, schema,
-    replay, archive, retention, savepoint, reconcile, verdicts, backfill, upkeep, faults,
+    up, down, status, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
+    replay, archive, retention, savepoint, reconcile, verdicts, backfill, dead, deliver, upkeep, faults,
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,8 @@ import pytest
 from airflow_world import PIPELINE, link_project, ready_client, run_dag
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.orchestration.environment import airflow_home
 from rivertwice.orchestration.rest import AirflowClient
 from rivertwice.orchestration.services import start_airflow, stop_airflow
 from rivertwice.reconcile.results import newest_reconcile
@@ -20,6 +23,7 @@ from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import served_stamp
+from secure_kafka import CORE, ENV, SecureListeners, create_user
 from streamed_run import StreamedRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka]
@@ -38,10 +42,32 @@ class World:
         return run_dag(self.airflow, f"{verb}__{PIPELINE}", conf, timeout=900)
 
 
+CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-secret-2b8d", **ENV}
+
+
 @pytest.fixture(scope="module")
-def world(streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Airflow and an agent over a copy of the streamed days; the agent keeps `served`, the stream itself stays at rest."""
-    settings = replace(streamed_two_days.settings, home=tmp_path_factory.mktemp("verbs") / "home")
+def environment() -> Iterator[None]:
+    """Secrets in the environment that Airflow, the agent and all their children inherit."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CANARIES.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def world(
+    streamed_two_days: StreamedRun,
+    tmp_path_factory: pytest.TempPathFactory,
+    broker: BrokerInfo,
+    listeners: SecureListeners,
+    environment: None,
+) -> Iterator[World]:
+    """Airflow and an agent over a copy of the streamed days; the agent keeps `served`, the stream itself stays at rest.
+
+    Whoever asks Kafka logs in, over TLS.
+    """
+    create_user(broker.bootstrap)
+    settings = replace(listeners.settings(streamed_two_days.settings), home=tmp_path_factory.mktemp("verbs") / "home")
     shutil.copytree(streamed_two_days.home.root, settings.pipeline(PIPELINE).root)
     link_project(settings.project)
     write_intent(settings.pipeline(PIPELINE), "stopped", "test", utc_now())
@@ -110,3 +136,18 @@ def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world
         "compute"
     ] == "skipped"
     assert read_sequence(world.home)[-1] == newest
+
+
+def test_no_secret_of_the_environment_is_in_airflow_s_database_or_in_any_file_of_the_home(world: World) -> None:
+    """XCom, rendered fields, task instances, runs; logs of Airflow, the agent and the Spark jobs; what the jobs wrote."""
+    secrets = (CORE, CANARIES["AWS_SECRET_ACCESS_KEY"])
+    with sqlite3.connect(f"file:{airflow_home(world.settings).database}?mode=ro", uri=True) as database:
+        for table in ("xcom", "rendered_task_instance_fields", "task_instance", "dag_run", "serialized_dag"):
+            assert database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] > 0, table
+        dump = "\n".join(database.iterdump())
+    assert "river twice" in dump or "spark_jobs" in dump  # the search reads what was submitted
+    assert not [secret for secret in secrets if secret in dump]
+    files = [path for path in world.settings.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert any(path.parts[-1].startswith("attempt=") for path in files)
+    holding = [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
+    assert holding == []

@@ -9,8 +9,9 @@ from functools import cache
 
 import yaml
 
-from rivertwice.config import Settings
+from rivertwice.config import KafkaSecurity, Settings
 from rivertwice.log.broker_config import broker_properties
+from rivertwice.log.client_options import python_options, spark_options
 from rivertwice.pipeline.engine import start_confs
 from streamed_run import REPOSITORY
 
@@ -128,10 +129,15 @@ def test_kafka_clients_are_given_only_listed_options_all_of_them_literals():
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Dict) and any(is_client_option(key) for key in node.keys):
-                assert all(isinstance(key, ast.Constant) for key in node.keys), (path, node.lineno)
-                found |= {key.value for key in node.keys}
+                taken_in = [value for key, value in zip(node.keys, node.values, strict=True) if key is None]
+                assert {dotted(value.func) if isinstance(value, ast.Call) else "?" for value in taken_in} <= {
+                    "python_options"
+                }
+                named = [key for key in node.keys if key is not None]
+                assert all(isinstance(key, ast.Constant) for key in named), (path, node.lineno)
+                found |= {key.value for key in named}
     found = {name for name in found if not name.endswith((".bytes", ".ms")) or name in CLIENT_OPTIONS}
-    assert "bootstrap.servers" in found
+    assert "enable.auto.commit" in found
     assert not [name for name in found if DANGEROUS.search(name)]
 
 
@@ -139,14 +145,51 @@ def is_client_option(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and key.value in CLIENT_OPTIONS
 
 
-def test_spark_is_given_only_listed_kafka_options():
-    allowed = {"kafka.bootstrap.servers", "kafka.isolation.level"}
+SECURITY = "src/rivertwice/log/client_options.py"
+SECURITY_OPTION = re.compile(r"^(kafka\.)?(security\.protocol|sasl\.|ssl\.|bootstrap\.servers|isolation\.level)")
+
+
+def test_options_of_address_and_security_are_named_in_one_file_only():
+    """Elsewhere neither client is told where brokers are or how to log in, so no text from outside can tell it."""
+    allowed = {SECURITY: SECURITY_OPTION, "src/rivertwice/log/reader.py": re.compile("isolation.level")}
+    for path, tree in trees():
+        if "testing" in path:  # the oracle and the control job are programs of their own
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and SECURITY_OPTION.match(node.value):
+                assert path in allowed, (path, node.lineno, node.value)
+                assert allowed[path].search(node.value), (path, node.lineno, node.value)
+
+
+def test_spark_gets_kafka_options_as_options_of_its_source_and_never_as_confs():
+    """A conf given to the session's builder is in the argv of its JVM."""
+    unpacked = []
     for path, tree in trees():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and called(node) == "option" and node.args and "testing" not in path:
-                name = node.args[0]
-                if isinstance(name, ast.Constant) and str(name.value).startswith("kafka."):
-                    assert name.value in allowed, (path, node.lineno)
+            if not isinstance(node, ast.Call) or "testing" in path:
+                continue
+            if called(node) == "option" and node.args and isinstance(node.args[0], ast.Constant):
+                assert not str(node.args[0].value).startswith("kafka."), (path, node.lineno)
+            if called(node) == "spark_options":
+                unpacked.append(path)
+    assert sorted(unpacked) == ["src/rivertwice/log/records.py", "src/rivertwice/stream/source.py"]
+
+
+def test_the_options_of_both_clients_are_a_fixed_list(tmp_path):
+    (tmp_path / "password").write_text("x")
+    security = KafkaSecurity(
+        "SASL_SSL", "PLAIN", "u", tmp_path / "password", ca=tmp_path / "ca", certificate=tmp_path / "me"
+    )
+    settings = Settings(project=REPOSITORY, home=tmp_path, bootstrap="h:1", kafka=security)
+    assert set(python_options(settings)) == {
+        "bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username", "sasl.password",
+        "ssl.ca.location", "ssl.certificate.location", "ssl.key.location",
+    }  # fmt: skip
+    assert set(spark_options(settings)) == {
+        "kafka.bootstrap.servers", "kafka.isolation.level", "kafka.security.protocol", "kafka.sasl.mechanism",
+        "kafka.sasl.jaas.config", "kafka.ssl.truststore.type", "kafka.ssl.truststore.location",
+        "kafka.ssl.keystore.type", "kafka.ssl.keystore.location",
+    }  # fmt: skip
 
 
 LISTENERS = re.compile(r"0\.0\.0\.0|\[::\]|\bhost=\"\"|bind\(\(\"\"")

@@ -16,14 +16,15 @@ from rivertwice.backfill import compute as compute_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.corrections import chunk_records
-from rivertwice.backfill.observe import observe_backfill
+from rivertwice.backfill.observe import check_kind, observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import backfill_folder, save_plan
-from rivertwice.errors import LostRaceError
+from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.pipeline.definition import parse_files
 from rivertwice.store import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
@@ -73,7 +74,10 @@ def history():
 def made(tmp_path, monkeypatch):
     """A home whose ledger ends at batch 9, though the archive holds two batches more."""
     monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {})
-    settings, home, bundle = make_home(tmp_path, batches=0)
+    return fill(*make_home(tmp_path, batches=0))
+
+
+def fill(settings, home, bundle):
     records, _ = history()
     start, end = transaction_names("id", 0)
     delta.append(
@@ -203,3 +207,47 @@ def test_the_rows_file_decides_what_counts_and_the_audit_counts_the_same(spark, 
     compute_backfill(spark, settings, plan)
     assert audit_backfill(settings, plan).passed
     assert counted(corrections(home, plan)) == {key: n for key, n in expected(0, 6).items() if key[1] == "a"}
+
+
+def test_a_backfill_of_hopping_windows_counts_every_pair_and_serves_whole_windows(spark, tmp_path, monkeypatch):
+    #  windows of an hour, one each 20 minutes: a record at h:07 lies in those that start at h-1:20, h-1:40 and h:00
+    monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {})
+    settings, home, bundle = fill(*make_home(tmp_path, batches=0, slide="20 minutes"))
+    plan = planned(settings, home, 3, 5)
+    third = HOUR // 3
+    # Every window that holds a time of [3:00, 5:00): the first starts at 2:20, the last at 4:40 and ends at 5:40.
+    assert plan.ranges == ((3 * HOUR - 2 * third, 5 * HOUR),)
+    assert (plan.windows, plan.last_end_ms) == (8, 5 * HOUR + 2 * third)
+    assert len(plan.chunks) > 1
+    report = compute_backfill(spark, settings, plan)
+    wanted = {}
+    for (hour, key), count in expected(0, 10).items():
+        for back in range(3):
+            start = hour * HOUR - back * third
+            if 3 * HOUR - 2 * third <= start < 5 * HOUR:
+                wanted[start, key] = wanted.get((start, key), 0) + count
+    found = corrections(home, plan).to_pylist()
+    assert {(round(row["window_start"].timestamp() * 1000), row["k"]): row["n"] for row in found} == wanted
+    assert report.rows == len(wanted) == len(found)
+    audit = audit_backfill(settings, plan)
+    assert audit.passed
+    assert audit.records == sum(wanted.values())
+    publish_backfill(settings, plan)
+    rebuild_served(home, bundle.definition)
+    served = [row for row in read_served(home).to_pylist() if row["_status"] == "published"]
+    assert {(round(row["window_start"].timestamp() * 1000), row["k"]): row["n"] for row in served} == wanted
+
+
+def test_a_backfill_of_sessions_is_refused_and_told_why(tmp_path):
+    *_, bundle = make_home(tmp_path, batches=0)
+    sessions = parse_files(
+        {
+            "pipeline.yaml": bundle.files["pipeline.yaml"].replace(b"{size: 1 hour}", b"{session: 1 hour}"),
+            "transform.sql": bundle.files["transform.sql"]
+            .replace(b"window(", b"session_window(")
+            .replace(b"window.", b"session_window."),
+        },
+        "p",
+    )
+    with pytest.raises(RequestError, match="a backfill of sessions is not built"):
+        check_kind(sessions)

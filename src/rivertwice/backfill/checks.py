@@ -100,11 +100,11 @@ def _check_keys(definition: Definition, rows: pa.Table) -> Check:
 def _check_windows(plan: BackfillPlan, definition: Definition, rows: pa.Table) -> Check:
     starts = to_epoch_ms(rows[definition.window.start_column])
     ends = to_epoch_ms(rows[definition.window.end_column])
-    good = (starts % plan.window_ms == 0) & (ends == starts + plan.window_ms)
+    good = (starts % plan.step == 0) & (ends == starts + plan.window_ms)
     chunks = np.array(rows["_chunk"].to_pylist(), dtype=np.int64)
     for chunk in plan.chunks:
         mine = chunks == chunk.index
-        good[mine] &= _inside(starts[mine], chunk)
+        good[mine] &= starts_inside(starts[mine], chunk)
     days = pc.strftime(rows[definition.window.start_column], format="%Y-%m-%d")
     good &= np.array(pc.equal(days, rows["_day"]).to_pylist(), dtype=bool)
     bad = np.flatnonzero(~good)
@@ -116,7 +116,8 @@ def _check_windows(plan: BackfillPlan, definition: Definition, rows: pa.Table) -
     )
 
 
-def _inside(starts: npt.NDArray[np.int64], chunk: Chunk) -> npt.NDArray[np.bool_]:
+def starts_inside(starts: npt.NDArray[np.int64], chunk: Chunk) -> npt.NDArray[np.bool_]:
+    """Say of each window start whether the window is one of the chunk's."""
     lows, highs = np.array(chunk.ranges, dtype=np.int64).T
     at = np.searchsorted(lows, starts, side="right") - 1
     inside: npt.NDArray[np.bool_] = (at >= 0) & (starts < highs[at])

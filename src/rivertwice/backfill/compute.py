@@ -11,23 +11,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.backfill.checks import starts_inside
 from rivertwice.backfill.corrections import METADATA_KEY, PARTITION_BY, ChunkRecord, app_of, stamp_rows
-from rivertwice.backfill.intervals import windows
+from rivertwice.backfill.intervals import reach, windows
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
+from rivertwice.backfill.observe import check_kind
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
 from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.compile import accepted, compile_batch, included
+from rivertwice.pipeline.compile import accepted, compile_batch, included, window_micros, with_window_end
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
+from rivertwice.timeline.serving import to_epoch_ms
 
 logger = logging.getLogger(__name__)
 
@@ -72,11 +76,13 @@ def compute_backfill(
     began = time.monotonic()
     home = settings.pipeline(plan.pipeline)
     definition = load_bundle_definition(home.bundles, plan.bundle)
-    size = definition.window.size // timedelta(milliseconds=1)
-    if definition.name != plan.pipeline or size != plan.window_ms:
+    check_kind(definition)
+    window = definition.window
+    size, step = (duration // timedelta(milliseconds=1) for duration in (window.length, window.step))
+    if definition.name != plan.pipeline or (size, step) != (plan.window_ms, plan.step):
         message = (
-            f"bundle {plan.bundle} is of {definition.name} with windows of {size} ms, backfill {plan.id} of {plan.pipeline} "
-            f"with {plan.window_ms} ms; plan again"
+            f"bundle {plan.bundle} is of {definition.name} with windows of {size} ms, one each {step} ms; backfill "
+            f"{plan.id} of {plan.pipeline} has {plan.window_ms} ms each {plan.step} ms; plan again"
         )
         raise FingerprintError(message)
     with _alone(home, plan):
@@ -112,10 +118,10 @@ def _compute_chunk(
     """Compute one chunk and commit it; return its number of rows."""
     home = settings.pipeline(plan.pipeline)
     rows = kept if kept is not None else _rows(spark, settings, plan, definition, chunk.offsets)
-    mine = _in_windows(spark, definition, rows, chunk, plan.window_ms).cache()
+    mine = _in_windows(spark, definition, rows, chunk, plan).cache()
     try:
-        records = _count_records(spark, definition, mine, plan.window_ms)
-        result = compile_batch(spark, definition, mine).toArrow()
+        records = _count_records(spark, definition, mine, chunk)
+        result = _of_chunk(compile_batch(spark, definition, mine).toArrow(), definition, chunk)
     finally:
         mine.unpersist()
     _check_same_topics(settings, plan)
@@ -164,21 +170,32 @@ def _rows(
     return accepted(decode(functools.reduce(DataFrame.unionByName, frames), source), source)
 
 
-def _in_windows(spark: SparkSession, definition: Definition, rows: DataFrame, chunk: Chunk, size: int) -> DataFrame:
-    """Return the rows whose event time lies in the chunk's windows."""
-    starts = pa.table({"_start_ms": pa.array([start for start, _ in windows(chunk.ranges, size)], pa.int64())})
-    wanted = F.broadcast(spark.createDataFrame(starts))
-    return rows.join(wanted, _start_ms(definition, size) == wanted["_start_ms"], "left_semi")
-
-
-def _start_ms(definition: Definition, size: int) -> Column:
+def _in_windows(
+    spark: SparkSession, definition: Definition, rows: DataFrame, chunk: Chunk, plan: BackfillPlan
+) -> DataFrame:
+    """Return the rows whose event time lies in one of the chunk's windows."""
+    held = reach(chunk.ranges, plan.window_ms, plan.step)
+    blocks = pa.table({"_block_ms": pa.array([start for start, _ in windows(held, plan.step)], pa.int64())})
+    wanted = F.broadcast(spark.createDataFrame(blocks))
     event_ms = F.unix_millis(definition.source[1].event_time)
-    return event_ms - F.pmod(event_ms, F.lit(size))
+    return rows.join(wanted, event_ms - F.pmod(event_ms, F.lit(plan.step)) == wanted["_block_ms"], "left_semi")
 
 
-def _count_records(spark: SparkSession, definition: Definition, rows: DataFrame, size: int) -> dict[int, int]:
+def _of_chunk(result: pa.Table, definition: Definition, chunk: Chunk) -> pa.Table:
+    """Return the rows of the chunk's windows; its records also lie in hopping windows that are another chunk's."""
+    if definition.window.passes == 1:
+        return result
+    return result.filter(pa.array(starts_inside(to_epoch_ms(result[definition.window.start_column]), chunk)))
+
+
+def _count_records(spark: SparkSession, definition: Definition, rows: DataFrame, chunk: Chunk) -> dict[int, int]:
     """Count the rows of each window without the transform: what the audit holds the result against."""
-    counted = included(spark, definition, rows).groupBy(_start_ms(definition, size).alias("start")).count().toArrow()
+    size_us, _ = window_micros(definition)
+    pairs = with_window_end(included(spark, definition, rows), definition)
+    start = F.unix_millis(F.timestamp_micros(F.unix_micros("_window_end") - size_us)).alias("start")
+    counted = pairs.groupBy(start).count().toArrow()
+    inside = starts_inside(counted["start"].to_numpy().astype(np.int64), chunk)
+    counted = counted.filter(pa.array(inside))
     return dict(zip(counted["start"].to_pylist(), counted["count"].to_pylist(), strict=True))
 
 

@@ -15,7 +15,7 @@ def explain_plan(plan: BackfillPlan) -> str:
     """Return the plan as text for a person: one fact a line."""
     lines = [
         f"backfill   {plan.id} of {plan.pipeline} ({plan.reason})",
-        f"windows    {plan.windows} of {_duration(plan.window_ms)}, closed, {_pieces(plan.ranges)}",
+        f"windows    {plan.windows} of {_windows(plan)}, {_pieces(plan.ranges)}",
         *(f"           {line}" for line in _ranges(plan.ranges)),
     ]
     for part in plan.cut:
@@ -52,6 +52,15 @@ def _offsets(parts: Mapping[int, tuple[Interval, ...]]) -> str:
 
 def _iso(epoch_ms: int) -> str:
     return to_iso(from_ms(epoch_ms))
+
+
+def _windows(plan: BackfillPlan) -> str:
+    size = _duration(plan.window_ms)
+    return (
+        f"{size}, closed"
+        if plan.step_ms is None
+        else f"{size} every {_duration(plan.step_ms)}, closed, by their starts"
+    )
 
 
 def _duration(ms: int) -> str:

@@ -69,15 +69,25 @@ def align_outwards(ranges: Iterable[Interval], size: int) -> tuple[Interval, ...
     return merge((start // size * size, -(-end // size) * size) for start, end in ranges if start < end)
 
 
+def covering(ranges: Iterable[Interval], size: int, step: int) -> tuple[Interval, ...]:
+    """Return where the windows start that hold any integer of `ranges`: windows of `size`, one each `step`."""
+    return merge(((start - size) // step * step + step, -(-end // step) * step) for start, end in ranges if start < end)
+
+
+def reach(starts: Iterable[Interval], size: int, step: int) -> tuple[Interval, ...]:
+    """Return what the windows hold that start in `starts`, which are aligned to `step`."""
+    return merge((start, end - step + size) for start, end in starts if start < end)
+
+
 def length(ranges: Iterable[Interval]) -> int:
     """Return how many integers are in the union."""
     return sum(end - start for start, end in merge(ranges))
 
 
-def windows(ranges: Iterable[Interval], size: int) -> Iterator[Interval]:
-    """Yield the windows of `size` in aligned `ranges`, in order."""
+def windows(ranges: Iterable[Interval], size: int, step: int | None = None) -> Iterator[Interval]:
+    """Yield the windows of `size` that start in aligned `ranges`, one each `step` (without it: one behind the other)."""
     for start, end in merge(ranges):
-        for at in range(start, end, size):
+        for at in range(start, end, step or size):
             yield at, at + size
 
 

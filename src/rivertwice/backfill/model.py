@@ -60,7 +60,8 @@ class BackfillView:
 
     Attributes:
         pipeline: name of the pipeline.
-        window_ms: size of its tumbling windows.
+        window_ms: size of its windows.
+        step_ms: time between the starts of two windows; None if they tumble: the size.
         closed_ms: watermark of the last committed batch on the head's path; None if no batch is committed.
         batches: the zone map, in the path's order.
         as_of: end offsets of the last committed batch.
@@ -94,6 +95,12 @@ class BackfillView:
     older: OffsetRuns = field(default_factory=dict)
     lost: OffsetRuns = field(default_factory=dict)
     doubts: tuple[Doubt, ...] = ()
+    step_ms: int | None = None
+
+    @property
+    def step(self) -> int:
+        """Time between the starts of two windows."""
+        return self.step_ms or self.window_ms
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class Chunk:
 
     Attributes:
         index: position, from 0; chunks finish in this order.
-        ranges: windows of the chunk as aligned ranges of epoch milliseconds.
+        ranges: where the chunk's windows start, as aligned ranges of epoch milliseconds.
         offsets: records that may belong to them.
         estimate: rows expected, from the zone map.
     """
@@ -140,7 +147,9 @@ class BackfillPlan:
         pipeline: name of the pipeline.
         reason: why it was asked.
         window_ms: size of the windows.
-        ranges: windows to publish, as aligned half-open ranges of epoch milliseconds.
+        step_ms: time between the starts of two windows; None if they tumble: the size.
+        ranges: where the windows to publish start, as aligned half-open ranges of epoch milliseconds. Tumbling windows
+            also end in them; hopping ones may reach beyond.
         cut: what was asked and is left out.
         as_of: no record at or beyond these offsets counts.
         topic_ids: topic -> id of the topic that the offsets belong to.
@@ -174,11 +183,22 @@ class BackfillPlan:
     late: int = 0
     replaces: tuple[str, ...] = field(default=())
     attempt: int = 0
+    step_ms: int | None = None
+
+    @property
+    def step(self) -> int:
+        """Time between the starts of two windows."""
+        return self.step_ms or self.window_ms
 
     @property
     def windows(self) -> int:
         """Number of windows to publish."""
-        return sum(end - start for start, end in self.ranges) // self.window_ms
+        return sum(end - start for start, end in self.ranges) // self.step
+
+    @property
+    def last_end_ms(self) -> int:
+        """End of the last window to publish."""
+        return self.ranges[-1][1] - self.step + self.window_ms
 
     @property
     def records(self) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import pyarrow.compute as pc
 
-from rivertwice.backfill.intervals import Interval, align_outwards, intersect, merge, subtract
+from rivertwice.backfill.intervals import Interval, align_outwards, intersect, merge, reach, subtract
 from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RequestError
@@ -15,6 +16,7 @@ from rivertwice.log import kafka
 from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.gaps import REPAIRABLE, accepted_gaps
 from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.files import read_json
 from rivertwice.timeline.ledger import LedgerRow
@@ -28,7 +30,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     """Observe all that a plan depends on.
 
     Raises:
-        RequestError: the pipeline never ran here.
+        RequestError: the pipeline never ran here, or its windows are sessions.
         ServiceError: Kafka does not answer.
     """
     home = settings.pipeline(pipeline)
@@ -43,11 +45,12 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         raise RequestError(message)
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
+    check_kind(definition)
     ledger = path_ledger(home)
     trusted = _same_decode(home, line)
     topics = sorted({topic for row in ledger for topic in row.end_offsets})
     publications = publications_of(entries)
-    size = int(definition.window.size.total_seconds() * 1000)
+    size, step = _window_ms(definition)
     segments = {topic: archived_segments(settings, topic, line.topic_ids[topic]) for topic in topics}
     archive = {topic: found[-1] if found else {} for topic, found in segments.items()}
     jumps, lost, doubts = _gaps(home, ledger, archive)
@@ -67,10 +70,11 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         semantics=line.fingerprint["semantics"],
         sequence=entries[-1].seq if entries else 0,
         publications=tuple(publications),
-        wanting=_wanting(home, publications, line.fingerprint["semantics"], size),
+        wanting=_wanting(home, publications, line.fingerprint["semantics"], step),
         failed=frozenset(_failed(home)),
         lost=lost,
         doubts=doubts,
+        step_ms=None if step == size else step,
     )
 
 
@@ -111,7 +115,7 @@ def _gaps(
 def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
     """Return the windows that the newest reconcile found LATE in what is served, without those published since.
 
-    Empty when nothing is wanting, or nothing was reconciled yet.
+    Empty when nothing is wanting, nothing was reconciled yet, or nothing can be repaired: sessions.
     """
     entries = read_sequence(home)
     head = select_head(entries)
@@ -119,12 +123,34 @@ def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
         return []
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
-    size = int(definition.window.size.total_seconds() * 1000)
-    found = _wanting(home, publications_of(entries), line.fingerprint["semantics"], size)
-    return [TimeRange(from_ms(start), from_ms(end)) for start, end in found]
+    if definition.window.is_session:
+        return []
+    size, step = _window_ms(definition)
+    found = _wanting(home, publications_of(entries), line.fingerprint["semantics"], step)
+    return [TimeRange(from_ms(start), from_ms(end)) for start, end in reach(found, size, step)]
 
 
-def _wanting(home: PipelineHome, publications: list[Publication], semantics: str, size: int) -> tuple[Interval, ...]:
+def check_kind(definition: Definition) -> None:
+    """Refuse what cannot be published.
+
+    Raises:
+        RequestError: windows are sessions, whose bounds a recompute may change.
+    """
+    if definition.window.is_session:
+        message = (
+            f"{definition.name} has session windows, and a backfill of sessions is not built: a recomputed session may begin and "
+            "end elsewhere than the one it replaces, and publications replace windows by their start; reconcile names "
+            "every late or splitting record, and `served` keeps what the stream emitted"
+        )
+        raise RequestError(message)
+
+
+def _window_ms(definition: Definition) -> tuple[int, int]:
+    ms = timedelta(milliseconds=1)
+    return definition.window.length // ms, definition.window.step // ms
+
+
+def _wanting(home: PipelineHome, publications: list[Publication], semantics: str, step: int) -> tuple[Interval, ...]:
     runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "sequence"])
     if runs is None or runs.num_rows == 0:
         return ()
@@ -139,7 +165,7 @@ def _wanting(home: PipelineHome, publications: list[Publication], semantics: str
     if verdicts is None:
         return ()
     starts = to_epoch_ms(verdicts["window_start"]).tolist()
-    late = align_outwards([(start, start + 1) for start in starts], size)
+    late = align_outwards([(start, start + 1) for start in starts], step)
     since = merge(
         pair
         for entry in publications

@@ -12,6 +12,7 @@ from rivertwice.backfill.intervals import (
     Interval,
     align_outwards,
     clamp,
+    covering,
     intersect,
     length,
     subtract,
@@ -61,7 +62,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
     offsets = union_offsets(chunk.offsets for chunk in chunks)
     archive, kafka = plan_sources(offsets, view)
     winners = select_winners(
-        np.array([start for start, _ in windows(ranges, view.window_ms)], dtype=np.int64),
+        np.array([start for start, _ in windows(ranges, view.step)], dtype=np.int64),
         view.publications,
         view.semantics,
     )
@@ -82,8 +83,9 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
         semantics=view.semantics,
         sequence=view.sequence,
         cut=cut,
-        late=length(intersect(align_outwards(view.wanting, view.window_ms), ranges)) // view.window_ms,
+        late=length(intersect(align_outwards(view.wanting, view.step), ranges)) // view.step,
         replaces=tuple(served[seq] for seq in sorted(set(winners.tolist())) if seq in served),
+        step_ms=view.step_ms,
     )
     plan = replace(plan, id=plan_id(plan))
     while plan.id in view.failed:
@@ -93,15 +95,16 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
 
 
 def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[Interval, ...], tuple[Cut, ...]]:
-    """Return the windows to recompute and what was asked but is left out.
+    """Return where the windows to recompute start, and what was asked but is left out.
 
-    The request is widened to whole windows, then clamped to closed ones and to the event times the log holds.
+    A request is widened to every window that holds a time of it, then clamped to closed ones and to the event times the
+    log holds.
 
     Raises:
         RequestError: nothing remains, or too much.
     """
     if request.range is None:
-        asked = align_outwards(view.wanting, view.window_ms)
+        asked = align_outwards(view.wanting, view.step)
         if not asked:
             message = (
                 f"no window of {view.pipeline} is wanting: the newest reconcile found none LATE that is not published since; "
@@ -109,18 +112,18 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[I
             )
             raise RequestError(message)
     else:
-        asked = align_outwards([(to_ms(request.range.start), to_ms(request.range.end))], view.window_ms)
+        asked = covering([(to_ms(request.range.start), to_ms(request.range.end))], view.window_ms, view.step)
     if view.closed_ms is None:
         message = (
             f"{view.pipeline} has no committed batch, so no window is closed; start it and wait for its first windows"
         )
         raise RequestError(message)
-    closed_end = view.closed_ms // view.window_ms * view.window_ms
+    closed_end = (view.closed_ms - view.window_ms) // view.step * view.step + view.step
     is_open = clamp(asked, closed_end, max(closed_end, asked[-1][1]))
     kept = subtract(asked, is_open)
     if not kept:
         message = (
-            f"no window of {_say(asked)} is closed: {view.pipeline} has closed windows until {_iso(closed_end)}; "
+            f"no window of {_say(asked)} is closed: {view.pipeline} has closed windows until {_iso(closed_end - view.step + view.window_ms)}; "
             "an open window is still the stream's, ask again when its watermark has passed it"
         )
         raise RequestError(message)
@@ -131,7 +134,7 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[I
         held = _say(extent) if extent else "no record at all"
         message = f"the log of {view.pipeline} holds no record in {_say(without)}; its event times cover {held}"
         raise RequestError(message)
-    count = length(kept) // view.window_ms
+    count = length(kept) // view.step
     if count > MAX_WINDOWS:
         message = f"{count} windows are asked, the most is {MAX_WINDOWS}; ask for a shorter range, then for the rest"
         raise RequestError(message)
@@ -154,6 +157,8 @@ def plan_id(plan: BackfillPlan) -> str:
         "semantics": plan.semantics,
         "attempt": plan.attempt,
     }
+    if plan.step_ms is not None:
+        decides["step_ms"] = plan.step_ms
     return f"bf-{hashlib.sha256(encode_json(decides)).hexdigest()[:12]}"
 
 
@@ -163,7 +168,7 @@ def _extent(view: BackfillView) -> tuple[Interval, ...] | None:
         return None
     lows = [batch.min_event_ms for batch in view.batches if batch.min_event_ms is not None]
     highs = [batch.max_event_ms for batch in view.batches if batch.max_event_ms is not None]
-    return align_outwards([(min(lows), max(highs) + 1)], view.window_ms) if lows and highs else ()
+    return covering([(min(lows), max(highs) + 1)], view.window_ms, view.step) if lows and highs else ()
 
 
 def _iso(epoch_ms: int) -> str:

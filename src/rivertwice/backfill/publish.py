@@ -134,9 +134,9 @@ def check_head(plan: BackfillPlan, line: Timeline | None, closed_ms: int) -> Non
             "what it published would not be served; plan again"
         )
         raise FingerprintError(message)
-    if plan.ranges[-1][1] > closed_ms:
+    if plan.last_end_ms > closed_ms:
         message = (
-            f"backfill {plan.id} covers windows until {_iso(plan.ranges[-1][1])}, but the path of head {line.timeline} has closed "
+            f"backfill {plan.id} covers windows until {_iso(plan.last_end_ms)}, but the path of head {line.timeline} has closed "
             f"windows only until {_iso(closed_ms)}: the head was moved back; wait until it has caught up, or plan again"
         )
         raise RequestError(message)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rivertwice.backfill.intervals import Interval, coalesce, intersect, merge, subtract, windows
+from rivertwice.backfill.intervals import Interval, coalesce, intersect, merge, reach, subtract, windows
 from rivertwice.backfill.model import BackfillView, BatchZone, Chunk, OffsetRuns
 from rivertwice.errors import LogGapError
 from rivertwice.instants import from_ms, to_iso
@@ -23,9 +23,8 @@ def plan_chunks(ranges: Sequence[Interval], view: BackfillView, chunk_records: i
     """Cut windows into chunks of about `chunk_records` rows, in order of event time, at least one window each."""
     groups: list[list[Interval]] = []
     estimates: list[float] = []
-    for (start, end), weight in zip(
-        windows(ranges, view.window_ms), _weights(view.batches, ranges, view.window_ms), strict=True
-    ):
+    weights = _weights(view.batches, ranges, view.window_ms, view.step)
+    for (start, end), weight in zip(windows(ranges, view.step), weights, strict=True):
         if not groups or estimates[-1] + weight > chunk_records:
             groups.append([(start, end)])
             estimates.append(weight)
@@ -37,9 +36,13 @@ def plan_chunks(ranges: Sequence[Interval], view: BackfillView, chunk_records: i
             groups[-1].append((start, end))
         estimates[-1] += weight
     return tuple(
-        Chunk(index, tuple(group), without(plan_offsets(view.batches, group), view.lost), round(estimate))
+        Chunk(index, tuple(group), without(_offsets_of(view, group), view.lost), round(estimate))
         for index, (group, estimate) in enumerate(zip(groups, estimates, strict=True))
     )
+
+
+def _offsets_of(view: BackfillView, starts: Sequence[Interval]) -> OffsetRuns:
+    return plan_offsets(view.batches, reach(starts, view.window_ms, view.step))
 
 
 def plan_offsets(batches: Iterable[BatchZone], ranges: Sequence[Interval]) -> OffsetRuns:
@@ -78,7 +81,7 @@ def check_doubts(ranges: Sequence[Interval], view: BackfillView) -> None:
     for doubt in view.doubts:
         hit = [
             (start, end)
-            for start, end in ranges
+            for start, end in reach(ranges, view.window_ms, view.step)
             if end > doubt.after_ms and (doubt.until_ms is None or start <= doubt.until_ms)
         ]
         if hit:
@@ -131,15 +134,15 @@ def _touches(batch: BatchZone, ranges: Sequence[Interval], ends: Sequence[int]) 
     return first < len(ranges) and ranges[first][0] <= batch.max_event_ms
 
 
-def _weights(batches: Iterable[BatchZone], ranges: Sequence[Interval], size: int) -> list[float]:
+def _weights(batches: Iterable[BatchZone], ranges: Sequence[Interval], size: int, step: int) -> list[float]:
     """Estimate rows per window: each batch's rows spread evenly over the windows its event times span."""
-    starts = [start for start, _ in windows(ranges, size)]
+    starts = [start for start, _ in windows(ranges, step)]
     steps = np.zeros(len(starts) + 1)
     for batch in batches:
         if batch.min_event_ms is None or batch.max_event_ms is None:
             continue
-        low, high = batch.min_event_ms // size * size, batch.max_event_ms // size * size
-        share = batch.accepted / ((high - low) // size + 1)
+        low, high = (batch.min_event_ms - size) // step * step + step, batch.max_event_ms // step * step
+        share = batch.accepted * (size // step) / ((high - low) // step + 1)
         steps[bisect_left(starts, low)] += share
         steps[bisect_right(starts, high)] -= share
     weights: list[float] = np.cumsum(steps)[:-1].clip(min=0.0).tolist()

@@ -1,4 +1,4 @@
-"""savepoint take, list, show, prove, restore, prune."""
+"""savepoint take, list, show, prove, restore, rewind, prune."""
 
 from __future__ import annotations
 
@@ -148,6 +148,54 @@ def _abandon(frame: Frame, name: str, savepoint_id: str | None, *, yes: bool) ->
     frame.emit(report, lambda: as_fields(report))
 
 
+@savepoint.command(
+    epilog=example(
+        "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d",
+        "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d --confirm --stop-before-head",
+        "rivertwice savepoint rewind flight_delays --confirm",
+    )
+)
+@click.argument("name")
+@click.argument("savepoint_id", required=False)
+@click.option("--confirm", is_flag=True, help="Do it. Without this it only shows what would change.")
+@click.option(
+    "--stop-before-head", is_flag=True, help="With --confirm: catch up and compare, but let the old head serve."
+)
+@click.option("--unproved", is_flag=True, help="Accept a savepoint that was taken and never proved.")
+@click.option("--abandon", is_flag=True, help="Give an unfinished rewind up; says what it leaves behind.")
+@pass_frame
+def rewind(
+    frame: Frame,
+    name: str,
+    savepoint_id: str | None,
+    confirm: bool,
+    stop_before_head: bool,
+    unproved: bool,
+    abandon: bool,
+) -> None:
+    """Go back to a savepoint's own batch and compute what followed anew; shows first what that would change.
+
+    With --confirm the stream stands still while a new timeline catches up from the savepoint; what is served goes on
+    being served. Then every window that either path emitted is compared, and the head moves. Without an id: an
+    unfinished rewind, else the newest proved savepoint of the head's path.
+    """
+    from rivertwice.commands.rewinds import confirm_rewind, give_up_rewind, show_plan
+
+    frame.known_pipeline(name)
+    if abandon:
+        if savepoint_id is not None or confirm:
+            message = "--abandon gives the unfinished rewind up, whichever it is; leave the id and --confirm out"
+            raise click.UsageError(message)
+        give_up_rewind(frame, name)
+    elif confirm:
+        confirm_rewind(frame, name, savepoint_id, unproved=unproved, stop_before_head=stop_before_head)
+    elif stop_before_head:
+        message = "--stop-before-head says how far a rewind goes; it needs --confirm"
+        raise click.UsageError(message)
+    else:
+        show_plan(frame, name, savepoint_id, unproved=unproved)
+
+
 @savepoint.command(epilog=example("rivertwice savepoint prune flight_delays --keep 5"))
 @click.argument("name")
 @click.option("--keep", type=click.IntRange(1), default=5, show_default=True, help="Newest savepoints to keep.")
@@ -158,11 +206,13 @@ def prune(frame: Frame, name: str, keep: int, dry_run: bool) -> None:
     from rivertwice.instants import utc_now
     from rivertwice.savepoint.catalogue import list_savepoints
     from rivertwice.savepoint.prune import prune_savepoints, select_protected, select_prunable
+    from rivertwice.timeline.lineage import head_path
 
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
     if dry_run:
         there = list_savepoints(home)
-        would = [item.id for item in select_prunable(there, select_protected(there, now=now), keep=keep)]
+        protected = select_protected(there, now=now, path=head_path(home))
+        would = [item.id for item in select_prunable(there, protected, keep=keep)]
         frame.emit({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}")
         return
     report = to_plain(prune_savepoints(home, keep=keep, now=now))

@@ -1,16 +1,15 @@
-"""start, stop, pipelines, test, schema: definitions and their streams."""
+"""start, stop, pipelines, test: definitions and their streams."""
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.config import require_name
 from rivertwice.errors import ServiceError
 
 
@@ -112,28 +111,33 @@ def pipelines(frame: Frame) -> None:
     rows = []
     for name, definition in found.items():
         _, source = definition.source
-        rows.append((name, source.topic, definition.window.size, source.watermark, ", ".join(definition.keys)))
+        rows.append((name, source.topic, definition.window.text, source.watermark, ", ".join(definition.keys)))
     value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql"}) for item in found.values()]
     frame.emit(value, lambda: as_table(("pipeline", "topic", "window", "watermark", "keys"), rows))
 
 
-@click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays"))
+@click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays", "rivertwice test --examples"))
 @click.argument("name", required=False)
+@click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
 @pass_frame
-def test_cases(frame: Frame, name: str | None) -> None:
+def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
     """Run the cases of NAME, or of all pipelines, as a stream and as a batch. Exit 3 if a case fails."""
     from rivertwice.pipeline.cases import run_cases
     from rivertwice.pipeline.definition import load_all
     from rivertwice.pipeline.engine import spark_session
 
     settings = frame.settings
-    names = [frame.known_pipeline(name)] if name else list(load_all(settings.definitions))
+    folder = settings.definitions / "examples" if examples else settings.definitions
+    if name is None:
+        names = list(load_all(folder))
+    else:
+        names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
     spark = spark_session(settings, "rivertwice-test")
     results = []
     try:
         for each in names:
             frame.progress(f"cases of {each} ...")
-            for result in run_cases(spark, settings.definitions / each):
+            for result in run_cases(spark, folder / each):
                 frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
                 results.append((each, result))
     finally:
@@ -148,18 +152,3 @@ def test_cases(frame: Frame, name: str | None) -> None:
     )
     if failed:
         raise SystemExit(DEFECT)
-
-
-@click.command(epilog=example("rivertwice schema > docs/pipeline.schema.json"))
-@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead.")
-@pass_frame
-def schema(frame: Frame, file: Path | None) -> None:
-    """Print the JSON Schema of pipeline.yaml, so that editors complete and check it."""
-    from rivertwice.pipeline.model import DefinitionFile
-
-    text = json.dumps(DefinitionFile.model_json_schema(by_alias=True), indent=2, sort_keys=True)
-    if file is None:
-        click.echo(text)
-    else:
-        file.write_text(text + "\n")
-        frame.emit({"file": str(file)}, f"wrote {file}")

@@ -1,7 +1,8 @@
 """Archive one topic without Spark: `python -m rivertwice.log.archive_job --topic NAME`. What the agent starts.
 
-A plain consumer reads what a chunk needs; a JVM would cost more than the records. Exit code 0: up to date; 75: failed,
-and may succeed later; 1: refused, or records are gone. Running it twice, or beside the Spark job, adds nothing twice.
+A plain consumer reads what a chunk needs; a JVM would cost more than the records. Exit code 0: up to date, or another
+host archives the topic and was faster each time; 75: failed, and may succeed later; 1: refused, or records are gone.
+Running it twice, beside the Spark job or on two hosts, adds nothing twice.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from rivertwice.config import Settings, require_name
-from rivertwice.errors import RivertwiceError
+from rivertwice.errors import LostRaceError, RivertwiceError
 from rivertwice.log.addresses import describe
 from rivertwice.log.archive import extend_archive
 
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         topic = require_name(given.topic, "topic")
         report = extend_archive(None, Settings.from_env(), topic, chunk_records=CHUNK_RECORDS, progress=_say)
+    except LostRaceError as error:
+        _say(f"{given.topic}: left to whoever archives it too: {error}")
+        return 0
     except RivertwiceError as error:
         sys.stderr.write(f"archive of {given.topic}: {error.reason}: {error}\n")
         return RETRY if error.retryable else 1

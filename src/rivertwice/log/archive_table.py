@@ -4,6 +4,9 @@ One table per topic name. The application transactions say how far it reaches, e
 the end of partition p, `archive/<topic id>/<p>/start` its start. A topic that was deleted and created again has
 another id, so its records never mix with the old one's.
 
+`archive/<topic id>` counts the commits. Each carries the next number, so of two that were made from the same state, on
+one host or on two, Delta lets one win.
+
 Behind a hole that nothing can fill (Kafka deleted what was not archived) the archive goes on as another segment, whose
 names have the topic's id with `+1`, `+2` and so on. Segments of a topic never overlap.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,22 +51,52 @@ def transaction_names(topic_id: str, partition: int, segment: int = 0) -> tuple[
     return f"{name}/start", name
 
 
+def turn_name(topic_id: str) -> str:
+    """Return the application id that counts the commits of one topic."""
+    return f"archive/{topic_id}"
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What the archive holds of one topic, as one handle on its table says.
+
+    Attributes:
+        segments: ranges by partition, oldest segment first; more than one only behind a hole.
+        turn: number of its last commit; 0 before the first, and for an archive of a version that did not count.
+    """
+
+    segments: tuple[OffsetRanges, ...] = ()
+    turn: int = 0
+
+    @property
+    def newest(self) -> OffsetRanges:
+        """The newest segment's ranges; partitions without a record yet have an empty one."""
+        return self.segments[-1] if self.segments else {}
+
+
+def read_archived(table: Table | None, topic_id: str) -> Archived:
+    """Return what a handle says of one topic; no table holds nothing."""
+    if table is None:
+        return Archived()
+    found: list[OffsetRanges] = []
+    while ranges := _segment(table, topic_id, len(found)):
+        found.append(ranges)
+    return Archived(tuple(found), table.transaction_version(turn_name(topic_id)) or 0)
+
+
+def archived(settings: Settings, topic: str, topic_id: str) -> Archived:
+    """Return what the archive holds of one topic now."""
+    return read_archived(open_table(settings.archive(topic)), topic_id)
+
+
 def archived_segments(settings: Settings, topic: str, topic_id: str) -> list[OffsetRanges]:
     """Return what the archive holds of one topic, oldest segment first; more than one only behind a hole."""
-    table = open_table(settings.archive(topic))
-    found: list[OffsetRanges] = []
-    while table is not None:
-        ranges = _segment(table, topic_id, len(found))
-        if not ranges:
-            break
-        found.append(ranges)
-    return found
+    return list(archived(settings, topic, topic_id).segments)
 
 
 def archived_ranges(settings: Settings, topic: str, topic_id: str) -> OffsetRanges:
     """Return what the newest segment holds of one topic; partitions without a record yet have an empty range."""
-    segments = archived_segments(settings, topic, topic_id)
-    return segments[-1] if segments else {}
+    return archived(settings, topic, topic_id).newest
 
 
 def _segment(table: Table, topic_id: str, segment: int) -> OffsetRanges:

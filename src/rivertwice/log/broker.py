@@ -20,7 +20,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,9 @@ from confluent_kafka.admin import AdminClient
 
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
+from rivertwice.log import kafka
 from rivertwice.log.broker_config import LOG4J, broker_properties, choose_ports, encode_properties, new_cluster_id
+from rivertwice.log.client_options import python_options
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import read_json, replace_bytes, replace_json
 
@@ -59,7 +61,13 @@ class BrokerInfo:
     cluster_id: str
 
 
-def start_broker(settings: Settings, *, heap: str = "384m", advertised_port: int | None = None) -> BrokerInfo:
+def start_broker(
+    settings: Settings,
+    *,
+    heap: str = "384m",
+    advertised_port: int | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> BrokerInfo:
     """Start the embedded broker, or return the one that runs already.
 
     With a configured address nothing is started: the cluster there must answer.
@@ -68,23 +76,23 @@ def start_broker(settings: Settings, *, heap: str = "384m", advertised_port: int
         settings: home of the broker.
         heap: of its JVM.
         advertised_port: where clients are told to come to, if a proxy stands in front of it.
+        extra: properties besides its own (`broker_properties`); for tests, which need other listeners too.
 
     Raises:
         ServiceError: it did not come up; the message names the log.
         ConfigError: there is no Java.
     """
     if settings.bootstrap:
-        return BrokerInfo(settings.bootstrap, None, _wait_for_answer(settings.bootstrap, None, settings.broker))
+        return BrokerInfo(settings.bootstrap, None, _wait_for_answer(settings, None))
     folder = settings.broker
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / "start.lock"):
-        pid = _adopt_or_launch(settings, heap, advertised_port)
-        bootstrap = settings.bootstrap_servers()
-        found = _wait_for_answer(bootstrap, pid, folder)
-    return BrokerInfo(bootstrap, pid, found)
+        pid = _adopt_or_launch(settings, heap, advertised_port, extra or {})
+        found = _wait_for_answer(settings, pid)
+    return BrokerInfo(settings.bootstrap_servers(), pid, found)
 
 
-def _adopt_or_launch(settings: Settings, heap: str, advertised_port: int | None) -> int:
+def _adopt_or_launch(settings: Settings, heap: str, advertised_port: int | None, extra: Mapping[str, str]) -> int:
     """Return the pid of the running broker, or of a new one.
 
     A process that was killed a moment ago still holds the lock while the system takes it down, so a lock without a
@@ -96,11 +104,11 @@ def _adopt_or_launch(settings: Settings, heap: str, advertised_port: int | None)
         run_lock = _try_lock(folder / "run.lock")
         if run_lock is not None:
             try:
-                return _launch(settings, heap, run_lock, advertised_port)
+                return _launch(settings, heap, run_lock, advertised_port, extra)
             finally:
                 os.close(run_lock)
         pid = _find_pid(folder)
-        if pid is not None and (_ask(settings.bootstrap_servers(), 2.0) is not None or _alive(pid)):
+        if pid is not None and (_ask(settings, 2.0) is not None or _alive(pid)):
             return pid
         time.sleep(0.1)
     message = (
@@ -142,11 +150,10 @@ def broker_status(settings: Settings) -> BrokerInfo | None:
         not (settings.broker / "ports.json").exists() or _find_pid(settings.broker) is None
     ):
         return None
-    bootstrap = settings.bootstrap_servers()
-    found = _ask(bootstrap, 5.0)
+    found = _ask(settings, 5.0)
     if found is None:
         return None
-    return BrokerInfo(bootstrap, None if settings.bootstrap else _find_pid(settings.broker), found)
+    return BrokerInfo(settings.bootstrap_servers(), None if settings.bootstrap else _find_pid(settings.broker), found)
 
 
 @contextmanager
@@ -176,7 +183,7 @@ def _find_pid(folder: Path) -> int | None:
     return None
 
 
-def _launch(settings: Settings, heap: str, run_lock: int, advertised_port: int | None) -> int:
+def _launch(settings: Settings, heap: str, run_lock: int, advertised_port: int | None, extra: Mapping[str, str]) -> int:
     folder = settings.broker
     if not any(settings.broker_jars.glob("*.jar")):
         message = f"no broker jars in {settings.broker_jars}, so the embedded broker cannot start; run `make setup`"
@@ -185,7 +192,7 @@ def _launch(settings: Settings, heap: str, run_lock: int, advertised_port: int |
     replace_json(folder / "ports.json", list(ports))
     properties = folder / "server.properties"
     log4j = folder / "log4j2.yaml"
-    replace_bytes(properties, encode_properties(broker_properties(folder, ports, advertised_port)).encode())
+    replace_bytes(properties, encode_properties(broker_properties(folder, ports, advertised_port, extra)).encode())
     replace_bytes(log4j, LOG4J.encode())
     java = java_env(settings)
     command = [
@@ -239,10 +246,10 @@ def _format(command: list[str], properties: Path) -> None:
         raise ServiceError(message)
 
 
-def _ask(bootstrap: str, seconds: float) -> str | None:
+def _ask(settings: Settings, seconds: float) -> str | None:
     """Return the cluster's id if a broker answers."""
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "logger": _QUIET}
-    client = AdminClient(settings)
+    options: dict[str, Any] = {**python_options(settings), "logger": _QUIET}
+    client = AdminClient(options)
     try:
         answer = client.list_topics(timeout=seconds)
     except KafkaException:
@@ -250,12 +257,17 @@ def _ask(bootstrap: str, seconds: float) -> str | None:
     return str(answer.cluster_id) if answer.brokers else None
 
 
-def _wait_for_answer(bootstrap: str, pid: int | None, folder: Path) -> str:
+def _wait_for_answer(settings: Settings, pid: int | None) -> str:
+    bootstrap, folder = settings.bootstrap_servers(), settings.broker
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        found = _ask(bootstrap, 1.0)
+        found = _ask(settings, 1.0)
         if found is not None:
             return found
+        refused = kafka.refusal(settings) if pid is None else None
+        if refused is not None:
+            message = f"Kafka at {bootstrap} refuses this client ({refused}), so nothing can be read; check RIVERTWICE_KAFKA_*"
+            raise ServiceError(message)
         if pid is not None and not _alive(pid):
             message = (
                 f"the broker (pid {pid}) ended before it answered at {bootstrap}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 LOG4J = """Configuration:
@@ -25,16 +25,22 @@ LOG4J = """Configuration:
 """
 
 
-def broker_properties(folder: Path, ports: tuple[int, int], advertised_port: int | None = None) -> dict[str, str]:
+_LISTS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+
+
+def broker_properties(
+    folder: Path, ports: tuple[int, int], advertised_port: int | None = None, extra: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the properties of a broker that keeps all it has in `folder`.
 
     Args:
         folder: of the broker.
         ports: it listens on (broker, controller).
         advertised_port: clients are told to come to, if something stands in front of the broker's own.
+        extra: properties that come on top; what is a list of listeners is appended.
     """
     broker, controller = ports
-    return {
+    properties = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -67,6 +73,9 @@ def broker_properties(folder: Path, ports: tuple[int, int], advertised_port: int
         "num.io.threads": "4",
         "background.threads": "4",
     }
+    for name, value in (extra or {}).items():
+        properties[name] = f"{properties[name]},{value}" if name in _LISTS else value
+    return properties
 
 
 def encode_properties(properties: dict[str, str]) -> str:

@@ -20,17 +20,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, ServiceError
+from rivertwice.log.client_options import python_options
 
 LOG = logging.getLogger(__name__)
 TIMEOUT = 20.0  # seconds; a broker that was killed needs up to 5 s to come back
 
+REFUSAL_S = 3.0  # a login is answered in much less
+_REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arrival, which may be years ago
 
 
 def _config(settings: Settings) -> dict[str, Any]:
     return {
-        "bootstrap.servers": settings.bootstrap_servers(),
+        **python_options(settings),
         "socket.timeout.ms": 10_000,
         "logger": LOG,
         "log_level": 3,
@@ -43,11 +46,31 @@ def _explained(settings: Settings, doing: str) -> Iterator[None]:
         yield
     except (KafkaException, TimeoutError) as error:
         what = error.args[0] if error.args else "no answer in time"
-        message = (
-            f"Kafka at {settings.bootstrap_servers()} failed at {doing}: {what}; "
-            "see `rivertwice status`, and start the embedded broker with `rivertwice up`"
+        refused = refusal(settings)
+        remedy = (
+            f"it refuses this client ({refused}): check RIVERTWICE_KAFKA_*"
+            if refused
+            else "see `rivertwice status`, and start the embedded broker with `rivertwice up`"
         )
+        message = f"Kafka at {settings.bootstrap_servers()} failed at {doing}: {what}; {remedy}"
         raise ServiceError(message) from error
+
+
+def refusal(settings: Settings) -> str | None:
+    """Return why the brokers let this client not in, or None: a request itself only says that no answer came in time."""
+    if settings.kafka.protocol == "PLAINTEXT":
+        return None
+    told: list[KafkaError] = []
+    client = AdminClient(_config(settings) | {"error_cb": told.append})
+    deadline = time.monotonic() + REFUSAL_S
+    while time.monotonic() < deadline:
+        client.poll(0.1)
+        for error in told:
+            if error.code() in _REFUSED or "SSL" in str(
+                error.str()
+            ):  # TLS 1.3 refuses a certificate after the handshake
+                return str(error.str())
+    return None
 
 
 def admin(settings: Settings) -> AdminClient:
@@ -69,6 +92,7 @@ def producer(
         "linger.ms": 20,
         "compression.type": "lz4",
         "queue.buffering.max.messages": 200_000,
+        "partitioner": "murmur2_random",  # Java's default: a key lies where Java clients look for it
     }
     if on_error is not None:
         config["error_cb"] = on_error

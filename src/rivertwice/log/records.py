@@ -19,6 +19,7 @@ from rivertwice.errors import LogGapError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
 from rivertwice.log.archive_table import archived_segments, count_archived
+from rivertwice.log.client_options import spark_options
 from rivertwice.store.delta import open_table
 from rivertwice.store.fetched import local_files
 
@@ -194,13 +195,12 @@ def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: Offs
     ends = {str(partition): end for partition, (_, end) in wanted.items()}
     return (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers())
+        .options(**spark_options(settings))
         .option("assign", json.dumps({topic: sorted(wanted)}))
         .option("startingOffsets", json.dumps({topic: starts}))
         .option("endingOffsets", json.dumps({topic: ends}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
-        .option("kafka.isolation.level", "read_committed")
         .load()
         .select(*KAFKA_COLUMNS)
     )

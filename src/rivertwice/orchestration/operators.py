@@ -17,6 +17,7 @@ from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, s
 from rivertwice.orchestration.health import choose_grace
 from rivertwice.orchestration.outcomes import find_refusal
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
+from rivertwice.schemas.jvm import AVRO_LIMITS
 
 
 class SuperviseEpoch(BaseOperator):
@@ -124,7 +125,8 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
 def submit_conf(settings: Settings) -> dict[str, str]:
     """Return what only the submission can set; the jobs set the SQL settings themselves. A local master listens on loopback."""
     conf = {
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC {AVRO_LIMITS}",
+        "spark.executor.extraJavaOptions": AVRO_LIMITS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

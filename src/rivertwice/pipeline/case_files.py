@@ -14,7 +14,8 @@ from rivertwice.errors import DefinitionError, RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.pipeline.decode import REASONS, SCHEMA_ID_HEADER
 from rivertwice.pipeline.definition import describe
-from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.model import Definition, Source
+from rivertwice.schemas.encode import encode_avro, prefixed
 
 Row = dict[str, Any]
 
@@ -30,6 +31,10 @@ class Event(_Model):
     at: datetime = Field(description="The record's own timestamp.")
     value: Row | None = Field(default=None, description="Fields that differ from `defaults`; written as JSON.")
     raw: str | None = Field(default=None, description="The value as text, instead of `value`.")
+    hex: str | None = Field(default=None, pattern=r"^([0-9a-fA-F]{2})*$", description="The value's bytes, instead.")
+    schema_id: int | None = Field(
+        default=None, ge=0, lt=2**32, description="Of framed records: not the newest pinned one."
+    )
     tombstone: bool = Field(default=False, description="The record has no value.")
     headers: dict[str, str] | None = Field(default=None, description="Instead of the schema id the definition wants.")
 
@@ -44,8 +49,9 @@ class Event(_Model):
 
     @model_validator(mode="after")
     def _one_value(self) -> Self:
-        if (self.value is not None) + (self.raw is not None) + self.tombstone != 1:
-            message = f"event {self.id!r} must have exactly one of value, raw and tombstone"
+        given = [self.value, self.raw, self.hex]
+        if sum(each is not None for each in given) + self.tombstone != 1:
+            message = f"event {self.id!r} must have exactly one of value, raw, hex and tombstone"
             raise ValueError(message)
         return self
 
@@ -55,7 +61,9 @@ class Expect(_Model):
 
     batch: list[Row] = Field(description="Every row of a recompute over all accepted events.")
     stream: list[Row] = Field(description="Every row the stream emits: its closed windows.")
-    late: list[str] = Field(default_factory=list, description="Ids of events the stream drops as late.")
+    late: list[str] = Field(
+        default_factory=list, description="Ids of events the stream drops as late, if only from one of their windows."
+    )
     dead: dict[str, str] = Field(default_factory=dict, description="Id to reason of events that are not accepted.")
 
     @field_validator("dead")
@@ -116,19 +124,39 @@ def load_cases(folder: Path) -> list[Case]:
     return cases
 
 
-def record_value(case: Case, event: Event) -> bytes | None:
-    """Return the bytes of the event's value as they would lie in the log."""
+def record_value(case: Case, event: Event, definition: Definition) -> bytes | None:
+    """Return the bytes of the event's value as they would lie in the log.
+
+    An Avro record is written by the pinned schema that `schema_id` names (else the newest), or by the newest where
+    nobody knows that id: so a case can show what becomes of it.
+    """
     if event.tombstone:
         return None
-    if event.raw is not None:
-        return event.raw.encode()
-    return json.dumps({**case.defaults, **(event.value or {})}, default=_json).encode()
+    if event.raw is not None or event.hex is not None:
+        return event.raw.encode() if event.raw is not None else bytes.fromhex(event.hex or "")
+    fields = {**case.defaults, **(event.value or {})}
+    _, source = definition.source
+    schema_id = newest_id(source) if event.schema_id is None else event.schema_id
+    body = _avro(source, schema_id, fields) if source.format == "avro" else json.dumps(fields, default=_json).encode()
+    return body if source.framing == "none" else prefixed(schema_id, body)
+
+
+def newest_id(source: Source) -> int:
+    """Return the largest schema id that the source knows; 1 if it accepts any."""
+    known = source.pins.writers if source.format == "avro" else (int(each) for each in source.schema_ids)
+    return max(known, default=1) if source.framing == "confluent" else 1
+
+
+def _avro(source: Source, schema_id: int, fields: Row) -> bytes:
+    writers = source.pins.writers
+    writer = writers.get(schema_id) or writers.get(newest_id(source)) or source.pins.writer
+    return encode_avro(writer, fields)
 
 
 def record_headers(event: Event, definition: Definition) -> list[dict[str, Any]]:
     """Return the event's headers; by default the first schema id the definition accepts."""
     _, source = definition.source
-    default = {SCHEMA_ID_HEADER: source.schema_ids[0]} if source.schema_ids else {}
+    default = {SCHEMA_ID_HEADER: source.schema_ids[0]} if source.schema_ids and source.framing == "none" else {}
     headers = default if event.headers is None else event.headers
     return [{"key": key, "value": value.encode()} for key, value in headers.items()]
 

@@ -26,7 +26,7 @@ RAW_SCHEMA = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, "
     "offset bigint, timestamp timestamp"
 )
-_ARROW = pa.schema(
+RAW_ARROW = pa.schema(
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -47,7 +47,7 @@ class CaseResult:
         case: the case's name.
         batch: rows of the recompute.
         stream: rows the stream emitted.
-        late: ids of the events the stream dropped as late.
+        late: ids of the events the stream dropped as late, from one of their windows at least.
         dead: id to reason of the events that were not accepted.
         differences: one sentence per difference; empty when the case holds.
     """
@@ -111,9 +111,9 @@ def _late_offsets(
     spark: SparkSession, definition: Definition, case: Case, rows: DataFrame, watermarks: list[int]
 ) -> list[int]:
     ends = with_window_end(included(spark, definition, rows), definition)
-    ended = _collect(ends.select("_offset", F.unix_millis("_window_end").alias("end")).orderBy("_offset"))
+    ended = _collect(ends.select("_offset", F.unix_micros("_window_end").alias("end_us")))
     batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
-    return [row["_offset"] for row in ended if row["end"] <= watermarks[batch_of[row["_offset"]]]]
+    return sorted({row["_offset"] for row in ended if row["end_us"] <= watermarks[batch_of[row["_offset"]]] * 1000})
 
 
 def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
@@ -126,7 +126,7 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
             records.append(
                 {
                     "key": event.id.encode(),
-                    "value": record_value(case, event),
+                    "value": record_value(case, event, definition),
                     "headers": record_headers(event, definition),
                     "topic": source.topic,
                     "partition": 0,
@@ -136,7 +136,7 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
             )
             offset += 1
         path = folder / f"{number:05d}.parquet"
-        pq.write_table(pa.Table.from_pylist(records, schema=_ARROW), path)
+        pq.write_table(pa.Table.from_pylist(records, schema=RAW_ARROW), path)
         # The file source reads in the order of modification times.
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 

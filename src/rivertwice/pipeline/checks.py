@@ -14,17 +14,19 @@ from pyspark.sql import functions as F
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
 from rivertwice.pipeline.compile import result_schema, rows_schema, run_sql, transform
-from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.model import Definition, Source
 from rivertwice.pipeline.plan_check import (
+    HOPPING_NODES,
     RESULT_NODES,
     ROW_NODES,
+    computed_keys,
     find_plan_refusals,
     grouping_sizes,
     inexact_columns,
     leaf_columns,
 )
 from rivertwice.pipeline.rules import InSet, Pattern
+from rivertwice.pipeline.windows import Window
 
 SAMPLES = 24
 _ROWS_FORM = "write SELECT * FROM view WHERE ..."
@@ -59,8 +61,10 @@ def sample_rows(definition: Definition) -> list[tuple[Any, ...]]:
     _, source = definition.source
     base = datetime(2020, 1, 1, tzinfo=UTC)
     rows = []
+    window = definition.window
     for index in range(SAMPLES):
-        event = base + index * definition.window.size * 3 / 8
+        pause = index // 5 * 2 * window.length if window.is_session else timedelta(0)
+        event = base + index * window.length * 3 / 8 + pause
         fields = [event if name == source.event_time else _value(source, name, index) for name in source.schema_]
         rows.append((*fields, 0, index, event))
     return rows
@@ -110,7 +114,8 @@ def _rows_findings(spark: SparkSession, definition: Definition, rows: DataFrame)
 
 def _transform_findings(definition: Definition, result: DataFrame) -> list[str]:
     view, source = definition.source
-    findings = find_plan_refusals(result, RESULT_NODES, compared=definition.compare)
+    nodes = RESULT_NODES | HOPPING_NODES if definition.window.passes > 1 else RESULT_NODES
+    findings = find_plan_refusals(result, nodes, compared=definition.compare)
     foreign = [names for names in leaf_columns(result) if not set(source.schema_) <= set(names)]
     if foreign:
         findings.append(f"transform.sql reads a relation with the columns {foreign[0]}; it may read only {view!r}")
@@ -120,6 +125,12 @@ def _transform_findings(definition: Definition, result: DataFrame) -> list[str]:
             f"transform.sql groups by {grouped} expressions, but window and keys are {1 + len(definition.keys)}, so "
             "they would not identify a result row; group by the window and exactly the keys"
         )
+    computed = computed_keys(result, definition.keys) if definition.window.is_session else []
+    findings += [
+        f"transform.sql computes the key {name!r}, but a session's key must be the field itself, so that what the stream "
+        f"did with each key can be derived: group by {name}, and rename or clean it before the log"
+        for name in computed
+    ]
     exact = {name for name, column in definition.columns.items() if column.compare == "exact"} | set(definition.keys)
     wrong = sorted(inexact_columns(result) & exact) if definition.compare else []
     findings += [
@@ -134,15 +145,27 @@ def _window_findings(definition: Definition, rows: list[dict[str, Any]]) -> list
     window = definition.window
     for row in rows:
         start, end = row[window.start_column], row[window.end_column]
-        if end - start != window.size or (start - EPOCH) % window.size:
+        if not _is_window(window, start, end):
             return [
-                f"transform.sql yields the window [{start}, {end}), but the definition's windows last "
-                f"{format_duration(window.size)} from the epoch on; take both columns from window()"
+                f"transform.sql yields the window [{start}, {end}), but the definition's windows last {window.text} from "
+                f"{'the first event on' if window.is_session else 'the epoch on'}; take both columns from {window.function}()"
             ]
     counted = sum(row[definition.count_column] or 0 for row in rows)
-    if counted != SAMPLES:
+    pairs = SAMPLES * window.passes
+    if counted != pairs:
+        each = (
+            "row exactly once"
+            if window.passes == 1
+            else f"row once in each of its {window.passes} windows, {pairs} times"
+        )
         return [
             f"count_column {definition.count_column!r} adds up to {counted} over {SAMPLES} rows; it must count every "
-            "row exactly once: use count(*)"
+            f"{each}: use count(*)"
         ]
     return []
+
+
+def _is_window(window: Window, start: datetime, end: datetime) -> bool:
+    if window.is_session:
+        return end - start >= window.length
+    return end - start == window.length and not (start - EPOCH) % window.step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -10,7 +11,6 @@ from pyspark.sql.types import StructType
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
-from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.model import Definition, Source
 
 READ_METRICS = "rt_read"
@@ -44,7 +44,9 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
     if observe:
         read = F.count(F.lit(1)).alias("read")
         decoded = decoded.observe(READ_METRICS, read, F.count("_reason").alias("bad"))
-    rows = accepted(decoded, source).withWatermark(source.event_time, format_duration(source.watermark))
+    # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
+    delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
+    rows = accepted(decoded, source).withWatermark(source.event_time, delay)
     if observe:
         event_ms = F.unix_millis(source.event_time)
         rows = rows.observe(
@@ -69,12 +71,31 @@ def included(spark: SparkSession, definition: Definition, rows: DataFrame) -> Da
 
 
 def with_window_end(rows: DataFrame, definition: Definition) -> DataFrame:
-    """Return `rows` with `_window_end`, the end of the tumbling window that holds the row's event time."""
+    """Return `rows` once per window that holds the row's event time, with that window's end as `_window_end`.
+
+    That is one row of a tumbling window, and `window.passes` of a hopping one. A session that holds the row alone
+    ends the gap after it, and by that end Spark judges whether it is late.
+    """
     _, source = definition.source
-    size = int(definition.window.size.total_seconds() * 1_000_000)
+    size, step = window_micros(definition)
     event = F.unix_micros(source.event_time)
-    end = event - F.pmod(event, F.lit(size)) + F.lit(size)
-    return rows.withColumn("_window_end", F.timestamp_micros(end))
+    if definition.window.is_session:
+        return rows.withColumn("_window_end", F.timestamp_micros(event + F.lit(size)))
+    first = event - F.pmod(event, F.lit(step)) + F.lit(step)
+    if definition.window.passes == 1:
+        return rows.withColumn("_window_end", F.timestamp_micros(first))
+    later = F.explode(F.sequence(F.lit(0), F.lit(size - step), F.lit(step)))
+    return (
+        rows.withColumn("_later", later)
+        .withColumn("_window_end", F.timestamp_micros(first + F.col("_later")))
+        .drop("_later")
+    )
+
+
+def window_micros(definition: Definition) -> tuple[int, int]:
+    """Return length of a window and time between two starts, in microseconds."""
+    micro = timedelta(microseconds=1)
+    return definition.window.length // micro, definition.window.step // micro
 
 
 def rows_schema(source: Source) -> str:

@@ -14,6 +14,8 @@ from typing import Any, cast
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from rivertwice.pipeline.decode_avro import avro_cases, avro_columns
+from rivertwice.pipeline.framing import Case, framing_cases, payload
 from rivertwice.pipeline.model import Source
 from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, Rule
 
@@ -21,9 +23,11 @@ REASONS = (
     "tombstone",
     "empty",
     "size",
+    "framing",
     "utf8",
     "schema_id",
     "json",
+    "avro",
     "schema",
     "missing",
     "rule",
@@ -62,10 +66,11 @@ def decode(raw: DataFrame, source: Source) -> DataFrame:
         headers.cast(HEADERS_TYPE).alias("_headers"),
     )
     fits = F.octet_length("_value") <= F.lit(source.max_record_bytes)
-    texts = records.withColumn("_text", F.when(fits, F.try_validate_utf8(F.col("_value").cast("string"))))
-    parsed = texts.withColumn("_parsed", F.from_json(_marked(F.col("_text")), _parse_schema(source), _OPTIONS))
-    typed = parsed.select(*texts.columns, "_parsed", *(_typed(name, kind) for name, kind in source.schema_.items()))
-    judged = typed.withColumn("_verdict", _verdict(source, fits))
+    if source.format == "avro":
+        typed, broken = avro_columns(records, source, fits), [*_schema_id_case(source), *avro_cases(source)]
+    else:
+        typed, broken = _json_columns(records, source, fits), _json_cases(source)
+    judged = typed.withColumn("_verdict", _verdict(source, fits, broken))
     return judged.select(
         *source.schema_,
         *ADDRESS,
@@ -75,6 +80,24 @@ def decode(raw: DataFrame, source: Source) -> DataFrame:
         "_value",
         "_headers",
     )
+
+
+def _json_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
+    texts = records.withColumn("_text", F.when(fits, F.try_validate_utf8(payload(source).cast("string"))))
+    parsed = texts.withColumn("_parsed", F.from_json(_marked(F.col("_text")), _parse_schema(source), _OPTIONS))
+    return parsed.select(*texts.columns, "_parsed", *(_typed(name, kind) for name, kind in source.schema_.items()))
+
+
+def _json_cases(source: Source) -> list[Case]:
+    text = F.col("_text")
+    framed = [int(each) for each in source.schema_ids] if source.framing == "confluent" else []
+    return [
+        *framing_cases(source, framed),
+        (text.isNull(), "utf8", F.lit("the value is not UTF-8")),
+        *_schema_id_case(source),
+        (_not_an_object(text), "json", F.lit("the value is not one JSON object")),
+        (_wrong_type(source), "schema", _wrong_fields(source)),
+    ]
 
 
 def _marked(text: Column) -> Column:
@@ -95,16 +118,12 @@ def _typed(name: str, kind: str) -> Column:
     return value.alias(name)
 
 
-def _verdict(source: Source, fits: Column) -> Column:
-    text = F.col("_text")
+def _verdict(source: Source, fits: Column, broken: list[Case]) -> Column:
     cases = [
         (F.col("_value").isNull(), "tombstone", F.lit("the record has no value")),
         (F.octet_length("_value") == 0, "empty", F.lit("the value has no bytes")),
         (~fits, "size", F.concat(F.octet_length("_value").cast("string"), F.lit(" bytes"))),
-        (text.isNull(), "utf8", F.lit("the value is not UTF-8")),
-        *_schema_id_case(source),
-        (_not_an_object(text), "json", F.lit("the value is not one JSON object")),
-        (_wrong_type(source), "schema", _wrong_fields(source)),
+        *broken,
         _missing_case(source),
         *((_breaks(rule), "rule", F.lit(rule.name)) for rule in source.rules),
         (_is_future(source), "future", _ahead(source)),
@@ -115,8 +134,8 @@ def _verdict(source: Source, fits: Column) -> Column:
     return cast(Column, verdict)
 
 
-def _schema_id_case(source: Source) -> list[tuple[Column, str, Column]]:
-    if not source.schema_ids:
+def _schema_id_case(source: Source) -> list[Case]:
+    if not source.schema_ids or source.framing != "none":
         return []
     named = F.filter("_headers", lambda header: header["key"] == SCHEMA_ID_HEADER)
     found = F.try_element_at(named, F.lit(-1))["value"].cast("string")
@@ -152,7 +171,7 @@ def _wrong_fields(source: Source) -> Column:
     return F.concat_ws(", ", *names)
 
 
-def _missing_case(source: Source) -> tuple[Column, str, Column]:
+def _missing_case(source: Source) -> Case:
     required = source.required_fields
     condition = functools.reduce(operator.or_, (F.col(name).isNull() for name in required))
     return condition, "missing", F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in required))

@@ -17,10 +17,11 @@ from rivertwice.pipeline.model import (
     OutputColumn,
     Source,
     StreamPins,
-    Window,
 )
 from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.window_call import check_transform_shape
+from rivertwice.pipeline.windows import Window
+from rivertwice.schemas.pins import FOLDER, parse_pins, read_pinned
 
 __all__ = [
     "Definition",
@@ -32,6 +33,7 @@ __all__ = [
     "Window",
     "load_all",
     "load_definition",
+    "load_draft",
     "parse_files",
     "read_files",
 ]
@@ -62,7 +64,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
             message = f"{path} has {path.stat().st_size} bytes, more than the {MAX_FILE_BYTES} allowed; shorten it"
             raise DefinitionError(message)
         files[name] = path.read_bytes()
-    return files
+    return {**files, **read_pinned(folder)}
 
 
 def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
@@ -71,7 +73,9 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
     Raises:
         DefinitionError: anything in them cannot be accepted.
     """
-    texts = {name: _text(data, f"{where}/{name}") for name, data in files.items()}
+    texts = {
+        name: _text(files[name], f"{where}/{name}") for name in (YAML_FILE, TRANSFORM_FILE, ROWS_FILE) if name in files
+    }
     missing = [name for name in (YAML_FILE, TRANSFORM_FILE) if name not in texts]
     if missing:
         message = f"{where} has no {missing[0]}; a definition is not complete without it"
@@ -87,11 +91,28 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
         )
     except ValidationError as error:
         raise DefinitionError(describe(error, f"{where}/{YAML_FILE}")) from None
+    definition = _pinned(definition, files, where)
     check_sql(definition.transform_sql, f"{where}/{TRANSFORM_FILE}", compared=definition.compare)
     check_transform_shape(definition, f"{where}/{TRANSFORM_FILE}")
     if definition.rows_sql is not None:
         check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare)
     return definition
+
+
+def load_draft(folder: Path) -> DefinitionFile:
+    """Return what the `pipeline.yaml` in `folder` says, before its schemas are pinned and its SQL is judged.
+
+    Raises:
+        DefinitionError: the file is missing or cannot be accepted.
+    """
+    path = folder / YAML_FILE
+    if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+        message = f"{path} does not exist or is larger than {MAX_FILE_BYTES} bytes; a pipeline needs it: correct it"
+        raise DefinitionError(message)
+    try:
+        return DefinitionFile.model_validate(_yaml(_text(path.read_bytes(), str(path)), str(path)))
+    except ValidationError as error:
+        raise DefinitionError(describe(error, str(path))) from None
 
 
 def load_definition(folder: Path) -> Definition:
@@ -128,6 +149,21 @@ def describe(error: ValidationError, path: str) -> str:
         remedy = _REMEDIES.get(finding["type"])
         lines.append(f"{path}: {field} = {value}: {text}" + (f"; {remedy}" if remedy else ""))
     return "\n".join(lines)
+
+
+def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> Definition:
+    """Return the definition with the schemas pinned beside it, if it decodes by schemas."""
+    view, source = definition.source
+    if source.format == "avro":
+        pins = parse_pins(files, view, source.schema_, framed=source.framing == "confluent", where=where)
+        return definition.model_copy(update={"sources": {view: source.with_pins(pins)}})
+    stray = sorted(name for name in files if name.startswith(f"{FOLDER}/"))
+    if stray:
+        message = (
+            f"{where}/{stray[0]} is an Avro schema, but the format is {source.format}; remove it, or say format: avro"
+        )
+        raise DefinitionError(message)
+    return definition
 
 
 def _text(data: bytes, path: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
+from rivertwice.schemas.jvm import AVRO_LIMITS
 from rivertwice.setup.class_archive import class_options
 from rivertwice.setup.java import java_env
 
@@ -41,7 +42,8 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # A JVM that is out of memory must end: one that lingers would keep a checkpoint its driver has left (ran).
-        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError {class_options(settings)}".rstrip(),
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError {AVRO_LIMITS} {class_options(settings)}".rstrip(),
+        "spark.executor.extraJavaOptions": AVRO_LIMITS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

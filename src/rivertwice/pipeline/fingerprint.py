@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.model import Definition, Source
 from rivertwice.pipeline.refusals import normalise, tokens
+from rivertwice.pipeline.windows import Window
 from rivertwice.store.files import encode_json
 
 # Raised by whoever changes what `decode` or `compile` makes of the same definition and the same records.
@@ -27,6 +28,7 @@ DECODE = (
     "schema_ids",
     "schema_id_optional",
     "max_record_bytes",
+    *("framing", "pinned"),  # only where records are framed or Avro: other definitions hash as they always did
 )
 SEMANTICS = (
     *("compiler", "view", "topic", "event_time", "window", "keys", "columns", "transform"),
@@ -76,11 +78,7 @@ def fingerprint_of(definition: Definition) -> Fingerprint:
         "view": view,
         "topic": source.topic,
         "event_time": source.event_time,
-        "window": [
-            format_duration(definition.window.size),
-            definition.window.start_column,
-            definition.window.end_column,
-        ],
+        "window": _window_parts(definition.window),
         "keys": definition.keys,
         "columns": list(definition.columns),
         "transform": normalise(definition.transform_sql),
@@ -98,6 +96,7 @@ def fingerprint_of(definition: Definition) -> Fingerprint:
         "schema_id_optional": source.schema_id_optional,
         "max_record_bytes": source.max_record_bytes,
     }
+    components |= _schema_parts(source)
     return Fingerprint(
         state=_hash(components, STATE),
         semantics=_hash(components, SEMANTICS),
@@ -118,5 +117,24 @@ def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[Change]:
     return changes
 
 
+def _schema_parts(source: Source) -> dict[str, Any]:
+    """Return framing and pinned schemas; nothing for plain JSON, so stored fingerprints stay valid."""
+    parts: dict[str, Any] = {} if source.framing == "none" else {"framing": source.framing}
+    if source.format == "avro":
+        wrote = source.pins.writers or {0: source.pins.writer}
+        writers = {str(each): hashlib.sha256(schema.text.encode()).hexdigest() for each, schema in wrote.items()}
+        parts["pinned"] = {"reader": source.pins.reader.text, "writers": writers}
+    return parts
+
+
+def _window_parts(window: Window) -> list[str]:
+    """Return what tells windows apart; of a tumbling one, what was always hashed, so stored fingerprints stay valid."""
+    columns = [window.start_column, window.end_column]
+    if window.is_session:
+        return ["session", format_duration(window.length), *columns]
+    slide = [] if window.slide is None else ["slide", format_duration(window.slide)]
+    return [format_duration(window.length), *columns, *slide]
+
+
 def _hash(components: Mapping[str, Any], names: Iterable[str]) -> str:
-    return hashlib.sha256(encode_json({name: components[name] for name in names})).hexdigest()
+    return hashlib.sha256(encode_json({name: components[name] for name in names if name in components})).hexdigest()

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from rivertwice.config import NAME
+from rivertwice.pipeline.delivery_model import Delivery, find_delivery_conflict
 from rivertwice.pipeline.durations import Duration
+from rivertwice.pipeline.formats import format_finding
+from rivertwice.pipeline.limits import AlertLimits
+from rivertwice.pipeline.names import Column
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
+from rivertwice.pipeline.windows import Window
+from rivertwice.schemas.pins import Pins
+from rivertwice.schemas.registry import SUBJECT
 
-_COLUMN = re.compile(r"^[a-z][a-z0-9_]{0,63}\Z")
 _TYPE = re.compile(
     r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
 )
 NO_TIME = timedelta(0)
 
 
-def _column(value: str) -> str:
-    if not _COLUMN.match(value):
-        message = (
-            f"{value[:80]!r} cannot name a column; names start with a lower-case letter and hold at most 64 "
-            "of a-z, 0-9 and _ (a leading _ is reserved)"
-        )
+def _text(schema: dict[str, Any]) -> None:
+    """Publish an optional name as a text, with the pattern that it must fit."""
+    schema.pop("anyOf", None)
+    schema.pop("default", None)
+    schema.update({"type": "string", "pattern": SUBJECT.pattern.replace(r"\Z", "$")})
+
+
+def _subject(value: str) -> str:
+    if not SUBJECT.match(value):
+        message = f"{value[:80]!r} cannot name a subject; use at most 128 of A-Z, a-z, 0-9, '.', '_' and '-'"
         raise ValueError(message)
     return value
 
@@ -48,9 +58,9 @@ def _sql_type(value: str) -> str:
     return value
 
 
-Column = Annotated[str, AfterValidator(_column)]
 Name = Annotated[str, AfterValidator(_name)]
 SqlType = Annotated[str, AfterValidator(_sql_type)]
+Subject = Annotated[str, AfterValidator(_subject)]
 
 
 class _Model(BaseModel):
@@ -62,7 +72,18 @@ class Source(_Model):
 
     topic: Name
     partitions: int = Field(ge=1, le=10_000, description="Partitions the topic is created with.")
-    format: Literal["json"] = Field(default="json", description="One JSON object per record value, UTF-8.")
+    format: Literal["json", "avro"] = Field(
+        default="json",
+        description="json: one JSON object per record value, UTF-8. avro: one Avro record, by the pinned schemas/VIEW*.avsc.",
+    )
+    framing: Literal["none", "confluent"] = Field(
+        default="none", description="confluent: byte 0 and a 4-byte schema id stand before the value."
+    )
+    subject: Subject | None = Field(
+        default=None,
+        description="Subject in the schema registry, for `rivertwice schema refresh`.",
+        json_schema_extra=_text,
+    )
     schema_: dict[Column, SqlType] = Field(alias="schema", min_length=1, description="Field name to SQL type.")
     required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
     event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
@@ -70,11 +91,12 @@ class Source(_Model):
     max_future: Duration = Field(description="How far event time may lie after the record's own timestamp.")
     schema_ids: list[str] = Field(
         default_factory=list,
-        description="Accepted values of the record header `schema-id`; empty: not looked at.",
+        description="Accepted values of the header `schema-id`, or of the ids in framed JSON; empty: not looked at.",
     )
-    schema_id_optional: bool = Field(default=False, description="Accept records without the header `schema-id`.")
+    schema_id_optional: bool = Field(default=False, description="Accept records without the header, or the prefix.")
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=67_108_864, description="Larger values are dead letters.")
     rules: list[Rule] = Field(default_factory=list, description="Judged in this order; the first broken one is named.")
+    _pins: Pins | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -92,6 +114,9 @@ class Source(_Model):
             raise ValueError(message)
         for rule in self.rules:
             self._check_rule_type(rule)
+        wrong = format_finding(self.format, self.framing, self.schema_ids, optional=self.schema_id_optional)
+        if wrong:
+            raise ValueError(wrong)
         return self
 
     def _check_rule_type(self, rule: Rule) -> None:
@@ -110,26 +135,22 @@ class Source(_Model):
                 message = f"rule {rule.name!r}: {wrong[0]!r} is no value of {rule.field!r}, whose type is {kind}"
                 raise ValueError(message)
 
+    def with_pins(self, pins: Pins) -> Self:
+        """Return the source with the schemas that were pinned for it."""
+        found = self.model_copy()
+        found._pins = pins
+        return found
+
+    @property
+    def pins(self) -> Pins:
+        """The schemas that Avro records are decoded by."""
+        assert self._pins is not None, "the definition was loaded with its files"
+        return self._pins
+
     @property
     def required_fields(self) -> tuple[str, ...]:
         """Fields that must have a value, the event time among them, in the schema's order."""
         return tuple(name for name in self.schema_ if name in self.required or name == self.event_time)
-
-
-class Window(_Model):
-    """A tumbling window, aligned to the epoch as Spark's `window()` is."""
-
-    size: Duration
-    start_column: Column = "window_start"
-    end_column: Column = "window_end"
-
-    @field_validator("size")
-    @classmethod
-    def _positive(cls, value: timedelta) -> timedelta:
-        if value <= NO_TIME:
-            message = "a window of no length holds no event; give a positive size, for instance '1 hour'"
-            raise ValueError(message)
-        return value
 
 
 class OutputColumn(_Model):
@@ -194,6 +215,10 @@ class DefinitionFile(_Model):
     emit: Literal["final"] = "final"
     late: LatePolicy = LatePolicy()
     stream: StreamPins = StreamPins()
+    alerts: AlertLimits = AlertLimits()
+    deliver: dict[Name, Delivery] = Field(
+        default_factory=dict, description="Where results go beyond the tables, by name (docs/howto-delivery.md)."
+    )
     compare: bool = Field(default=True, description="false: results are not reconciled; lifts the symmetry refusals.")
 
     @model_validator(mode="after")
@@ -201,6 +226,11 @@ class DefinitionFile(_Model):
         if len(self.sources) > 1:
             message = f"sources are {list(self.sources)}, but so far exactly one is built; keep one"
             raise ValueError(message)
+        if self.window.is_session:
+            self._check_session_keys()
+        conflict = find_delivery_conflict(self.deliver, [source.topic for source in self.sources.values()])
+        if conflict:
+            raise ValueError(conflict)
         names = self.result_columns
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -213,6 +243,17 @@ class DefinitionFile(_Model):
             message = f"count_column {self.count_column!r} must be compared exactly; the balance is built on it"
             raise ValueError(message)
         return self
+
+    def _check_session_keys(self) -> None:
+        schema = self.source[1].schema_
+        wrong = [key for key in self.keys if schema.get(key, "double") == "double"]
+        if not self.keys or wrong:
+            found = "there are none" if not self.keys else f"{wrong[0]!r} is {schema.get(wrong[0], 'no field')}"
+            message = (
+                "sessions are built per key, and what the stream did is derived by following each key, so keys must be fields "
+                f"of the source's schema and no doubles; {found}: name at least one such field"
+            )
+            raise ValueError(message)
 
     @property
     def source(self) -> tuple[str, Source]:

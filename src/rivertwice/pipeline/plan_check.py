@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -11,6 +11,8 @@ from rivertwice.pipeline.refusals import CLOCK, DISTINCT, JAVA, ORDER, PLACE, RA
 
 ROW_NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "WithCTE", "CTERelationDef", "CTERelationRef"})
 RESULT_NODES = ROW_NODES | {"Aggregate"}
+# Spark copies a row into each of its hopping windows. (Grouping sets do so too; they group by one expression more.)
+HOPPING_NODES = frozenset({"Expand"})
 _CLASSES: dict[str, Refusal] = {
     **dict.fromkeys(
         ("CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp"), CLOCK
@@ -59,6 +61,17 @@ def leaf_columns(frame: DataFrame) -> list[list[str]]:
 def grouping_sizes(frame: DataFrame) -> list[int]:
     """Return by how many expressions each aggregation in the plan of `frame` groups."""
     return [node.groupingExpressions().size() for node in _tree(_plan(frame)) if _class(node) == "Aggregate"]
+
+
+def computed_keys(frame: DataFrame, keys: Sequence[str]) -> list[str]:
+    """Return which of `keys` are not plain fields of the relation that the plan of `frame` reads."""
+    root = _plan(frame)
+    fields: dict[int, str] = {}
+    for node in _tree(root):
+        if not node.children().size():
+            fields |= {attribute.exprId().id(): attribute.name() for attribute in _items(node.output())}
+    plain = {one.name() for one in _items(root.output()) if fields.get(one.exprId().id()) == one.name()}
+    return [key for key in keys if key not in plain]
 
 
 def inexact_columns(frame: DataFrame) -> set[str]:

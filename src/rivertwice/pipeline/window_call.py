@@ -1,4 +1,4 @@
-"""The `window()` call of a transform, checked against the definition's window. Pure."""
+"""The `window()` or `session_window()` call of a transform, checked against the definition's window. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from rivertwice.pipeline.durations import format_duration, parse_duration
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.refusals import tokens
 
-_CALL = re.compile(r"^(?:[a-z_][a-z0-9_]* \. )?(?P<field>[a-z_][a-z0-9_]*|`[^`]+`) , '(?P<size>[^']*)'$")
+_CALL = re.compile(
+    r"^(?:[a-z_][a-z0-9_]* \. )?(?P<field>[a-z_][a-z0-9_]*|`[^`]+`) , '(?P<size>[^']*)'(?: , '(?P<slide>[^']*)')?$"
+)
+_FUNCTIONS = ("window", "session_window")
 
 
 def check_transform_shape(definition: Definition, where: str) -> None:
@@ -28,23 +31,39 @@ def check_transform_shape(definition: Definition, where: str) -> None:
                 "read and counted rows cannot be drawn: put the condition into rows.sql"
             )
             raise DefinitionError(message)
-    calls = [index for index, word in enumerate(words) if word == "window" and words[index + 1 : index + 2] == ["("]]
-    size = definition.window.size
-    _, source = definition.source
-    wanted = f"window({source.event_time}, '{format_duration(size)}')"
+    wanted = wanted_call(definition)
+    function = definition.window.function
+    calls = [index for index, word in enumerate(words) if word in _FUNCTIONS and words[index + 1 : index + 2] == ["("]]
     if not calls:
-        message = f"{where} has no window() call, but the definition groups by {wanted}; add it to GROUP BY"
+        message = f"{where} has no {function}() call, but the definition groups by {wanted}; add it to GROUP BY"
         raise DefinitionError(message)
     for index in calls:
         arguments = " ".join(words[index + 2 : words.index(")", index)])
-        match = _CALL.match(arguments)
-        found = _size(match.group("size")) if match else None
-        if match is None or match.group("field").strip("`") != source.event_time or found != size:
+        if words[index] != function or not _is_wanted(definition, arguments):
             message = (
-                f"{where} groups by window({arguments.replace(' , ', ', ')}), but the definition's window is {wanted}; windows are "
-                "tumbling, over the event time itself and without offset: give both the same"
+                f"{where} groups by {words[index]}({arguments.replace(' , ', ', ')}), but the definition's window is "
+                f"{wanted}; windows are over the event time itself and without offset: give both the same"
             )
             raise DefinitionError(message)
+
+
+def wanted_call(definition: Definition) -> str:
+    """Return the call that makes the definition's windows."""
+    window = definition.window
+    _, source = definition.source
+    durations = [window.length] if window.slide is None else [window.length, window.slide]
+    texts = [f"'{format_duration(one)}'" for one in durations]
+    return f"{window.function}({', '.join([source.event_time, *texts])})"
+
+
+def _is_wanted(definition: Definition, arguments: str) -> bool:
+    window = definition.window
+    match = _CALL.match(arguments)
+    if match is None or match.group("field").strip("`") != definition.source[1].event_time:
+        return False
+    slide = match.group("slide")
+    found = (_size(match.group("size")), None if slide is None else _size(slide))
+    return found == (window.length, window.slide)
 
 
 def _size(text: str) -> timedelta | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
 from rivertwice.reconcile.gaps import (
     Doubts,
@@ -18,8 +18,10 @@ from rivertwice.reconcile.gaps import (
     find_unreadable,
     is_missing,
     trusted_counts,
+    widened,
     with_filled,
 )
+from rivertwice.reconcile.late_rule import LateRule
 from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.rederive import (
     BatchCounts,
@@ -83,29 +85,34 @@ def rederive_ledger(
     return Derived(ranges, by_partition, counts, chain, ordered, missing, doubts)
 
 
-def gather_evidence(view: HeadView, derived: Derived, log: DerivedLog) -> tuple[Evidence, list[LateRow]]:
+def gather_evidence(view: HeadView, derived: Derived, rule: LateRule) -> tuple[Evidence, list[LateRow]]:
     """Run the batch side and return everything the stream is judged by, and all late rows by address."""
     definition = view.newest.definition
     shape = shape_of(definition)
-    truth = unique_rows(log.truth(definition), shape)
-    expected = unique_rows(log.expected(definition), shape)
-    late = log.late_rows(shape, [row.batch for row in view.rows])
+    truth = unique_rows(rule.truth(definition), shape)
+    expected = unique_rows(rule.expected(definition), shape)
+    batches = [row.batch for row in view.rows]
+    late = rule.late_rows(shape, batches)
     stream = _stream_rows(view, derived.chain)
     mixed: dict[int, str] = {}
     if len(view.meanings) > 1:
-        mixed, pure = _sort_out_meanings(view, derived.chain, log, {row[:2] for row in {*truth, *expected, *stream}})
+        mixed, pure = _sort_out_meanings(view, derived.chain, rule, {row[:2] for row in {*truth, *expected, *stream}})
         for group, starts in pure.items():
             other = view.meanings[group].definition
-            truth = _replaced(truth, unique_rows(log.truth(other), shape), starts)
-            expected = _replaced(expected, unique_rows(log.expected(other), shape), starts)
+            truth = _replaced(truth, unique_rows(rule.truth(other), shape), starts)
+            expected = _replaced(expected, unique_rows(rule.expected(other), shape), starts)
     if not definition.compare:
         mixed = {row.start_ms: "not compared: the definition says compare: false" for row in {*truth, *stream}}
     blamed: dict[int, str] = {}
     if derived.defects:
-        touched = log.touched(select_touching(derived.defects))
+        touched = rule.touched(select_touching(derived.defects))
         windows = {row[:2] for row in {*truth, *expected, *stream}}
         blamed = blame_windows(derived.defects, derived.chain, windows, lambda index: touched.get(index, ()))
-    doubts = with_filled(derived.doubts, view.jumps, view.topic, log.filled()) if view.jumps else derived.doubts
+    doubts = derived.doubts
+    if definition.window.is_session:
+        doubts = widened(doubts, definition.window.length // timedelta(milliseconds=1))
+    if view.jumps:
+        doubts = with_filled(doubts, view.jumps, view.topic, rule.filled())
     evidence = Evidence(
         shape=shape,
         closed_ms=derived.chain.closed_ms,
@@ -116,6 +123,7 @@ def gather_evidence(view: HeadView, derived: Derived, log: DerivedLog) -> tuple[
         mixed=mixed,
         blamed=blamed,
         doubts=doubts,
+        families=rule.families(shape, batches),
     )
     return evidence, late
 
@@ -145,10 +153,10 @@ def _stream_rows(view: HeadView, chain: Chain) -> dict[RowId, list[StreamRow]]:
 
 
 def _sort_out_meanings(
-    view: HeadView, chain: Chain, log: DerivedLog, windows: set[tuple[int, int]]
+    view: HeadView, chain: Chain, rule: LateRule, windows: set[tuple[int, int]]
 ) -> tuple[dict[int, str], dict[int, set[int]]]:
     """Return the windows that cannot be compared, and those that an older definition alone made."""
-    touched = log.groups()
+    touched = rule.groups()
     ends = np.array(chain.batch)
     mixed: dict[int, str] = {}
     pure: dict[int, set[int]] = {}
@@ -162,13 +170,23 @@ def _sort_out_meanings(
             mixed[start] = "mixed: more than one definition read or emitted the window"
         elif view.meanings[only].decode != view.newest.decode:
             mixed[start] = "mixed: another decoding than the newest made the window"
+        elif view.meanings[only] is not view.newest and not _has_same_windows(view, only):
+            mixed[start] = (
+                "mixed: another definition made the window, and records are followed by the newest one's windows"
+            )
         elif view.meanings[only] is not view.newest:
             pure.setdefault(only, set()).add(start)
     return mixed, pure
 
 
+def _has_same_windows(view: HeadView, group: int) -> bool:
+    """Say whether the newest definition's windows place the records as an older one's did; sessions depend on its row filter."""
+    new, old = view.newest.definition, view.meanings[group].definition
+    return new.window == old.window and (not new.window.is_session or new.rows_sql == old.rows_sql)
+
+
 def gather_served(
-    view: HeadView, evidence: Evidence, chain: Chain, log: DerivedLog, late: Sequence[LateRow]
+    view: HeadView, evidence: Evidence, chain: Chain, rule: LateRule, late: Sequence[LateRow]
 ) -> ServedEvidence | None:
     """Return what the served table is judged by; None if there is none that shows the head's path."""
     stamp = view.served_stamp
@@ -189,7 +207,9 @@ def gather_served(
         rows=rows, closed_ms=chain.batch[view.index[stamp.timeline, stamp.batch]], published=frozenset(owner)
     )
     stale = select_stale_published(evidence, served)
-    return _with_publication_truth(view, evidence, served, {s: owner[s] for s in stale}, log, late) if stale else served
+    return (
+        _with_publication_truth(view, evidence, served, {s: owner[s] for s in stale}, rule, late) if stale else served
+    )
 
 
 def _with_publication_truth(
@@ -197,11 +217,11 @@ def _with_publication_truth(
     evidence: Evidence,
     served: ServedEvidence,
     owner: Mapping[int, int],
-    log: DerivedLog,
+    rule: LateRule,
     late: Sequence[LateRow],
 ) -> ServedEvidence:
     """Add what each publication owed when it was made, for windows that serve something else than the truth of now."""
-    size_ms = int(view.newest.definition.window.size.total_seconds() * 1000)
+    size_ms = view.newest.definition.window.length // timedelta(milliseconds=1)
     truth: dict[RowId, Any] = {}
     since: dict[RowId, list[LateRow]] = {}
     for publication in view.publications:
@@ -209,7 +229,7 @@ def _with_publication_truth(
         if not starts:
             continue
         ends = publication.as_of.get(view.topic, {})
-        table: pa.Table = log.truth_as_of(ends, [start + size_ms for start in starts])
+        table: pa.Table = rule.truth_as_of(ends, [start + size_ms for start in starts])
         truth |= unique_rows(table, evidence.shape)
         for one in late:
             if one.row.start_ms in starts and one.offset >= ends.get(one.partition, 0):

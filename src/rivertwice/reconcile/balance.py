@@ -1,4 +1,12 @@
-"""The balance over (record, window) pairs: every record read is emitted, open, late, dead or excluded. None is a remainder."""
+"""The balance over (record, window) pairs: every record read is emitted, open, late, dead or excluded. None is a remainder.
+
+A record belongs to `windows` windows: one if they tumble or are sessions, size / slide if they hop. So
+
+    (read - dead - excluded) * windows = emitted + open + late
+
+where read, dead and excluded count records (one that never came to a window has no pairs), and emitted, open and late
+count pairs. It must hold per partition, and in the total with `emitted` as the changelog itself counts it.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +26,7 @@ class Account:
         open: pairs in windows that are not closed. late: pairs the stream left out. excluded: records the transform's
             row filter left out.
         dead: dead letters; counted from the dead-letter table.
+        windows: how many windows each record belongs to.
     """
 
     read: int = 0
@@ -26,11 +35,13 @@ class Account:
     late: int = 0
     dead: int = 0
     excluded: int = 0
+    windows: int = 1
 
     @property
     def unexplained(self) -> int:
-        """Records without a cause; anything but 0 is a defect."""
-        return self.read - self.emitted - self.open - self.late - self.dead - self.excluded
+        """Pairs without a cause; anything but 0 is a defect."""
+        owed = (self.read - self.dead - self.excluded) * self.windows
+        return owed - self.emitted - self.open - self.late
 
     @property
     def late_share(self) -> float:
@@ -59,8 +70,13 @@ def balance_partitions(
     accepted: Mapping[int, int],
     pairs: Iterable[PairCount],
     closed_ms: int,
+    *,
+    windows: int = 1,
 ) -> dict[int, Account]:
-    """Return one account per partition, re-derived from the log; `dead` is counted from the dead-letter table."""
+    """Return one account per partition, re-derived from the log; `dead` is counted from the dead-letter table.
+
+    What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`.
+    """
     emitted: dict[int, int] = {}
     opened: dict[int, int] = {}
     late: dict[int, int] = {}
@@ -76,7 +92,8 @@ def balance_partitions(
             open=opened.get(partition, 0),
             late=late.get(partition, 0),
             dead=dead.get(partition, 0),
-            excluded=accepted.get(partition, 0) - included,
+            excluded=accepted.get(partition, 0) - included // windows,
+            windows=windows,
         )
     return accounts
 
@@ -90,4 +107,5 @@ def balance_total(accounts: Mapping[int, Account], changelog_rows: int) -> Accou
         late=sum(one.late for one in accounts.values()),
         dead=sum(one.dead for one in accounts.values()),
         excluded=sum(one.excluded for one in accounts.values()),
+        windows=max((one.windows for one in accounts.values()), default=1),
     )

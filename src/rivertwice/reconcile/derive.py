@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -12,17 +12,15 @@ from pyspark.sql import functions as F
 from rivertwice.config import Settings
 from rivertwice.log import kafka
 from rivertwice.log.records import check_same_topic, observe_read, read_plan
-from rivertwice.pipeline.compile import accepted, compile_batch, included, with_window_end
+from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
-from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump
-from rivertwice.reconcile.model import LateRow, Shape
+from rivertwice.reconcile.late_rule import LateRule, with_watermarks
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
+from rivertwice.reconcile.session_rule import late_rule
 
 _HEAVY = ("_key", "_value", "_headers")
-_NEVER = -(1 << 50)  # a watermark that nothing is late by
 
 
 class DerivedLog:
@@ -56,7 +54,6 @@ class DerivedLog:
         raw = read_plan(spark, settings, self._source.topic, self._plan, self._topic_id)
         decoded = decode(raw, self._source).drop(*_HEAVY)
         self._tagged = tag_batches(decoded, batch_marks(spark, ranges, jumps)).persist(StorageLevel.MEMORY_AND_DISK)
-        self._rows: DataFrame | None = None
 
     def __enter__(self) -> DerivedLog:
         """Return the log."""
@@ -99,120 +96,15 @@ class DerivedLog:
         table = bad.select("_index", "_partition", "_offset", "_reason").toArrow()
         return [tuple(row.values()) for row in table.to_pylist()]
 
-    def apply_chain(self, chain: Chain, groups: Sequence[int]) -> None:
-        """Give every accepted row its batch's late watermark, its window and whether it was late.
+    def judged_by(self, chain: Chain, groups: Sequence[int]) -> LateRule:
+        """Return the accepted rows under the late rule of the definition's windows.
 
         Args:
             chain: re-derived watermarks by path index.
             groups: number of the definition that ran, by path index.
         """
-        marks = pa.table(
-            {
-                "_index": pa.array([GAP_INDEX, *range(len(chain.late))], pa.int32()),
-                "_late_ms": pa.array([_NEVER, *chain.late], pa.int64()),
-                "_group": pa.array([groups[-1], *groups], pa.int32()),
-            }
-        )
-        watermarks = F.broadcast(self._spark.createDataFrame(marks))
-        rows = accepted(self._tagged, self._source).join(watermarks, "_index")
-        ended = with_window_end(rows, self._definition)
-        late = F.unix_micros("_window_end") <= F.col("_late_ms") * 1000
-        self._rows = ended.withColumn("_late", late)
-
-    @property
-    def rows(self) -> DataFrame:
-        """The accepted rows with `_index`, `_late_ms`, `_group`, `_window_end` and `_late`."""
-        assert self._rows is not None, "apply_chain comes first"
-        return self._rows
-
-    def truth(self, definition: Definition) -> pa.Table:
-        """Return the batch result over all accepted rows."""
-        return compile_batch(self._spark, definition, self.rows).toArrow()
-
-    def expected(self, definition: Definition) -> pa.Table:
-        """Return the batch result over the rows that were not late: what the stream must emit in the end."""
-        read = self.rows.where(~F.col("_late") & (F.col("_index") != GAP_INDEX))
-        return compile_batch(self._spark, definition, read).toArrow()
-
-    def truth_as_of(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> pa.Table:
-        """Return the batch result over the rows below `ends` (partition to offset), for the given windows only."""
-        return compile_batch(self._spark, self._definition, self._below(ends, windows_end_ms)).toArrow()
-
-    def _below(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> DataFrame:
-        below = F.lit(False)
-        for partition, end in ends.items():
-            below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
-        wanted = pa.table({"_end_ms": pa.array(sorted(set(windows_end_ms)), pa.int64())})
-        keys = F.broadcast(self._spark.createDataFrame(wanted))
-        rows = self.rows.where(below).withColumn("_end_ms", F.unix_millis("_window_end"))
-        return rows.join(keys, "_end_ms", "left_semi")
-
-    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
-        """Return every late row by address. `batches` gives the batch number of each path index.
-
-        A key that is computed by the transform is no column of its rows; such a row stays without an explanation.
-        """
-        rows = included(self._spark, self._definition, self.rows).where("_late")
-        size_us = int(self._definition.window.size.total_seconds() * 1_000_000)
-        start = F.timestamp_micros(F.unix_micros("_window_end") - size_us)
-        keys = [name for name in shape.keys if name in rows.columns]
-        table = rows.select(
-            start.alias("window_start"),
-            F.col("_window_end").alias("window_end"),
-            *keys,
-            *(F.lit(None).cast("string").alias(name) for name in shape.keys if name not in keys),
-            "_partition",
-            "_offset",
-            "_index",
-            "_late_ms",
-            F.col(self._source.event_time).alias("_event_time"),
-        ).toArrow()
-        columns = ("_partition", "_offset", "_index", "_late_ms", "_event_time")
-        plain = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-        found = [
-            LateRow(row, self._source.topic, partition, offset, batches[index], late_ms, event_time)
-            for row, (partition, offset, index, late_ms, event_time) in zip(addresses(table, shape), plain, strict=True)
-        ]
-        return sorted(found, key=lambda one: (one.partition, one.offset))
-
-    def pairs(self) -> list[PairCount]:
-        """Return the records that passed the row filter, counted by partition, window and lateness."""
-        rows = included(self._spark, self._definition, self.rows.where(F.col("_index") != GAP_INDEX))
-        end_ms = F.unix_millis("_window_end").alias("end_ms")
-        table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
-        return [PairCount(row["_partition"], row["end_ms"], row["_late"], row["rows"]) for row in table.to_pylist()]
-
-    def filled(self) -> set[int]:
-        """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
-        skipped = self.rows.where(F.col("_index") == GAP_INDEX)
-        return self._starts("_index", included(self._spark, self._definition, skipped)).get(GAP_INDEX, set())
-
-    def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
-        """Return path index to the starts (epoch ms) of the windows that its rows touch."""
-        wanted = sorted(set(indexes))
-        if not wanted:
-            return {}
-        keys = F.broadcast(self._spark.createDataFrame(pa.table({"_index": pa.array(wanted, pa.int32())})))
-        return self._starts(
-            "_index", included(self._spark, self._definition, self.rows).join(keys, "_index", "left_semi")
-        )
-
-    def groups(self) -> dict[int, set[int]]:
-        """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
-        by_group = self._starts("_group", included(self._spark, self._definition, self.rows))
-        found: dict[int, set[int]] = {}
-        for group, starts in by_group.items():
-            for start in starts:
-                found.setdefault(start, set()).add(group)
-        return found
-
-    def _starts(self, column: str, rows: DataFrame) -> dict[int, set[int]]:
-        size_ms = int(self._definition.window.size.total_seconds() * 1000)
-        start = (F.unix_millis("_window_end") - size_ms).alias("start")
-        found: dict[int, set[int]] = {}
-        for row in rows.select(column, start).distinct().toArrow().to_pylist():
-            found.setdefault(row[column], set()).add(row["start"])
-        return found
+        rows = with_watermarks(self._spark, accepted(self._tagged, self._source), chain, groups)
+        return late_rule(self._spark, self._definition, rows, chain)
 
 
 def tag_batches(records: DataFrame, marks: DataFrame) -> DataFrame:

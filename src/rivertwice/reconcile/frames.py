@@ -84,4 +84,5 @@ def balance_frame(total: Account, partitions: Mapping[int, Account]) -> pd.DataF
     import pandas as pd
 
     named = {"all": total} | {str(number): account for number, account in partitions.items()}
-    return pd.DataFrame([{"partition": name, **account.to_json()} for name, account in named.items()])
+    rows = [{"partition": name, **account.to_json()} for name, account in named.items()]
+    return pd.DataFrame([{column: value for column, value in row.items() if column != "windows"} for row in rows])

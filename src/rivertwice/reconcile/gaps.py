@@ -143,6 +143,15 @@ def find_doubts(
     return Doubts(tuple(doubts))
 
 
+def widened(doubts: Doubts, gap_ms: int) -> Doubts:
+    """Return the doubts for sessions: a lost record may lengthen a session that ends or begins within the gap of it."""
+    wider = [
+        replace(one, after_ms=one.after_ms - gap_ms, until_ms=None if one.until_ms is None else one.until_ms + gap_ms)
+        for one in doubts.doubts
+    ]
+    return replace(doubts, doubts=tuple(wider))
+
+
 def with_filled(doubts: Doubts, jumps: Sequence[Jump], topic: str, starts: Iterable[int]) -> Doubts:
     """Return the doubts with the windows (by start) that archived records belong to which the stream jumped over."""
     what = "; ".join(f"{jump.gap.id}, {topic} {describe(jump.gap.ranges)}" for jump in jumps)

@@ -109,7 +109,7 @@ def _balance_alerts(report: GateInput) -> list[Alert]:
     accounts = {"all partitions": report.total}
     accounts |= {f"partition {number}": account for number, account in report.partitions.items()}
     alerts = [
-        Alert(CRITICAL, "balance", f"{account.unexplained} of {account.read} records of {name} have no cause")
+        Alert(CRITICAL, "balance", f"{account.unexplained} of {_owed(account)} of {name} have no cause")
         for name, account in accounts.items()
         if account.unexplained
     ]
@@ -123,3 +123,9 @@ def _balance_alerts(report: GateInput) -> list[Alert]:
         if account.late_share > report.alert_share
     )
     return alerts
+
+
+def _owed(account: Account) -> str:
+    if account.windows == 1:
+        return f"{account.read} records"
+    return f"{account.read * account.windows} (record, window) pairs"

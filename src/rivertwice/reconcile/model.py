@@ -114,6 +114,22 @@ class LateRow:
 
 
 @dataclass(frozen=True)
+class Family:
+    """Result rows whose windows differ between stream and truth though they are made of the same records: sessions.
+
+    Attributes:
+        truth: address of the session that all records make.
+        parts: addresses of the sessions the stream made of those it did not drop.
+        late: records that it dropped. split: records that came when a session they touch had been emitted.
+    """
+
+    truth: RowId
+    parts: tuple[RowId, ...]
+    late: tuple[LateRow, ...] = ()
+    split: tuple[LateRow, ...] = ()
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What is known of one result row of one pair.
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.instants import TimeRange, to_ms
+from rivertwice.pipeline.definition import Window
 from rivertwice.reconcile import suites
 from rivertwice.reconcile.assess import (
     DeadLetter,
@@ -125,19 +126,19 @@ def reconcile(
         derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
         read = sum(count.read for count in derived.counts)
         phases.done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
-        log.apply_chain(derived.chain, view.groups)
-        evidence, late = gather_evidence(view, derived, log)
+        rule = log.judged_by(derived.chain, view.groups)
+        evidence, late = gather_evidence(view, derived, rule)
         phases.done("recompute", f"{len(evidence.truth)} result rows, {len(late)} late records")
-        served = gather_served(view, evidence, derived.chain, log, late)
+        served = gather_served(view, evidence, derived.chain, rule, late)
         dead = log.dead()
-        pairs = log.pairs()
+        pairs = rule.pairs()
         phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(evidence, served))
     verdicts = [one for one in verdicts if range is None or _inside(one.row, range)]
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
     findings = [Finding("ledger", one.message, one.batch) for one in derived.defects]
     findings += [*dead_findings, *check_emitted(view)]
-    partitions, total = _balance(derived, dead_counts, pairs, evidence, view.newest.definition.window.size // _MS)
+    partitions, total = draw_balance(derived, dead_counts, pairs, evidence, view.newest.definition.window)
     dirty = len(select_dirty_windows(evidence))
     counts = count_verdicts(verdicts)
     phases.done("judge", f"{len(verdicts)} verdicts, {dirty} windows with differing digests")
@@ -180,14 +181,16 @@ def count_verdicts(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
     return {pair: {verdict: found[pair, verdict] for verdict in VERDICTS} for pair in pairs}
 
 
-def _balance(
-    derived: Derived, dead: Mapping[int, int], pairs: Sequence[PairCount], evidence: Evidence, size_ms: int
+def draw_balance(
+    derived: Derived, dead: Mapping[int, int], pairs: Sequence[PairCount], evidence: Evidence, window: Window
 ) -> tuple[dict[int, Account], Account]:
+    """Return the balance per partition, re-derived from the log, and in total, as the changelog counts it."""
     read = count_readable(derived.ranges, derived.missing)
     accepted: dict[int, int] = {}
     for (_, partition), counts in derived.by_partition.items():
         accepted[partition] = accepted.get(partition, 0) + counts.accepted
-    partitions = balance_partitions(read, dead, accepted, pairs, derived.chain.closed_ms)
+    partitions = balance_partitions(read, dead, accepted, pairs, derived.chain.closed_ms, windows=window.passes)
+    size_ms = window.length // _MS
     unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
     checked = [rows for row, rows in evidence.stream.items() if unread.of(row.start_ms, row.end_ms) is None]
     emitted = sum(evidence.shape.count(one.values) for rows in checked for one in rows)
@@ -207,27 +210,18 @@ def name_causes(
     dead: Sequence[DeadLetter],
     findings: Sequence[Finding],
 ) -> list[Cause]:
-    """Return every late record of a LATE row, every dead letter and every finding, by address."""
+    """Return every late or splitting record of a LATE row, every dead letter and every finding, by address."""
     causes: list[Cause] = []
     for one in verdicts:
         by_row = evidence.late
         if served is not None and one.pair == SERVED and one.row.start_ms in served.published:
             by_row = served.late_since
-        if one.verdict == LATE:
-            causes.extend(
-                Cause(
-                    pair=one.pair,
-                    cause="late",
-                    row=one.row,
-                    topic=record.topic,
-                    partition=record.partition,
-                    offset=record.offset,
-                    batch=record.batch,
-                    late_watermark_ms=record.late_watermark_ms,
-                    event_time=record.event_time,
-                )
-                for record in by_row.get(one.row, ())
-            )
+        family = evidence.families.get(one.row)
+        if one.verdict == LATE and family is not None:
+            causes.extend(_record_cause(one, "late", record) for record in family.late)
+            causes.extend(_record_cause(one, "split", record) for record in family.split)
+        elif one.verdict == LATE:
+            causes.extend(_record_cause(one, "late", record) for record in by_row.get(one.row, ()))
         elif one.verdict == DEFECT:
             kind = "ledger" if one.reason.startswith("ledger: ") else "unexplained"
             causes.append(Cause(pair=one.pair, cause=kind, row=one.row, detail=one.reason))
@@ -240,6 +234,20 @@ def name_causes(
         for one in findings
     )
     return causes
+
+
+def _record_cause(one: Verdict, cause: str, record: LateRow) -> Cause:
+    return Cause(
+        pair=one.pair,
+        cause=cause,
+        row=one.row,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        batch=record.batch,
+        late_watermark_ms=record.late_watermark_ms,
+        event_time=record.event_time,
+    )
 
 
 def _summary(

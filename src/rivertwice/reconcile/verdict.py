@@ -15,6 +15,7 @@ from rivertwice.reconcile.model import (
     OPEN,
     SERVED,
     STREAM,
+    Family,
     LateRow,
     RowId,
     Rows,
@@ -41,6 +42,7 @@ class Evidence:
         mixed: window start to reason, for windows that no single definition made.
         blamed: window start to reason, for windows that a ledger defect puts in doubt.
         doubts: windows that lost records may belong to; they are never AGREES.
+        families: by address, the sessions that are not the same on both sides, with the records that made them differ.
     """
 
     shape: Shape
@@ -52,6 +54,7 @@ class Evidence:
     mixed: Mapping[int, str] = field(default_factory=dict)
     blamed: Mapping[int, str] = field(default_factory=dict)
     doubts: Doubts = field(default_factory=Doubts)
+    families: Mapping[RowId, Family] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,14 +131,18 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         elif doubt is not None:
             verdict, reason = NOT_COMPARABLE, doubt.reason
         else:
-            verdict, reason, unexplained = _explain(evidence.shape, expected, truth, late, dirty)
+            family = evidence.families.get(row)
+            if family is None:
+                verdict, reason, unexplained = _explain(evidence.shape, expected, truth, late, dirty)
+            else:
+                verdict, reason, unexplained = _explain_family(evidence, family)
             reason = reason or evidence.doubts.caveat(row.start_ms)
     return Verdict(
         pair=STREAM,
         row=row,
         verdict=verdict,
         reason=reason,
-        presence=_UNREADABLE if doubt is not None and verdict == NOT_COMPARABLE else _presence(STREAM, got, truth),
+        presence=_presence(STREAM, got, truth, verdict, doubted=doubt is not None),
         late=late,
         unexplained=abs(unexplained),
         late_share=_share(late, count(truth)),
@@ -143,6 +150,7 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
 
 
 _UNREADABLE = "unreadable"
+_SPLIT = "split"
 _OPEN_EMITTED = "the stream emitted a row of a window that is not closed"
 
 
@@ -183,6 +191,31 @@ def _explain(
     return DEFECT, f"the truth differs in {', '.join(names) or 'nothing'}, but {detail}", missing - late
 
 
+def _explain_family(evidence: Evidence, family: Family) -> tuple[str, str, int]:
+    """Explain sessions of the stream against the one session of the truth that holds them all.
+
+    No record may be missing but the late ones, and there must be a named record that made them differ: one that was
+    dropped, or one that came when a part of its session had been emitted.
+    """
+    count = evidence.shape.count
+    total = count(evidence.truth.get(family.truth))
+    missing = total - sum(count(evidence.expected.get(part)) for part in family.parts)
+    late, split = len(family.late), len(family.split)
+    if missing != late:
+        return DEFECT, f"the late rule explains {late} of {missing} missing records of the session", missing - late
+    reasons = [f"{late} of {total} records came too late"] if late else []
+    if split:
+        first = family.split[0]
+        where = f"{first.topic}/{first.partition}@{first.offset}"
+        reasons.append(
+            f"split: the session came apart into {len(family.parts)}, for {split} of {total} records (the first is {where}) "
+            "came when a part of it had been emitted"
+        )
+    if not reasons:
+        return DEFECT, "the session differs, but no record explains it", 0
+    return LATE, "; ".join(reasons), 0
+
+
 def judge_served(evidence: Evidence, served: ServedEvidence) -> list[Verdict]:
     """Return one verdict of the pair served (against truth) for every address, in order."""
     addresses = sorted({*evidence.truth, *served.rows})
@@ -213,7 +246,11 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         base = served.publication_truth.get(row) if published else evidence.expected.get(row)
         cause = len(served.late_since.get(row, ())) if published else late
         missing = shape.count(truth) - shape.count(got)
-        if not _differing(shape, got, base) and cause == missing > 0:
+        family = None if published else evidence.families.get(row)
+        if family is not None and not _differing(shape, got, base):
+            verdict, reason, missing = _explain_family(evidence, family)
+            missing = len(family.late) if verdict == LATE and row == family.truth else missing
+        elif not _differing(shape, got, base) and cause == missing > 0:
             since = " after the newest publication" if published else ""
             verdict, reason = LATE, f"{missing} of {shape.count(truth)} records came too late{since}"
         else:
@@ -225,7 +262,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         row=row,
         verdict=verdict,
         reason=reason,
-        presence=_UNREADABLE if doubt is not None and verdict == NOT_COMPARABLE else _presence(SERVED, got, truth),
+        presence=_presence(SERVED, got, truth, verdict, doubted=doubt is not None),
         late=missing if verdict == LATE else 0,
         unexplained=0 if explained else abs(missing),
         late_share=_share(missing if verdict == LATE else 0, shape.count(truth)),
@@ -255,11 +292,13 @@ def _listed(shape: Shape, names: Sequence[str], got: Values, want: Values) -> st
     return ", ".join(f"{name} ({got[index[name]]} instead of {want[index[name]]})" for name in names)
 
 
-def _presence(pair: str, got: Values | None, truth: Values | None) -> str:
+def _presence(pair: str, got: Values | None, truth: Values | None, verdict: str, *, doubted: bool) -> str:
+    if doubted and verdict == NOT_COMPARABLE:
+        return _UNREADABLE
     if got is not None and truth is not None:
         return "both"
     if got is not None:
-        return f"{pair} only"
+        return _SPLIT if verdict == LATE else f"{pair} only"
     return "truth only" if truth is not None else "neither"
 
 

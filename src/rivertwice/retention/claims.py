@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import pyarrow.compute as pc
-
 from rivertwice.backfill.model import OffsetRuns
 from rivertwice.backfill.store import list_backfills, load_plan
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.desk import read_letters
+from rivertwice.deadletters.model import OPEN
 from rivertwice.errors import RequestError
 from rivertwice.log.leases import Claim
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.store import delta
 from rivertwice.stream.gaps import next_offsets
 from rivertwice.timeline.lineage import head_path, load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
@@ -46,7 +45,7 @@ def claim_backfill(backfill: str, runs: OffsetRuns, topic: str) -> Claim:
 
 
 def claim_dead_letters(addresses: Iterable[tuple[int, int]]) -> Claim | None:
-    """Return the claim of dead letters that nobody amended: their addresses, from the first to the last."""
+    """Return the claim of dead letters that nobody decided about: their addresses, from the first to the last."""
     bounds: dict[int, tuple[int, int | None]] = {}
     for partition, offset in addresses:
         low, high = bounds.get(partition, (offset, offset + 1))
@@ -90,12 +89,12 @@ def _backfills(home: PipelineHome, published: set[str], topic: str, topic_id: st
 
 
 def _dead_letters(home: PipelineHome, topic_id: str) -> list[tuple[int, int]]:
-    rows = delta.read(
-        home.tables.dead_letters, columns=["topic_id", "partition", "offset"], where=pc.field("topic_id") == topic_id
-    )
-    if rows is None:
-        return []
-    return list(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+    letters = read_letters(home)
+    return [
+        (one.address.partition, one.address.offset)
+        for one in letters
+        if one.state == OPEN and one.address.topic_id == topic_id
+    ]
 
 
 def _place(offsets: Mapping[str, Mapping[str, int]], topic: str) -> dict[int, int]:

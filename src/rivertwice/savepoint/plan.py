@@ -160,6 +160,7 @@ def require_on_path(manifest: Manifest, path: Sequence[Segment]) -> None:
         message = (
             f"savepoint {manifest.savepoint} stands at batch {manifest.batch} of timeline {manifest.timeline}, which is not on "
             f"the head's path ({' > '.join(segment.timeline for segment in path)}): restoring it would be a rewind, a separate "
-            "act; use a savepoint of the head's path"
+            f"act; use a savepoint of the head's path, or look at what `rivertwice savepoint rewind {manifest.pipeline} "
+            f"{manifest.savepoint}` would change"
         )
         raise SavepointError(message)

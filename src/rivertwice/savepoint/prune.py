@@ -27,6 +27,7 @@ from rivertwice.savepoint.catalogue import (
     verify_files,
 )
 from rivertwice.savepoint.operation import DONE, read_operations
+from rivertwice.savepoint.plan import is_on_path
 from rivertwice.savepoint.records import (
     DELETING,
     MANIFEST,
@@ -38,10 +39,14 @@ from rivertwice.savepoint.records import (
     read_leases,
     read_record,
 )
+from rivertwice.savepoint.rewind_record import DONE as REWOUND
+from rivertwice.savepoint.rewind_record import read_rewinds
 from rivertwice.store.base import BlobStore
+from rivertwice.timeline.lineage import Segment, head_path
 
 _log = logging.getLogger(__name__)
 NEWEST_PROVED = "newest proved"
+OFF_PATH = "newest proved, off the head's path"
 ABANDONED = timedelta(hours=1)  # a take copies for seconds; one that began so long ago died
 
 
@@ -66,14 +71,19 @@ def select_protected(
     now: datetime,
     needed: Mapping[str, str] | None = None,
     damaged: Collection[str] = (),
+    path: Sequence[Segment] = (),
 ) -> dict[str, str]:
     """Return the savepoints that must stay, each with the reason: newest proved, newest, pinned, leased, needed.
+
+    Behind a rewind the newest proved one may lie on batches that no longer count. A restore needs one of the head's path,
+    so the newest proved one there stays too, and is the one that older ones go for.
 
     Args:
         savepoints: all that exist.
         now: the present instant.
         needed: savepoint id to the interrupted restore that will go on with it.
         damaged: ids whose bytes are not what their manifest says; such a one cannot be the newest proved.
+        path: the head's.
     """
     newest_first = sorted(savepoints, key=lambda s: (s.manifest.created_at, s.id), reverse=True)
     protected: dict[str, str] = {}
@@ -87,7 +97,11 @@ def select_protected(
             protected[savepoint.id] = f"needed by {needed[savepoint.id]}"
     for savepoint in newest_first[:1]:
         protected[savepoint.id] = "newest"
-    for savepoint in [s for s in newest_first if s.status == PROVED and s.id not in damaged][:1]:
+    proved = [s for s in newest_first if s.status == PROVED and s.id not in damaged]
+    usable = [s for s in proved if is_on_path(s.manifest, path)] or proved
+    for savepoint in proved[:1]:
+        protected[savepoint.id] = OFF_PATH
+    for savepoint in usable[:1]:
         protected[savepoint.id] = NEWEST_PROVED
     return protected
 
@@ -133,7 +147,7 @@ def _decide_verified(
     needed = _needed(home)
     damaged: list[str] = []
     while True:
-        protected = select_protected(savepoints, now=now, needed=needed, damaged=damaged)
+        protected = select_protected(savepoints, now=now, needed=needed, damaged=damaged, path=head_path(home))
         going = select_prunable(savepoints, protected, keep=keep)
         trusted = next((one for one in savepoints if protected.get(one.id) == NEWEST_PROVED), None)
         if trusted is None or all(one.status != PROVED for one in going):
@@ -167,7 +181,7 @@ def find_holder(
     if pinned:
         return "pinned"
     if needed:
-        return "needed by a restore"
+        return "needed by a restore or a rewind"
     return "proved meanwhile" if proved_since else None
 
 
@@ -202,8 +216,9 @@ def delete_savepoint(
 
 
 def _needed(home: PipelineHome) -> dict[str, str]:
-    """Return savepoint id to the interrupted restore that will go on with it."""
-    return {operation.savepoint: operation.id for operation in read_operations(home) if operation.step < DONE}
+    """Return savepoint id to the interrupted restore or rewind that will go on with it."""
+    rewinds = {rewind.savepoint: rewind.id for rewind in read_rewinds(home) if rewind.step < REWOUND}
+    return rewinds | {operation.savepoint: operation.id for operation in read_operations(home) if operation.step < DONE}
 
 
 @contextmanager

@@ -36,10 +36,11 @@ from rivertwice.savepoint.catalogue import (
     verify_files,
 )
 from rivertwice.savepoint.operation import Operation, advance
-from rivertwice.savepoint.plan import require_fingerprint, require_on_path, require_reach, require_recorded
+from rivertwice.savepoint.plan import is_on_path, require_fingerprint, require_on_path, require_reach, require_recorded
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.restore_steps import Progress, go_on, rows_of
+from rivertwice.savepoint.rewind_record import read_rewinds, require_no_rewind
 from rivertwice.stream.begin import check_topics
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import next_timeline_name, path_of
@@ -108,6 +109,7 @@ def restore_savepoint(
     """
     home = settings.pipeline(pipeline)
     with steps.only_restore(home):
+        require_no_rewind(read_rewinds(home))
         found = steps.select_unfinished(steps.read_operations(home), savepoint_id)
         operation = found or _begin(home, savepoint_id, unproved=unproved, keep_intent=keep_intent)
         try:
@@ -134,19 +136,6 @@ def restore_savepoint(
     )
 
 
-def rewind(settings: Settings, pipeline: str, savepoint_id: str) -> RestoreReport:
-    """Refuse: going back to a savepoint's own batch, with other batches after it, is not built.
-
-    Raises:
-        SavepointError: always.
-    """
-    message = (
-        f"rewinding {pipeline} to savepoint {savepoint_id} is not built: it would recompute batches that are served, with other "
-        "late rows; use restore, which keeps what is served, and a backfill for windows that are wrong"
-    )
-    raise SavepointError(message)
-
-
 def require_proved(savepoint: Savepoint) -> None:
     """Check that a savepoint is proved.
 
@@ -165,11 +154,13 @@ def require_proved(savepoint: Savepoint) -> None:
 def _begin(home: PipelineHome, savepoint_id: str | None, *, unproved: bool, keep_intent: bool) -> Operation:  # step 1
     parent = head(home)
     if savepoint_id is None:
-        newest = select_newest(list_savepoints(home), proved=True)
+        path = [] if parent is None else path_of(home, parent)
+        there = [one for one in list_savepoints(home) if not path or is_on_path(one.manifest, path)]
+        newest = select_newest(there, proved=True)
         if newest is None:
             message = (
-                f"{home.root.name} has no proved savepoint, and a restore is not built on an unproved one by default; prove "
-                "one (`rivertwice savepoint prove`), or name one and say --unproved"
+                f"{home.root.name} has no proved savepoint on the head's path, and a restore is not built on an unproved one by "
+                "default; prove one (`rivertwice savepoint prove`), or name one and say --unproved"
             )
             raise SavepointError(message)
         savepoint_id = newest.id

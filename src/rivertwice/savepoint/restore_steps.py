@@ -57,7 +57,9 @@ def go_on(
 ) -> Operation:
     """Do the steps that are not done yet, from draining (3) to wanting the stream again (8)."""
     if operation.step < steps.MOVED:
-        _drain(home, operation, drain_seconds, progress)  # step 3, again after every interruption
+        drain_stream(
+            home, operation.id, operation.was_running, drain_seconds, progress
+        )  # step 3, after every interruption
     if operation.step < steps.DRAINED:
         operation = advance(home, operation, steps.DRAINED)
     if operation.step < steps.CREATED:
@@ -75,11 +77,16 @@ def go_on(
     return operation
 
 
-def _drain(home: PipelineHome, operation: Operation, seconds: float, progress: Progress) -> None:  # step 3
+def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, progress: Progress) -> None:  # step 3
+    """Want the stream stopped and wait until its driver has gone.
+
+    Raises:
+        ServiceError: it did not go in time.
+    """
     require_no_other_host(home)
-    if operation.was_running or lease_owner(home) is not None:
-        write_intent(home, "stopped", by=operation.id, now=utc_now())
-        put_json_if_absent(home.drain, _marker(operation))
+    if wanted or lease_owner(home) is not None:
+        write_intent(home, "stopped", by=by, now=utc_now())
+        put_json_if_absent(home.drain, marker_of(by))
     try:
         owner = lease_owner(home)
         if owner is not None:
@@ -87,18 +94,19 @@ def _drain(home: PipelineHome, operation: Operation, seconds: float, progress: P
         if not Deadline.after(seconds).wait_until(lambda: lease_owner(home) is None):
             message = (
                 f"the driver of {home.root.name} did not stop within {seconds:.0f} s; the stream is wanted stopped and nothing "
-                "else was done; see its log, stop it, and run the restore again"
+                f"else was done; see its log, stop it, and run the {by.partition('-')[0]} again"
             )
             raise ServiceError(message)
     finally:
         home.drain.unlink(missing_ok=True)
 
 
-def _marker(operation: Operation) -> dict[str, Any]:
-    process = psutil.Process()  # the marker holds while this process lives
+def marker_of(by: str) -> dict[str, Any]:
+    """Return a drain marker of an operation; it holds while this process lives."""
+    process = psutil.Process()
     return {
         "format": steps.FORMAT,
-        "by": operation.id,
+        "by": by,
         "at": to_iso(utc_now()),
         "pid": process.pid,
         "pid_started": process.create_time(),

@@ -99,6 +99,7 @@ def append(
     transactions: Mapping[str, int] | None = None,
     metadata: Mapping[str, Any] | None = None,
     partition_by: Sequence[str] = (),
+    check: Callable[[Table], None] | None = None,
 ) -> int:
     """Append rows in one commit and return the table's new version.
 
@@ -113,6 +114,9 @@ def append(
             one wins.
         metadata: values are stored as JSON texts in the commit.
         partition_by: partition columns, for the first write.
+        check: with transactions: is given the handle that writes, and raises LostRaceError if what was computed no longer
+            fits. It sees all commits but those that are made at the same moment; of these one wins if they have a
+            transaction's application id in common.
 
     Raises:
         LostRaceError: another writer committed a conflicting change first; nothing was written.
@@ -127,7 +131,7 @@ def append(
     while True:
         attempt += 1
         try:
-            target = _guarded(path, rows.schema, transactions, partition_by) if transactions else str(path)
+            target = _guarded(path, rows.schema, transactions, partition_by, check) if transactions else str(path)
             return _append(path, target, rows, properties, partition_by)
         except (LostRaceError, ServiceError) as error:
             own = _version_of(path, nonce)
@@ -169,7 +173,13 @@ def _version_of(path: Place, nonce: str) -> int | None:
     return next((int(row["version"]) for row in history if row.get(_NONCE) == text), None)
 
 
-def _guarded(path: Place, schema: pa.Schema, transactions: Mapping[str, int], partition_by: Sequence[str]) -> Table:
+def _guarded(
+    path: Place,
+    schema: pa.Schema,
+    transactions: Mapping[str, int],
+    partition_by: Sequence[str],
+    check: Callable[[Table], None] | None,
+) -> Table:
     """Return the handle to write with, on which the transactions are not applied yet.
 
     Delta compares a commit's transactions only with commits made after the handle was opened: on a path, or on a
@@ -191,6 +201,8 @@ def _guarded(path: Place, schema: pa.Schema, transactions: Mapping[str, int], pa
             "written; another writer was first: read again and retry"
         )
         raise LostRaceError(message)
+    if check is not None:
+        check(table)
     return table
 
 
@@ -235,7 +247,13 @@ def _properties(metadata: Mapping[str, Any] | None, transactions: Mapping[str, i
     )
 
 
-def read(path: Place, *, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table | None:
+def read(
+    path: Place,
+    *,
+    columns: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+    between: tuple[str, int, int] | None = None,
+) -> pa.Table | None:
     """Return a table's rows as Arrow, or None if the table does not exist.
 
     Read through delta-rs' own query engine: `to_pyarrow_table` of deltalake 1.6.6 with pyarrow 26 now and then
@@ -245,6 +263,8 @@ def read(path: Place, *, columns: Sequence[str] | None = None, where: pc.Express
         path: the table's folder.
         columns: columns to read; None reads all.
         where: a pyarrow expression over the columns read; rows for which it is not true are left out.
+        between: (column, first, last): only rows whose value lies between the two whole numbers, both included; files whose
+            statistics rule that out are not read.
     """
     table = open_table(path)
     if table is None:
@@ -254,6 +274,9 @@ def read(path: Place, *, columns: Sequence[str] | None = None, where: pc.Express
         schema = pa.schema([schema.field(name) for name in columns])
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in schema.names)
     query = f"SELECT {names} FROM t"  # noqa: S608 (the names are the table's own columns, quoted)
+    if between is not None:
+        column, first, last = between
+        query += f' WHERE "{schema.field(column).name}" BETWEEN {int(first)} AND {int(last)}'
 
     def run(_: object) -> pa.Table:
         # Through pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and

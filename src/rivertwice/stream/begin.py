@@ -75,11 +75,17 @@ def check_topics(recorded: Mapping[str, str], current: Mapping[str, str], pipeli
 
 
 def resolve_timeline(
-    settings: Settings, home: PipelineHome, definition: Definition, bundle: Bundle, now: datetime
+    settings: Settings,
+    home: PipelineHome,
+    definition: Definition,
+    bundle: Bundle,
+    now: datetime,
+    *,
+    timeline: str | None = None,
 ) -> Timeline:
     """Return the head timeline, ready to run; the very first start creates it and moves the head.
 
-    Killed between the two and run again, it ends the same.
+    Killed between the two and run again, it ends the same. With `timeline` it is that one, recorded already.
 
     Raises:
         FingerprintError: the definition gives other results than the timeline's.
@@ -89,7 +95,7 @@ def resolve_timeline(
     topic_ids = {source.topic: kafka.topic_id(settings, source.topic)}
     hashes = bundle.fingerprint.hashes()
     seen = last_seq(home)
-    plan = plan_start(select_head(read_sequence(home)), list_timelines(home))
+    plan = plan_start(timeline or select_head(read_sequence(home)), list_timelines(home))
     name = plan.timeline
     if plan.create:
         shutil.rmtree(home.checkpoint(name), ignore_errors=True)

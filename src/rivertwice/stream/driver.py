@@ -1,6 +1,6 @@
 """The streaming driver: one process per pipeline, started by the agent, never by a task of Airflow.
 
-Usage: python -m rivertwice.stream.driver --pipeline NAME [--until-end]
+Usage: python -m rivertwice.stream.driver --pipeline NAME [--until-end | --catch-up GOAL]
 It drains at a batch boundary on SIGTERM or while the marker file `drain` exists, and exits 0. Every other end writes
 `exit.json` with a class and exits 1.
 """
@@ -28,6 +28,7 @@ from rivertwice.pipeline.compile import compile_stream
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.stream.begin import FIRST, check_topics, resolve_timeline
+from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.damage import check_checkpoint
 from rivertwice.stream.dead import check_dead_there, write_dead_letters
 from rivertwice.stream.failures import DRAINED, RETENTION, classify_failure
@@ -38,11 +39,12 @@ from rivertwice.stream.sink import BatchCounts, Sink, SinkContext
 from rivertwice.stream.source import kafka_stream
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
-from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.lineage import timeline_ledger
 from rivertwice.timeline.sequence import head
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, its annotation does not say so
+_QUIET_S = 5.0  # a batch without records, which the watermark's rise makes, comes well before
 _WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
 
 
@@ -77,20 +79,28 @@ def terminated_state(spark: SparkSession) -> Any:
 class Driver:
     """Runs one pipeline's stream until it drains or fails."""
 
-    def __init__(self, settings: Settings, definition: Definition, lease: Lease, *, until_end: bool) -> None:
-        """Create a driver that already owns the lease."""
+    def __init__(
+        self, settings: Settings, definition: Definition, lease: Lease, *, until_end: bool, goal: Goal | None = None
+    ) -> None:
+        """Create a driver that already owns the lease; with a goal it runs that timeline, as far as the goal."""
         self._settings = settings
         self._definition = definition
         self._home: PipelineHome = settings.pipeline(definition.name)
         self._lease = lease
         self._until_end = until_end
+        self._goal = goal
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
         self._error: BaseException | None = None
         _, source = definition.source
         beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now())
         self.heartbeat = HeartbeatThread(
-            self._home, beat, source.topic, lambda: kafka.end_offsets(settings, source.topic), utc_now
+            self._home,
+            beat,
+            source.topic,
+            lambda: kafka.end_offsets(settings, source.topic),
+            utc_now,
+            asked_to_drain=lambda: is_asked_to_drain(self._home, None if goal is None else goal.by),
         )
 
     def run(self) -> None:
@@ -101,20 +111,27 @@ class Driver:
         healed = heal_ledger(self._home)
         if healed:
             _log.info("healed %s ledger rows from the changelog's commits", healed)
-        line = resolve_timeline(self._settings, self._home, self._definition, bundle, utc_now())
+        line = resolve_timeline(
+            self._settings,
+            self._home,
+            self._definition,
+            bundle,
+            utc_now(),
+            timeline=None if self._goal is None else self._goal.timeline,
+        )
         _, source = self._definition.source
         added = added_partitions(line, kafka.end_offsets(self._settings, source.topic), source.topic)
         if added:
             told = "topic %s got partitions %s since %s began; each is read from its first record"
             _log.warning(told, source.topic, added, line.timeline)
-        committed = path_ledger(self._home)  # an earlier driver's, or the parent timeline's
+        committed = timeline_ledger(self._home, line.timeline)  # an earlier driver's, or the parent timeline's
         if committed:
             last = committed[-1]
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)
         else:
             self.heartbeat.resume(line.genesis, None, None)
         check_checkpoint(self._home, line, committed, source.watermark)
-        check_reach(self._settings, self._home, self._definition, line, utc_now())
+        check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
         pins = self._definition.stream
         spark = spark_session(
             self._settings,
@@ -175,6 +192,8 @@ class Driver:
 
     def _committed(self, row: LedgerRow) -> None:
         self.heartbeat.committed(row)
+        if self._goal is not None and has_caught_up(self._goal, row.end_offsets, row.batch_watermark_ms):
+            self.heartbeat.draining.set()
         _log.info(
             "batch %s: %s read, %s bad, %s emitted, watermark %s",
             row.batch,
@@ -203,6 +222,8 @@ class Driver:
             quiet_s = time.monotonic() - quiet_since if quiet_since else 0.0
             if self._until_end and quiet_s > 1.0 and self.heartbeat.caught_up():
                 self.heartbeat.draining.set()
+            if self._goal and quiet_s > _QUIET_S and covers(self.heartbeat.beat.end_offsets, self._goal.offsets):
+                self.heartbeat.draining.set()  # no record is left that could raise the watermark
             if self.heartbeat.draining.is_set() and quiet_s > 0.4:
                 query.stop()
                 return
@@ -220,25 +241,27 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rivertwice.stream.driver", description=__doc__)
     parser.add_argument("--pipeline", required=True, help="name of the pipeline, for instance flight_delays")
     parser.add_argument("--until-end", action="store_true", help="drain once everything in the log is committed")
+    parser.add_argument("--catch-up", type=Goal.from_text, help="run another timeline as far as this goal (JSON)")
     arguments = parser.parse_args(argv)
     _configure_logging()
     settings = Settings.from_env()
     home = settings.pipeline(arguments.pipeline)
     try:
         definition = load_definition(settings.definitions / arguments.pipeline)
-        lease = acquire_lease(home, head(home) or FIRST, utc_now())
+        goal: Goal | None = arguments.catch_up
+        lease = acquire_lease(home, goal.timeline if goal else head(home) or FIRST, utc_now())
     except Exception as error:
         _log.exception("the stream of %s did not start", arguments.pipeline)
         write_exit(home, Exit(0, utc_now(), classify_failure(error), str(error)[:4000], clean=False))
         return 1
-    driver = Driver(settings, definition, lease, until_end=arguments.until_end)
+    driver = Driver(settings, definition, lease, until_end=arguments.until_end, goal=goal)
     signal.signal(signal.SIGTERM, lambda *_: driver.heartbeat.draining.set())
     signal.signal(signal.SIGINT, lambda *_: driver.heartbeat.draining.set())
     try:
         driver.run()
     except BaseException as error:
         failure = classify_failure(error)
-        named = explain_loss(settings, definition, utc_now()) if failure == RETENTION else None
+        named = explain_loss(settings, definition, utc_now()) if failure == RETENTION and goal is None else None
         _log.exception("the stream of %s failed (%s): %s", definition.name, failure, named or "see below")
         write_exit(home, Exit(lease.epoch, utc_now(), failure, (named or str(error))[:4000], clean=False))
         driver.heartbeat.finish("failed")

@@ -21,7 +21,7 @@ from rivertwice.pipeline.model import Definition
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import Offsets, last_number, moved_to, read_initial_offsets, read_planned
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, load_timeline, timeline_ledger
 from rivertwice.timeline.sequence import head
 
 _log = logging.getLogger(__name__)
@@ -83,19 +83,28 @@ def observe_gap(
 
 def _last_finished(home: PipelineHome, line: Timeline) -> LedgerRow | None:
     finished = last_number(home.checkpoint(line.timeline) / "commits")
-    rows = [row for row in path_ledger(home) if finished is not None and row.batch <= finished]
+    rows = [row for row in timeline_ledger(home, line.timeline) if finished is not None and row.batch <= finished]
     return rows[-1] if rows else None
 
 
-def check_reach(settings: Settings, home: PipelineHome, definition: Definition, line: Timeline, now: datetime) -> None:
-    """Refuse to start a stream whose next records are gone; the gap is recorded.
+def check_reach(
+    settings: Settings,
+    home: PipelineHome,
+    definition: Definition,
+    line: Timeline,
+    now: datetime,
+    *,
+    record: bool = True,
+) -> None:
+    """Refuse to start a stream whose next records are gone; the gap is recorded, unless the timeline is not the head.
 
     Raises:
         LogGapError: there is a gap; the message names partition and offsets.
     """
     gap = observe_gap(settings, home, definition, line, now)
     if gap is not None:
-        record_gap(home, gap)
+        if record:
+            record_gap(home, gap)
         raise LogGapError(gap_message(gap))
 
 

@@ -38,8 +38,9 @@ class HeartbeatThread(threading.Thread):
         log_ends: Callable[[], dict[int, int]],
         now: Callable[[], datetime],
         interval_s: float = 1.0,
+        asked_to_drain: Callable[[], bool] | None = None,
     ) -> None:
-        """Create the thread; `log_ends` asks the log for its end offsets."""
+        """Create the thread; `log_ends` asks the log for its end offsets, `asked_to_drain` whether the stream shall end."""
         super().__init__(name="heartbeat", daemon=True)
         self._home = home
         self._beat = beat
@@ -47,6 +48,7 @@ class HeartbeatThread(threading.Thread):
         self._log_ends = log_ends
         self._now = now
         self._interval_s = interval_s
+        self._asked_to_drain = asked_to_drain or home.drain.exists
         self._changed = threading.Lock()
         self._ends: dict[int, int] = {}
         self._samples: tuple[Sample, ...] = ()
@@ -104,7 +106,7 @@ class HeartbeatThread(threading.Thread):
         """Beat until `finish`."""
         ticks = 0
         while not self._stopping.wait(self._interval_s if ticks else 0.0):
-            if self._home.drain.exists():
+            if self._asked_to_drain():
                 self.draining.set()
             if ticks % 5 == 0:
                 try:

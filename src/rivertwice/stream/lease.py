@@ -182,7 +182,7 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Te
     except BlockingIOError:
         lock.close()
         owner = read_owner(home)
-        who = "another process" if owner is None else f"process {owner.pid} (epoch {owner.epoch})"
+        who = "another process" if owner is None else f"epoch {owner.epoch} (process {owner.pid} on this host)"
         message = f"{who} owns the stream of {home.root.name}; this start ends here; stop the other one first"
         raise LeaseLostError(message) from None
     try:
@@ -210,7 +210,7 @@ def require_no_other_host(home: PipelineHome) -> None:
     while not watch.look().take:
         if watch.changes > 0:
             message = (
-                f"a driver on another host renews the lease of {home.root.name} in {store}; nothing was done; stop it there "
+                f"a driver on another host, {watch.held.holder if watch.held else 'unknown'}, renews the lease of {home.root.name} in {store}; nothing was done; stop it there "
                 "(`rivertwice stop`), or stop that host, then run this again"
             )
             raise LeaseLostError(message)

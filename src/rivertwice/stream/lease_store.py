@@ -55,6 +55,7 @@ def decode_held(data: bytes) -> Held:
             home=str(values["home"]),
             terms=Terms(float(values["renew_s"]), int(values["missed"])),
             released=bool(values["released"]),
+            by=_named(values.get("by")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         message = (
@@ -62,6 +63,14 @@ def decode_held(data: bytes) -> Held:
             "newest epoch's record back, and never delete it, for the epoch would start anew"
         )
         raise ConfigError(message) from error
+
+
+def _named(by: Any) -> str:
+    """Return who took the lease, from a record that anybody may have written: short, on one line."""
+    if not isinstance(by, dict) or "pid" not in by or "host" not in by:
+        return ""
+    text = f"process {by['pid']} on host {by['host']}"
+    return "".join(letter for letter in text if letter.isprintable())[:100]
 
 
 def encode_held(held: Held, *, by: dict[str, Any], now: datetime) -> bytes:
@@ -158,7 +167,7 @@ class StoreClaim:
                 found = self._store.get_versioned(KEY)
                 seen = None if found is None else decode_held(found.data)
                 if found is None or is_lost(seen, self.epoch):
-                    self._lost = "nobody" if seen is None else f"epoch {seen.epoch}"
+                    self._lost = "nobody" if seen is None else seen.holder
                     return False
                 data = encode_held(self._held, by=self._by, now=self._now())
                 if not self._store.put_if_version(KEY, data, found.version):
@@ -246,5 +255,5 @@ def take_claim(
 
 
 def _refused(store: BlobStore, held: Held | None) -> str:
-    who = "somebody" if held is None else f"epoch {held.epoch} of home {held.home}"
+    who = "somebody" if held is None else f"{held.holder}, home {held.home},"
     return f"{who} holds the lease in {store} and renews it; this start ends here; stop the other driver first"

@@ -9,7 +9,7 @@ only run at about the same rate (within `valid_share`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 VALID_SHARE = 0.6  # of takeover_s; so one host's clock may run 1.6 times as fast as another's
 
@@ -46,12 +46,19 @@ class Held:
         home: id of the holder's home, which is one host's folder.
         terms: what the holder promised.
         released: whether the holder gave it up.
+        by: the holder's process and host, for people; nothing decides by it.
     """
 
     epoch: int
     home: str
     terms: Terms
     released: bool
+    by: str = field(default="", compare=False)
+
+    @property
+    def holder(self) -> str:
+        """The holder as a person can find it."""
+        return f"epoch {self.epoch} ({self.by or 'of a process that did not say its name'})"
 
 
 @dataclass(frozen=True)

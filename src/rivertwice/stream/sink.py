@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +85,16 @@ def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str 
 
 def check_windows(rows: pa.Table, definition: Definition) -> None:
     """Raise LedgerError if a result row's window is not the definition's."""
-    size_us = int(definition.window.size.total_seconds() * 1_000_000)
-    start = rows.column(definition.window.start_column).cast(pa.int64())
-    end = rows.column(definition.window.end_column).cast(pa.int64())
-    wrong = pc.sum(pc.not_equal(pc.subtract(end, start), size_us).cast(pa.int64())).as_py() or 0
+    window = definition.window
+    size_us = window.length // timedelta(microseconds=1)
+    start = rows.column(window.start_column).cast(pa.int64())
+    end = rows.column(window.end_column).cast(pa.int64())
+    differs = pc.less if window.is_session else pc.not_equal
+    wrong = pc.sum(differs(pc.subtract(end, start), size_us).cast(pa.int64())).as_py() or 0
     if wrong:
         message = (
-            f"{wrong} result rows of {definition.name} have windows that are not {definition.window.size} long, as the "
-            "definition says; nothing was committed; make pipeline.yaml and transform.sql agree"
+            f"{wrong} result rows of {definition.name} have windows that are not {window.text}, as the definition says; "
+            "nothing was committed; make pipeline.yaml and transform.sql agree"
         )
         raise LedgerError(message)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.config import Settings
+from rivertwice.log.client_options import spark_options
 from rivertwice.pipeline.definition import Definition
 
 
@@ -24,7 +25,7 @@ def kafka_stream(
 
     Args:
         spark: the session.
-        settings: gives the Kafka address.
+        settings: gives the Kafka address and how to talk to it.
         definition: gives topic and rate.
         genesis: topic to partition to first offset; counts only for a new checkpoint.
         topic: reads another topic instead (a replay topic).
@@ -34,12 +35,11 @@ def kafka_stream(
     limit = definition.stream.max_offsets_per_trigger if max_offsets is None else max_offsets
     reader = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers())
+        .options(**spark_options(settings))
         .option("subscribe", topic or source.topic)
         .option("startingOffsets", json.dumps(genesis) if genesis else "earliest")
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
-        .option("kafka.isolation.level", "read_committed")  # what a transaction aborts was never said
     )
     if limit:
         reader = reader.option("maxOffsetsPerTrigger", str(limit))

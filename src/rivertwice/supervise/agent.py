@@ -31,13 +31,16 @@ from rivertwice.errors import RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.store.files import replace_json
 from rivertwice.supervise.act import ask_to_drain, page, record_event, start_driver, start_fall_back
+from rivertwice.supervise.alerting import AlertThread
 from rivertwice.supervise.archiver import RetentionKeeper
 from rivertwice.supervise.decide import Action, Kind, Observed, decide
+from rivertwice.supervise.delivery import DeliveryKeeper
 from rivertwice.supervise.memory import (
     DIED,
     RESTORED,
     Intended,
     Memory,
+    lasting_pages,
     load_memory,
     remember_fall_back,
     save_memory,
@@ -129,7 +132,7 @@ class Agent:
                 memory = replace(memory, failures=(), broken_at=None, broken_because="", fall_back=None)
             driver, child = start_driver(settings, name, now)
             self._children[name] = child
-            memory = replace(memory, driver=driver, last_start_at=now, paged=())
+            memory = replace(memory, driver=driver, last_start_at=now, paged=lasting_pages(memory))
             fields["pid"] = driver.pid
         elif action.kind is Kind.ADOPT:
             known = memory.driver
@@ -209,6 +212,9 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
         keeper.start()
         RetentionKeeper(settings, lambda: supervised_names(settings), stop).start()
         UpkeepThread(settings, lambda: supervised_names(settings), stop).start()
+        AlertThread(settings, lambda: supervised_names(settings), stop).start()
+        delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
+        delivery.start()
         record_event(settings, "agent_start", None, f"agent pid {os.getpid()} starts", utc_now())
         last_beat: datetime | None = None
         while not stop.is_set():
@@ -219,6 +225,7 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
                 last_beat = now
             stop.wait(PASS_S)
         keeper.join(timeout=30.0)
+        delivery.join(timeout=30.0)
         record_event(settings, "agent_stop", None, "agent stops; drivers are left running", utc_now())
     finally:
         lock.close()

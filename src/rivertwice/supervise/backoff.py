@@ -28,6 +28,7 @@ class BackoffPolicy:
 
 
 DEFAULT_POLICY = BackoffPolicy()
+CONTENDED_AFTER = 3  # lease losses within the window; one or two are a hand-over, or a store that was slow
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,23 @@ def consecutive_failures(failures: Sequence[Failure]) -> int:
     return count
 
 
+def lease_losses(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> int:
+    """Count the lost leases in the window that ends with the newest failure; 0 if that is no lost lease.
+
+    Progress does not matter here: two drivers that take the lease from each other may each commit a batch in between.
+    """
+    if not failures or failures[-1].failure is not FailureClass.LEASE_LOST:
+        return 0
+    newest = failures[-1].at
+    return sum(one.failure is FailureClass.LEASE_LOST and newest - one.at <= policy.window for one in failures)
+
+
 def next_attempt(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> datetime | None:
     """Return the instant from which the next start is allowed, or None if it is allowed at once."""
     if not failures:
         return None
-    return failures[-1].at + delay_after(consecutive_failures(failures), policy)
+    count = max(consecutive_failures(failures), lease_losses(failures, policy))
+    return failures[-1].at + delay_after(count, policy)
 
 
 def breaks_circuit(

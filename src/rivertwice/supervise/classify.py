@@ -64,6 +64,7 @@ REACTIONS: dict[FailureClass, Reaction] = {
         Response.RESTORE, None, "the live checkpoint is damaged; the newest proved savepoint takes its place"
     ),
     FailureClass.UNKNOWN: Reaction(Response.RESTART, 5, "the cause is not known; read the driver's log"),
+    # Never given up: a stand-by that gave up would be none, and of two that contend both might. It backs off and pages.
     FailureClass.LEASE_LOST: Reaction(Response.WAIT, None, "another driver owns the pipeline"),
     FailureClass.RETENTION: Reaction(
         Response.STOP,

@@ -12,9 +12,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from rivertwice.instants import to_iso
-from rivertwice.supervise.backoff import DEFAULT_POLICY, BackoffPolicy, breaks_circuit, next_attempt
+from rivertwice.supervise.backoff import (
+    CONTENDED_AFTER,
+    DEFAULT_POLICY,
+    BackoffPolicy,
+    breaks_circuit,
+    lease_losses,
+    next_attempt,
+)
 from rivertwice.supervise.classify import REACTIONS, Response
-from rivertwice.supervise.memory import DIED, REFUSED, RESTORED, DriverRef, Memory
+from rivertwice.supervise.memory import CONTENDED, DIED, REFUSED, RESTORED, DriverRef, Memory
 from rivertwice.timeline.intent import Heartbeat, Intent
 
 HUNG_AFTER = timedelta(seconds=120)
@@ -176,6 +183,8 @@ def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: B
     given_up = _decide_give_up(memory, now, policy)
     if given_up is not None:
         return given_up
+    if lease_losses(memory.failures, policy) >= CONTENDED_AFTER and CONTENDED not in memory.paged:
+        return _decide_contended(memory, policy)
     allowed = _start_allowed_at(memory, policy, now)
     if allowed is not None and now < allowed:
         return Action(Kind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
@@ -213,6 +222,17 @@ def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Act
         )
         return Action(Kind.STOP_AND_PAGE, reason, page=newest.failure)
     return None
+
+
+def _decide_contended(memory: Memory, policy: BackoffPolicy) -> Action:
+    """Page once while it lasts; the starts go on with the backoff, for the other one may end at any moment."""
+    reason = (
+        f"{lease_losses(memory.failures, policy)} drivers of this host lost the lease within "
+        f"{int(policy.window.total_seconds() // 60)} min, the last one because: {memory.failures[-1].message}; if another agent runs "
+        f"this pipeline too, stop it on one of the hosts; until then this one stands by and tries again every "
+        f"{int(policy.cap.total_seconds())} s at most"
+    )
+    return Action(Kind.PAGE, reason, page=CONTENDED)
 
 
 def _start_may_be_under_way(memory: Memory, now: datetime) -> bool:

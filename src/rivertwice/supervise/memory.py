@@ -14,12 +14,14 @@ from typing import Any
 from rivertwice.config import Settings, require_name
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.supervise.backoff import Failure
+from rivertwice.supervise.backoff import CONTENDED_AFTER, Failure, lease_losses
 from rivertwice.supervise.classify import FailureClass
 
 FORMAT = 1
 KEPT_FAILURES = 50
 RESTORED, REFUSED, DIED = "restored", "refused", "died"
+CONTENDED = "contended"
+LASTING_PAGES = frozenset({CONTENDED})  # about more than one driver, so a start does not make them news again
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Memory:
         failures: the newest failures, oldest first.
         position: the furthest (timeline, batch) known to be committed when a driver failed.
         broken_at: when the agent gave up; a newer intent makes it try again.
-        paged: pages already sent for the present driver.
+        paged: pages already sent for the present driver, or for a contention that lasts.
         last_start_at: when it last started a driver.
         intended: the write-ahead record.
         fall_back: the last restore that the agent started by itself.
@@ -138,6 +140,11 @@ def remember_fall_back(memory: Memory, ended: FallBackEnded) -> Memory:
     return replace(memory, fall_back=known, failures=(), position=ended.position or memory.position)
 
 
+def lasting_pages(memory: Memory) -> tuple[str, ...]:
+    """Return the pages sent that are not about one driver alone. Pure."""
+    return tuple(key for key in memory.paged if key in LASTING_PAGES)
+
+
 def remember_end(memory: Memory, ended: Ended, now: datetime) -> Memory:
     """Return the memory after a driver's end: forgotten, and counted if it was no clean drain. Pure."""
     forgotten = replace(memory, driver=None, paged=())
@@ -147,9 +154,11 @@ def remember_end(memory: Memory, ended: Ended, now: datetime) -> Memory:
     failure = Failure(
         at=now, failure=ended.failure, progressed=progressed, epoch=ended.driver.epoch, message=ended.message
     )
+    failures = (*memory.failures, failure)[-KEPT_FAILURES:]
     return replace(
         forgotten,
-        failures=(*memory.failures, failure)[-KEPT_FAILURES:],
+        failures=failures,
+        paged=lasting_pages(memory) if lease_losses(failures) >= CONTENDED_AFTER else (),
         position=ended.position or memory.position,
     )
 

@@ -243,11 +243,13 @@ def run_apart(settings: Settings, planned: Planned) -> Outcome:
     command = [sys.executable, "-m", "rivertwice.cli", "--output", "json", "faults", "run", "--case", name]
     command += ["--seed", str(seed), *(["--control"] if planned.job == CONTROL else [])]
     env = {**os.environ, **settings.to_env()}
+    told = ""
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=RUN_S, check=False)
+        told = f"it ended with {done.returncode} and said {done.stderr[-1500:]!r}"
         return Outcome(**json.loads(done.stdout)["outcomes"][0])
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
-        detail = f"the run told no outcome: {type(error).__name__}: {str(error)[:500]}"
+        detail = f"the run told no outcome: {type(error).__name__}: {str(error)[:500]}; {told}"
         return Outcome(name, seed, planned.job, 0, 0, 0, 0, 0, ok=False, seconds=0.0, detail=detail)
 
 

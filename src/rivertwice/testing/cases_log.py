@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 
 from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
+from rivertwice.log import kafka
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.lab import Lab
@@ -30,6 +32,7 @@ def stream_through(lab: Lab, trouble: partial[None]) -> None:
     batch = lab.random.randrange(1, 5)
     lab.until(lambda: steps.planned(batch), 90, f"offsets/{batch}")
     trouble()
+    lab.until(partial(_answers, lab), 120, "an answer of the log after the trouble")
     lab.produce(lab.next_plan(records=200))
     lab.until(lambda: steps.idle(lab.produced) or driver.poll() is not None, 180, "the end of the log")
     lab.fact("driver_survived", driver.poll() is None)
@@ -37,6 +40,13 @@ def stream_through(lab: Lab, trouble: partial[None]) -> None:
         driver.send_signal(signal.SIGTERM)
         require(lab.wait(driver, 60) == 0, f"the driver did not drain; {lab.log_end()}")
     lab.run_to_end()
+
+
+def _answers(lab: Lab) -> bool:
+    try:
+        return bool(kafka.end_offsets(lab.settings, lab.topic))
+    except ServiceError:
+        return False
 
 
 def _kill_broker(lab: Lab, own: Settings, pid: int) -> None:

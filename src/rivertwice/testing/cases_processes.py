@@ -156,8 +156,11 @@ def events_of(lab: Lab) -> list[dict[str, str]]:
 
 @case("F16", "a driver that runs out of memory: the agent backs off, breaks the circuit and pages")
 def out_of_memory(lab: Lab) -> None:
-    """The JVM's class space is too small for the stream, so its OutOfMemoryError is certain; it comes in the start."""
-    _breaks(lab, "-XX:MaxMetaspaceSize=72m")
+    """The JVM's class space is too small for the stream, so its OutOfMemoryError is certain; it comes in the start.
+
+    The class archive would take most classes out of that space.
+    """
+    _breaks(lab, "-XX:MaxMetaspaceSize=72m -Xshare:off")
 
 
 @case("F16/heap", "a heap too small for Spark to start at all")

@@ -183,6 +183,11 @@ def path_ledger(home: PipelineHome) -> list[LedgerRow]:
     return select_on_path(read_ledger(home), head_path(home))
 
 
+def timeline_ledger(home: PipelineHome, timeline: str) -> list[LedgerRow]:
+    """Return the committed batches on a timeline's own path, in order; they count only if it is the head's."""
+    return select_on_path(read_ledger(home), path_of(home, timeline))
+
+
 def late_watermarks_ms(rows: Sequence[LedgerRow]) -> list[int]:
     """Return, for each row of a path in order, the watermark by which its rows were late: the previous batch's.
 

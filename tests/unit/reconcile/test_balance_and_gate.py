@@ -89,3 +89,18 @@ def test_an_errored_suite_fails_the_gate_and_a_failed_warning_does_not() -> None
     assert decide_gate(replace(INPUT, suites=[warned])).passed
     errored = SuiteOutcome("verdicts", 5, 4, errored=(Alert("critical", "suite_errored", "x"),))
     assert not decide_gate(replace(INPUT, suites=[errored])).passed
+
+
+def test_hopping_windows_owe_every_record_as_often_as_it_has_windows() -> None:
+    #  9 accepted records, one of them left out by the row filter: 8 records in 3 windows each are 24 pairs
+    pairs = [
+        PairCount(0, 11, late=False, rows=15),
+        PairCount(0, 12, late=False, rows=5),
+        PairCount(0, 10, late=True, rows=4),
+    ]
+    accounts = balance_partitions({0: 10}, {0: 1}, {0: 9}, pairs, closed_ms=11, windows=3)
+    assert accounts == {0: Account(read=10, emitted=15, open=5, late=4, dead=1, excluded=1, windows=3)}
+    assert accounts[0].unexplained == 0
+    assert balance_total(accounts, changelog_rows=14).unexplained == 1
+    short = [*pairs[1:], PairCount(0, 11, late=False, rows=14)]
+    assert balance_partitions({0: 10}, {0: 1}, {0: 9}, short, closed_ms=11, windows=3)[0].unexplained

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 import pytest
 
 from rivertwice.instants import utc_now
-from rivertwice.savepoint import restore, restore_steps
+from rivertwice.savepoint import restore, restore_steps, rewind_observe, rewind_steps
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger
 from savepoint_home import FINGERPRINT, NOW, make_home, row
+from savepoint_world import DEFINITION, RewindWorld, make_template
 
 
 @pytest.fixture
@@ -50,3 +51,24 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(restore_steps, "replay_source", from_kafka)
     monkeypatch.setattr(restore_steps, "replay_recorded", replay_files)
     return settings, home, taken, begin
+
+
+@pytest.fixture(scope="session")
+def rewind_template(tmp_path_factory):
+    """Batches 0..6 are committed with their rows, a proved savepoint stands at 3."""
+    folder = tmp_path_factory.mktemp("rewind")
+    make_template(folder)
+    return folder
+
+
+@pytest.fixture
+def rewind_world(rewind_template, tmp_path, monkeypatch):
+    """A copy of it; the driver that catches up only writes batches."""
+    made = RewindWorld(rewind_template, tmp_path)
+    monkeypatch.setattr(rewind_observe, "read_definition", lambda *_: DEFINITION)
+    monkeypatch.setattr(rewind_steps, "read_definition", lambda *_: DEFINITION)
+    monkeypatch.setattr(rewind_observe, "current_fingerprint", lambda *_: FINGERPRINT)
+    monkeypatch.setattr(rewind_observe.kafka, "begin_offsets", lambda *_: made.begin)
+    monkeypatch.setattr(rewind_observe.kafka, "topic_id", lambda *_: "id")
+    monkeypatch.setattr(rewind_steps, "run_to_goal", made.catch_up)
+    return made

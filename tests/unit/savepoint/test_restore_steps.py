@@ -11,7 +11,7 @@ from rivertwice.instants import utc_now
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint import restore, restore_steps
 from rivertwice.savepoint.operation import only_restore, read_operations
-from rivertwice.savepoint.restore import restore_savepoint, rewind
+from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import read_intent, write_intent
@@ -214,9 +214,3 @@ def test_another_savepoint_waits_for_the_interrupted_restore(world, monkeypatch)
             restore_savepoint(settings, "p", taken.id)
     with pytest.raises(RequestError, match="finish it first"):
         restore_savepoint(settings, "p", other.id)
-
-
-def test_a_rewind_is_refused_with_the_way_out(world):
-    settings, _, taken, _ = world
-    with pytest.raises(SavepointError, match="not built"):
-        rewind(settings, "p", taken.id)

@@ -233,7 +233,7 @@ def test_a_starter_that_sees_a_renewal_is_refused_and_one_that_sees_none_takes_o
             world.store, home="b", by={}, floor=0, terms=TERMS, now=lambda: NOW, clock=lambda: world.real, pause=pause
         )
 
-    with pytest.raises(LeaseLostError, match="epoch 1 of home a"):
+    with pytest.raises(LeaseLostError, match=r"epoch 1 .*home a"):
         start(first.claim.renew)
     waited.clear()
     assert start(lambda: None).epoch == 2
@@ -270,3 +270,17 @@ def test_a_renewal_without_an_answer_is_found_to_be_ours_at_the_next():
     world.real += 2
     assert actor.claim.renew()
     actor.claim.check()
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ({"host": "blue", "pid": 12, "timeline": "t1"}, "epoch 3 (process 12 on host blue)"),
+        ({"host": "blue\n[INFO] all is well", "pid": 12}, "epoch 3 (process 12 on host blue[INFO] all is well)"),
+        ({}, "epoch 3 (of a process that did not say its name)"),
+    ],
+)
+def test_a_lease_names_its_holder_for_people_and_decides_nothing_by_it(by, said):
+    found = decode_held(encode_held(held(), by=by, now=NOW))
+    assert found.holder == said
+    assert found == held()

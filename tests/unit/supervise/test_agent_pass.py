@@ -8,13 +8,17 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
+from rivertwice.store.places import open_store
 from rivertwice.stream.lease import Owner, lease_owner
+from rivertwice.stream.lease_store import take_claim
+from rivertwice.stream.lease_terms import Terms
 from rivertwice.supervise import act, agent
 from rivertwice.supervise.decide import Kind
 from rivertwice.supervise.memory import load_memory
@@ -275,3 +279,31 @@ def test_a_fall_back_that_dies_is_gone_on_with_by_the_next_agent_too_and_not_for
         time.sleep(0.02)
     assert world.alerts() == ["checkpoint"]
     assert world.events().count("restore") == 3
+
+
+def test_an_agent_whose_drivers_are_refused_by_another_host_s_lease_pages_once_and_names_that_holder(
+    world: World, tmp_path: Path
+) -> None:
+    world.settings = replace(world.settings, leases=tmp_path / "leases")
+    world.home = world.settings.pipeline("p")
+    world.agent = agent.Agent(world.settings)
+    by = {"host": "blue", "pid": 4711, "timeline": "t1"}
+    other = take_claim(
+        open_store(tmp_path / "leases" / "p"), home="h-blue", by=by, floor=6, terms=Terms(0.2, 6), now=utc_now
+    )
+    other.start()
+    try:
+        world.ask("running")
+        while not world.alerts():
+            world.turn()
+            time.sleep(0.02)
+        failures = len(load_memory(world.settings, "p").failures)
+        while len(load_memory(world.settings, "p").failures) == failures:
+            world.turn()
+            time.sleep(0.02)
+        assert world.alerts() == ["contended"]
+    finally:
+        other.release()
+    told = (world.settings.home / "alerts.jsonl").read_text()
+    assert "epoch 7 (process 4711 on host blue)" in told
+    assert world.until_owner(8).epoch == 8  # the stand-by takes over as soon as the other has gone

@@ -20,6 +20,7 @@ from rivertwice.supervise.memory import (
     FallBackEnded,
     Intended,
     Memory,
+    lasting_pages,
     remember_fall_back,
 )
 from rivertwice.testing.model import world as worlds
@@ -82,7 +83,7 @@ def _observe(world: World, me: Process, memory: Memory) -> tuple[Observed, Memor
     ended = _fall_back_end(world, memory.fall_back)
     if ended is not None:
         memory, changed = remember_fall_back(memory, ended), True
-        world.judge.fell_back(restored=ended.outcome == RESTORED)
+        world.judge.fell_back(restored=ended.outcome == RESTORED, position=ended.position)
     under_way = memory.fall_back is not None and world.lives(memory.fall_back.pid)
     launched = known if known_lives and (held is None or held.pid != getattr(known, "pid", None)) else None
     drain = world.drain
@@ -118,7 +119,7 @@ def _end_of(world: World, me: Process, driver: DriverRef) -> Ended:
         position = (beat.timeline, beat.batch)
     clean = bool(mine and record and record.clean)
     if clean:
-        world.judge.fell_back(restored=True)
+        world.judge.fell_back(restored=True, position=position)
     else:
         world.judge.driver_failed(driver.pid, failure, position)
     return Ended(
@@ -144,7 +145,7 @@ def _act(world: World, me: Process, action: Action, observed: Observed, memory: 
             memory = replace(memory, failures=(), broken_at=None, broken_because="")
         world.drain = None
         pid = world.spawn("driver", parent=me.pid)
-        memory = replace(memory, driver=DriverRef(pid, 0.0, None, now), last_start_at=now, paged=())
+        memory = replace(memory, driver=DriverRef(pid, 0.0, None, now), last_start_at=now, paged=lasting_pages(memory))
         yield STARTED
     elif action.kind is Kind.ADOPT:
         memory = replace(memory, driver=observed.owner)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
+from rivertwice.stream.catch_up import covers
 from rivertwice.stream.checkpoint import PlannedBatch, parse_offsets
 from rivertwice.stream.damage import CheckpointView
 from rivertwice.stream.dead import encode_ranges
@@ -58,6 +59,7 @@ def run_driver(world: World, me: Process) -> Steps:
         return
     if me.host == 1:
         world.exit = Exit(me.epoch, world.now, DRAINED, "drained", clean=True)
+    me.clean = True
     yield LEFT
 
 
@@ -72,16 +74,18 @@ def _drive(world: World, me: Process) -> Steps:
     yield OPENED
     if rows:
         last = rows[-1]
-        _beat(world, me, "running", last)
+        _beat(world, me, "running", last, line.timeline)
     elif me.host == 1:
         world.heartbeat = Heartbeat(me.epoch, me.pid, line.timeline, "starting", world.now)
     while True:
         batch = max(checkpoint.commits, default=line.first_batch - 1) + 1
         if batch not in checkpoint.offsets:
-            if world.standby_leaves if me.host == 2 else world.drain is not None:
+            if _must_leave(world, me):
                 return
             text = _plan(world, checkpoint, batch)
             if text is None:
+                if me.goal is not None and covers(start_of(checkpoint, batch), me.goal.offsets):
+                    return  # every record is read; none is left that could raise the watermark
                 _say_idle(world, me)
                 yield IDLE
                 continue
@@ -90,7 +94,17 @@ def _drive(world: World, me: Process) -> Steps:
                 raise LeaseLostError(message)
             checkpoint.offsets[batch] = text
             yield PLANNED
-        yield from _write(world, me, line, checkpoint, batch)
+        row = yield from _write(world, me, line, checkpoint, batch)
+        if me.goal is not None and world.rules.has_caught_up(me.goal, row.end_offsets, row.batch_watermark_ms):
+            return
+
+
+def _must_leave(world: World, me: Process) -> bool:
+    if me.host == 2:
+        return world.standby_leaves
+    if me.goal is None:
+        return world.drain is not None
+    return me.asked or (world.drain is not None and world.drain.by != me.goal.by)
 
 
 def _acquire(world: World, me: Process) -> Steps:
@@ -148,7 +162,8 @@ def _resolve(world: World, me: Process) -> Any:
     """Do what `begin.resolve_timeline` and `damage.check_checkpoint` do; return the timeline and its ledger."""
     rules, seen = world.rules, world.last_seq()
     hashes = me.fingerprint = world.fingerprint()
-    plan = rules.plan_start(rules.select_head(world.sequence), list(world.timelines))
+    head = rules.select_head(world.sequence) if me.goal is None else me.goal.timeline
+    plan = rules.plan_start(head, list(world.timelines))
     topics = {TOPIC: world.topic_id}
     yield READ_SEQUENCE
     if plan.create:
@@ -239,7 +254,7 @@ def compute_planned(world: World, checkpoint: Checkpoint, batch: int, records: A
     return compute_batch(state, records, late_ms=late, watermark_ms=planned.batch_watermark_ms)
 
 
-def _write(world: World, me: Process, line: Timeline, checkpoint: Checkpoint, batch: int) -> Steps:
+def _write(world: World, me: Process, line: Timeline, checkpoint: Checkpoint, batch: int) -> Any:
     check_lease(world, me)  # step 1
     yield LEASED
     if batch not in checkpoint.offsets:
@@ -266,6 +281,7 @@ def _write(world: World, me: Process, line: Timeline, checkpoint: Checkpoint, ba
     _beat(world, me, "running", row)
     _finish(world, checkpoint, batch, row)
     yield FINISHED
+    return row
 
 
 def _commit(
@@ -355,9 +371,11 @@ def ledger_row(
     )
 
 
-def _beat(world: World, me: Process, state: str, row: LedgerRow) -> None:
+def _beat(world: World, me: Process, state: str, row: LedgerRow, timeline: str | None = None) -> None:
+    """Tell of a batch; before a child's first one it is its parent's last, told under the child's own name."""
     if me.host == 1:
-        world.heartbeat = Heartbeat(me.epoch, me.pid, row.timeline, state, world.now, batch=row.batch, lag=0)
+        told = timeline or row.timeline
+        world.heartbeat = Heartbeat(me.epoch, me.pid, told, state, world.now, batch=row.batch, lag=0)
 
 
 def _say_idle(world: World, me: Process) -> None:

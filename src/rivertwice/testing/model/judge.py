@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from rivertwice.log.addresses import OffsetRanges
+from rivertwice.stream.catch_up import covers
 from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.stream import (
     TOPIC,
@@ -160,10 +161,11 @@ class Judge:
             self.failures.append(self.world.now)
         self.progressed = False
 
-    def fell_back(self, *, restored: bool) -> None:
+    def fell_back(self, *, restored: bool, position: object) -> None:
         """Note the end of a fall-back: a restored checkpoint makes the failures before it history."""
         if restored:
             self.failures.clear()
+            self.position = position or self.position
 
     def driver_starts(self, memory: Memory) -> None:
         """Check that a start waits for its backoff, and that no row of starts goes on for ever."""
@@ -211,8 +213,16 @@ class Judge:
             lost = [key for key in self.path(head) if key not in self.path(target)]
             if lost:
                 fail("no head move voids a batch unasked", f"{lost} are not on the path of {target}")
+        elif head is not None:
+            self._check_caught_up(head, target)
         if head is not None and head != target:
             self._check_child(target)
+
+    def _check_caught_up(self, head: str, target: str) -> None:
+        """Check that a rewind's timeline has read what the head has, and has closed what the head has."""
+        old, new = (self.rows[self.path(name)[0]] for name in (head, target))
+        if not covers(new.end_offsets, old.end_offsets):
+            fail("a rewind catches up before the head moves", f"{new.end_offsets} of {old.end_offsets}")
 
     def _check_child(self, target: str) -> None:
         keys, line = self.path(target), self.world.timelines[target]
@@ -278,6 +288,8 @@ class Judge:
             if look.sequence < shown.sequence or closed < self.closed_ms:
                 fail("served never goes back", f"{look.sequence} after {shown.sequence}")
             asked = [pair for entry in between if entry.kind != HEAD for pair in entry.payload["ranges"]]
+            if any(entry.kind == HEAD and "rewind" in entry.payload["reason"] for entry in between):
+                asked = [(0, closed)]
             for end in {**shown.rows, **look.rows}:
                 changed = shown.rows.get(end) != look.rows.get(end)
                 if changed and end <= self.closed_ms and not any(a <= end - WINDOW_MS < b for a, b in asked):
@@ -306,7 +318,7 @@ class Judge:
         # A lease counts once its holder has looked for the mark; before that, whoever finds the mark gives it back.
         if saved.pinned or any(until > world.now for until in saved.using.values()):
             fail("prune spares the pinned and the leased", saved.name)
-        if any(operation.savepoint == saved.name for operation in world.unfinished()):
+        if saved.name in world.needed():
             fail("prune spares what a restore needs", saved.name)
         if saved.proof is not None and not saved.rotten:
             newer = [

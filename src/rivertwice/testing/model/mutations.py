@@ -9,6 +9,7 @@ from typing import Any
 
 from rivertwice.log import archive
 from rivertwice.savepoint import prune
+from rivertwice.stream.catch_up import covers
 from rivertwice.supervise import decide
 from rivertwice.supervise.backoff import BackoffPolicy
 from rivertwice.testing.model.rules import Rules
@@ -54,11 +55,23 @@ GIVEN_UP = Focus(stories=(("restore", "restore", "abandon", "abandon"),), prelud
 AGAIN = Focus(
     stories=(("restore", "restore", "restore", "restore"),), prelude=("take", "prove"), people=True, deadly=True
 )
+REWINDS = Focus(
+    stories=(("rewind", "rewind", "rewind"), ("rewind", "give up", "rewind"), ("rewind", "give up", "give up")),
+    prelude=("take", "prove"),
+    people=True,
+    deadly=True,
+)
 ARCHIVES = Focus(stories=(("archive", "archive", "archive"),))
 SHARED = Focus(stories=(("fence", "standby"), ("fence", "standby", "fence", "standby")), shared=True)
 TWO_HOSTS = Focus(
     stories=(("standby", "restore", "restore"), ("standby", "restore", "standby")), shared=True, people=True
 )
+BESIDE = Focus(
+    stories=(("rewind", "hold rewind", "standby", "hold rewind", "standby", "hold rewind", "standby"),),
+    prelude=("take", "prove"),
+    shared=True,
+)
+MIXED = Focus(stories=(("rewind", "restore", "rewind", "restore"),), prelude=("take", "prove"), deadly=True)
 SICK = Focus(stories=((),), sick=True)
 WILD = Focus(stories=((), ("take", "prove", "restore")), wild=True)
 ANY = Focus()
@@ -253,6 +266,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         "abandoned when sealed",
         focus=GIVEN_UP,
     ),
+    # rewind
+    Mutation("a rewind's head moves before it has caught up", "rewind does not catch up", focus=REWINDS),
+    Mutation(
+        "a rewind has caught up once its records are read, whatever its watermark",
+        rules={"has_caught_up": lambda goal, ends, _: covers(ends, goal.offsets)},
+        focus=REWINDS,
+    ),
+    Mutation(
+        "a rewind's head moves though the old head went on",
+        rules={"decide_rewind_move": lambda rewind, head, _: "moved" if head == rewind.child else "move"},
+        focus=BESIDE,
+    ),
+    Mutation("a restore begins under an unfinished rewind", rules={"require_no_rewind": _nothing}, focus=MIXED),
     # log, backfill
     Mutation("an archive's chunk is committed apart from its ends", "archive commit without its ends", focus=ARCHIVES),
     Mutation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rivertwice.savepoint.operation import MOVED
+from rivertwice.savepoint.rewind_record import MOVED as REWOUND
 from rivertwice.testing.model.agent import look_served
 from rivertwice.testing.model.driver import start_of
 from rivertwice.testing.model.events import produce
@@ -41,7 +42,7 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
         for kind in ("agent", "keeper"):
             if kind not in kinds:
                 world.spawn(kind)
-        if number % 8 or {"restore", "fall-back", "abandon"} & kinds:
+        if number % 8 or {"restore", "fall-back", "abandon", "rewind", "give up"} & kinds:
             continue
         ending = people.look(late=number > ROUNDS // 2)
         if ending:
@@ -60,7 +61,7 @@ class People:
     def __init__(self, world: World) -> None:
         """Watch a world."""
         self.world = world
-        self.asked = self.restores = 0
+        self.asked = self.restores = self.rewinds = 0
 
     def look(self, *, late: bool) -> str:
         """Look once, and act; return how it ended, or nothing."""
@@ -70,6 +71,11 @@ class People:
             moved = world.unfinished()[-1].step >= MOVED
             world.spawn("restore" if self.restores < 6 or moved or self.restores % 2 else "abandon")
             return reason_to_stand(world) if self.restores > 12 else ""
+        if world.unfinished_rewinds():
+            self.rewinds += 1
+            moved = world.unfinished_rewinds()[-1].step >= REWOUND
+            world.spawn("rewind" if self.rewinds < 6 or moved or self.rewinds % 2 else "give up")
+            return reason_to_stand(world) if self.rewinds > 12 else ""
         if is_at_end(world):
             return END
         if not must_ask(world):
@@ -135,4 +141,6 @@ def reason_to_stand(world: World) -> str:
             return "the checkpoint is damaged and its records are gone"
     if world.unfinished() and any(world.begin):
         return "a restore needs records that are gone"
+    if world.unfinished_rewinds() and any(world.begin):
+        return "a rewind needs records that are gone"
     return ""

@@ -6,6 +6,8 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rivertwice.stream.catch_up import Goal
+
 Steps = Generator[int, None, Any]
 """Yields the number of the point just reached; whatever comes after it has not happened yet."""
 
@@ -39,6 +41,8 @@ class Process:
         epoch: of its lease, for a driver.
         renewed_s: by the forward clock, when it last renewed a lease on a store.
         fingerprint: of the definition it loaded.
+        goal: for a driver that catches up: what, and how far. asked: by a signal, to end at the next batch.
+        clean: it drained, or came to its goal.
     """
 
     pid: int
@@ -52,3 +56,6 @@ class Process:
     epoch: int = 0
     renewed_s: float = 0.0
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    goal: Goal | None = None
+    asked: bool = False
+    clean: bool = False

@@ -10,6 +10,7 @@ from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, Se
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.fallback import moved_since, select_candidates
 from rivertwice.savepoint.operation import Operation
+from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.seal import SEALED
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.savepoints import fetch, lease_saved, load_saved, newest, plan_rows, replay, replay_in_one
@@ -123,6 +124,7 @@ def _advance(world: World, operation: Operation, step: int, **changes: Any) -> O
 
 def _restore(world: World, me: Process, name: str | None, *, keep_intent: bool) -> Any:
     _lock(world, me)
+    world.rules.require_no_rewind(list(world.rewinds.values()))
     found = world.rules.select_unfinished(list(world.operations.values()), name)
     operation: Operation = found or _begin(world, name, keep_intent=keep_intent)
     if found is None:
@@ -146,12 +148,17 @@ def _restore(world: World, me: Process, name: str | None, *, keep_intent: bool) 
 def _begin(world: World, name: str | None, *, keep_intent: bool) -> Operation:
     parent = world.head()
     if name is None:
-        chosen = newest(world, proved=True)
+        path = [] if parent is None else world.rules.trace_path(parent, world.timelines.__getitem__)
+        chosen = newest(world, proved=True, path=path)
         if chosen is None:
             message = "no savepoint is proved"
             raise SavepointError(message)
         name = chosen.name
-        older = [one.name for one in world.savepoints.values() if one.exists and one.proof is not None]
+        older = [
+            one.name
+            for one in world.savepoints.values()
+            if one.exists and one.proof is not None and is_on_path(one.view().manifest, path)
+        ]
         if world.nonce % 4 == 3 and older[0] not in world.refused:
             name = older[0]  # a person may name another one
     load_saved(world, name)
@@ -184,7 +191,7 @@ def _check(world: World, saved: Any, operation: Operation) -> Any:
 
 def _go_on(world: World, me: Process, saved: Any, operation: Operation) -> Any:
     if operation.step < steps.MOVED:
-        yield from _drain(world, me, operation)
+        yield from drain(world, me, operation.id, wanted=operation.was_running)
     if operation.step < steps.DRAINED:
         operation = _advance(world, operation, steps.DRAINED)
         yield DRAINED
@@ -206,12 +213,13 @@ def _go_on(world: World, me: Process, saved: Any, operation: Operation) -> Any:
     return operation
 
 
-def _drain(world: World, me: Process, operation: Operation) -> Steps:
-    if operation.was_running or world.owner_lives():
-        world.intent = Intent("stopped", operation.id, world.now)
+def drain(world: World, me: Process, by: str, *, wanted: bool) -> Steps:
+    """Want the stream stopped and wait for its driver's end."""
+    if wanted or world.owner_lives():
+        world.intent = Intent("stopped", by, world.now)
         yield STOP_WANTED
         if world.drain is None:
-            world.drain = Drain(me.pid, world.now)
+            world.drain = Drain(me.pid, world.now, by)
         yield DRAIN_PUT
     for _ in range(12):
         if not world.owner_lives():

@@ -16,6 +16,7 @@ from rivertwice.testing.model.saved import Saved
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC, compute_batch
 from rivertwice.testing.model.world import Checkpoint, World, commit_text
 from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Segment
 
 LEASE = timedelta(hours=1)
 ABANDONED = timedelta(hours=1)
@@ -174,9 +175,13 @@ def fetch(world: World, saved: Saved) -> Checkpoint:
     return saved.content.copied()
 
 
-def newest(world: World, *, proved: bool) -> Saved | None:
-    """Return the newest savepoint that exists, or the newest proved one; a person passes over what was refused."""
+def newest(world: World, *, proved: bool, path: Sequence[Segment] = ()) -> Saved | None:
+    """Return the newest savepoint that exists, or the newest proved one; a person passes over what was refused.
+
+    With a path it must stand on it.
+    """
     there = [one for one in world.savepoints.values() if one.exists and one.name not in world.refused]
+    there = [one for one in there if not path or is_on_path(one.view().manifest, path)]
     fitting = [one for one in there if one.proof is not None or not proved]
     return max(fitting, key=lambda one: (one.manifest.created_at, one.name), default=None)  # type: ignore[union-attr]
 
@@ -309,7 +314,9 @@ def run_prune(world: World, me: Process) -> Steps:
     there = [one.view() for one in world.savepoints.values() if one.exists]
     damaged = [one.id for one in there if world.savepoints[one.id].rotten]
     needed = dict.fromkeys(_restoring(world), "a restore") if world.broken != "prune forgets restores" else {}
-    protected = world.rules.select_protected(there, now=world.now, needed=needed, damaged=damaged)
+    head = world.head()
+    path = [] if head is None else world.rules.trace_path(head, world.timelines.__getitem__)
+    protected = world.rules.select_protected(there, now=world.now, needed=needed, damaged=damaged, path=path)
     chosen = world.rules.select_prunable(there, protected, keep=0)
     yield LISTED
     for one in chosen:
@@ -324,7 +331,7 @@ def run_prune(world: World, me: Process) -> Steps:
 
 
 def _restoring(world: World) -> list[str]:
-    return [operation.savepoint for operation in world.unfinished()]
+    return world.needed()
 
 
 def _delete(world: World, saved: Saved, *, proved: bool | None) -> Steps:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from rivertwice.errors import RivertwiceError
-from rivertwice.testing.model import agent, archive, backfills, driver, restores, savepoints
+from rivertwice.testing.model import agent, archive, backfills, driver, restores, rewinds, savepoints
 from rivertwice.testing.model.events import apply_event
 from rivertwice.testing.model.final import check_final, check_proved
 from rivertwice.testing.model.judge import ViolationError
@@ -31,6 +31,9 @@ ACTORS: dict[str, Callable[..., Any]] = {
     "restore": restores.run_restore,
     "fall-back": restores.run_fall_back,
     "abandon": restores.run_abandon,
+    "rewind": rewinds.run_rewind,
+    "catcher": driver.run_driver,
+    "give up": rewinds.run_give_up,
     "backfill": backfills.run_backfill,
     "archive": archive.run_archiver,
 }
@@ -46,6 +49,8 @@ STORIES = (
     ("driver", "agent", "keeper"),
     ("fence", "standby", "fence", "standby"),
     ("take", "prove", "standby", "restore"),
+    ("take", "prove", "rewind", "rewind"),
+    ("take", "prove", "rewind", "give up", "rewind", "prune"),
     (),
 )
 QUIET = ("served: nothing new", "agent: decided", "batch: nothing to read", "prove: waits for batches")
@@ -141,7 +146,7 @@ class Run:
         if self.random.random() < 0.3:
             self.plan += self.random.choice(stories)
         self.next_at = self.random.randint(20, 60)
-        wanted = {"restore", "prune"} & set(self.plan)
+        wanted = {"restore", "prune", "rewind"} & set(self.plan)
         self.calm = self.random.randint(90, 150) if wanted and self.random.random() < 0.8 else 0
         self.prelude = ["prove", "take"] * (self.random.randint(1, 2) if self.calm else 0)
         if focus.prelude is not None:
@@ -150,14 +155,14 @@ class Run:
             self.crash_share = 0.12
         if focus.sleepy:
             self.pause_share = 0.12
-        self.length += self.calm + (500 if focus.sick else 0)
+        self.length += self.calm + (500 if focus.sick else 0) + 150 * self.plan.count("rewind")
 
     def decide(self, number: int) -> Decision:
         """Draw the next decision."""
         draw, world = self.random, self.world
         if number < self.calm:
             return self._calm(number)
-        story = self._story(number)
+        story = self._story(number) or self._again()
         if story is not None:
             return story
         chance = draw.random()
@@ -170,7 +175,8 @@ class Run:
             return self._rare(draw, names)
         name = draw.choice(names)
         if draw.random() < 0.7:  # the agent and the keeper need not look all the time
-            name = draw.choice([one for one in names if one[:2] not in ("ag", "ke")] or names)
+            calm = ("ag", "ke", "re") if any(one.startswith("catcher") for one in names) else ("ag", "ke")
+            name = draw.choice([one for one in names if one[:2] not in calm] or names)
         process = world.processes[world.names[name]]
         if process.paused:
             return ("wake", name) if draw.random() < 0.15 else ("tick", 1)
@@ -199,6 +205,15 @@ class Run:
                     return ("spawn", self.plan[0])
                 return ("spawn", self.plan.pop(0))
         return None
+
+    def _again(self) -> Decision | None:
+        """Let a person go on with a rewind that stands, or give it up."""
+        draw, world = self.random, self.world
+        if not world.unfinished_rewinds() or any(one.kind in ("rewind", "give up") for one in world.processes.values()):
+            return None
+        if draw.random() > 0.15:
+            return None
+        return ("spawn", "rewind" if draw.random() < 0.75 else "give up")
 
     def _calm(self, number: int) -> Decision:
         """Let things run without harm, so that there is something to harm: batches, a proved savepoint."""

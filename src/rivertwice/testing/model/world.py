@@ -13,6 +13,8 @@ from rivertwice.errors import LogGapError, LostRaceError
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operation import DONE, Operation
+from rivertwice.savepoint.rewind_record import DONE as REWOUND
+from rivertwice.savepoint.rewind_record import Rewind
 from rivertwice.stream.lease_terms import Held
 from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.judge import Judge
@@ -47,10 +49,11 @@ class Checkpoint:
 
 @dataclass
 class Drain:
-    """The drain marker; `pid` is the process that holds it, None for the agent's own."""
+    """The drain marker; `pid` is the process that holds it, None for the agent's own; `by` is a rewind's id."""
 
     pid: int | None
     since: datetime
+    by: str = ""
 
 
 @dataclass
@@ -116,6 +119,7 @@ class World:
         self.dead_ranges: dict[tuple[str, int], dict[str, list[int]]] = {}
         self.savepoints: dict[str, Saved] = {}
         self.operations: dict[str, Operation] = {}
+        self.rewinds: dict[str, Rewind] = {}
         self.archive: list[tuple[int, int, int]] = []  # partition, first, end of each chunk
         self.archived: OffsetRanges = {}
         self.plans: dict[str, BackfillPlan] = {}
@@ -213,7 +217,7 @@ class World:
     def claim_renewed(self) -> bool:
         """Say whether the holder of the shared lease lives and is awake, so that it has renewed it since."""
         return self.claim is not None and any(
-            one.epoch == self.claim.epoch and one.kind in ("driver", "standby") and not one.paused
+            one.epoch == self.claim.epoch and one.kind in ("driver", "standby", "catcher") and not one.paused
             for one in self.processes.values()
         )
 
@@ -361,6 +365,14 @@ class World:
     def unfinished(self) -> list[Operation]:
         """Return the restores that are not done."""
         return [operation for operation in self.operations.values() if operation.step < DONE]
+
+    def unfinished_rewinds(self) -> list[Rewind]:
+        """Return the rewinds that are not done."""
+        return [rewind for rewind in self.rewinds.values() if rewind.step < REWOUND]
+
+    def needed(self) -> list[str]:
+        """Return the savepoints that an interrupted restore or rewind will go on with."""
+        return [one.savepoint for one in self.unfinished()] + [one.savepoint for one in self.unfinished_rewinds()]
 
     def fingerprint(self) -> dict[str, str]:
         """Return the hashes of the definition as it is now."""

@@ -1,0 +1,183 @@
+"""dead list, show, amend, discard: dead letters, one by one or by reason."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.deadletters.model import DeadLetter
+
+SHOWN = 120
+
+
+@click.group(
+    cls=FriendlyGroup,
+    epilog=example(
+        "rivertwice dead list flight_delays", "rivertwice dead discard flight_delays 2@117 --why 'test record'"
+    ),
+)
+def dead() -> None:
+    """Records that could not be accepted: look at them, say what they should have been, or leave them out for good.
+
+    They stay in the log as they are. An amendment names the address and the cure. It is recorded and counted; reconcile
+    and backfill do not apply it to their truth yet.
+    """
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", errors="backslashreplace")
+
+
+def _row(one: DeadLetter) -> dict[str, Any]:
+    return {
+        "place": one.place,
+        "state": one.state,
+        "reason": one.reason,
+        "detail": one.detail,
+        "topic": one.topic,
+        "timeline": one.timeline,
+        "batch": one.batch,
+        "record_time": one.record_time,
+        "key": _text(one.key),
+        "value": _text(one.value),
+        "headers": None if one.headers is None else {name: _text(value) for name, value in one.headers},
+        "amendment": None
+        if one.amendment is None
+        else {**to_plain(one.amendment), "address": one.place, "value": _text(one.amendment.value)},
+    }
+
+
+def _letters(frame: Frame, name: str) -> list[DeadLetter]:
+    from rivertwice.deadletters.desk import read_letters
+
+    return read_letters(frame.settings.pipeline(frame.known_pipeline(name)))
+
+
+@dead.command("list", epilog=example("rivertwice dead list flight_delays --state open --reason schema"))
+@click.argument("name")
+@click.option("--state", type=click.Choice(["open", "amended", "discarded"]), help="Only those.")
+@click.option("--reason", help="Only those, for instance json, schema, rule, future.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Lines; JSON has all.")
+@pass_frame
+def list_letters(frame: Frame, name: str, state: str | None, reason: str | None, limit: int) -> None:
+    """List the dead letters of NAME by place (PARTITION@OFFSET), with reason and state, and count them."""
+    from rivertwice.deadletters.model import count_states
+
+    found = [one for one in _letters(frame, name) if state in (None, one.state) and reason in (None, one.reason)]
+    counts = count_states(found)
+    rows = [
+        (one.place, one.state, one.reason, one.detail, one.record_time, (_text(one.value) or "")[:SHOWN])
+        for one in found
+    ]
+    value = {"counts": counts, "letters": [_row(one) for one in found]}
+
+    def text() -> str:
+        if not found:
+            return f"{name}: no such dead letters"
+        totals = as_table(
+            ("reason", "open", "amended", "discarded"), [(key, *each.values()) for key, each in counts.items()]
+        )
+        table = as_table(("place", "state", "reason", "detail", "record time", "value"), rows[:limit])
+        more = f"\n... {len(rows) - limit} more; --limit shows them" if len(rows) > limit else ""
+        return f"{totals}\n{table}{more}"
+
+    frame.emit(value, text)
+
+
+@dead.command(epilog=example("rivertwice dead show flight_delays 2@117"))
+@click.argument("name")
+@click.argument("place")
+@pass_frame
+def show(frame: Frame, name: str, place: str) -> None:
+    """Show one dead letter whole: bytes, headers, reason, and what was decided."""
+    row = _row(_find(frame, name, place))
+    frame.emit(row, lambda: as_fields(row))
+
+
+def _find(frame: Frame, name: str, place: str) -> DeadLetter:
+    from rivertwice.deadletters.desk import find_letter
+    from rivertwice.deadletters.model import parse_place
+
+    partition, offset = parse_place(place)
+    return find_letter(_letters(frame, name), partition, offset, name)
+
+
+@dead.command(
+    epilog=example(
+        """rivertwice dead amend flight_delays 2@117 --value '{"carrier": "UA"}' --why 'field was missing'"""
+    )
+)
+@click.argument("name")
+@click.argument("place")
+@click.option("--value", help="The record's value as it should have been.")
+@click.option("--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The same, from a file.")
+@click.option("--why", required=True, help="Kept with the amendment.")
+@pass_frame
+def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, why: str) -> None:
+    """Say what the record at PLACE should have been. It is decoded at once, and refused if it is still not acceptable.
+
+    Key, headers and timestamp stay the record's own. The stream is not touched, and neither is any result yet.
+    """
+    from rivertwice.deadletters.cure import problem_with
+    from rivertwice.deadletters.desk import amend as decide
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.definition import load_definition
+    from rivertwice.pipeline.engine import spark_session
+
+    if (value is None) == (file is None):
+        message = "give the amended record either with --value or with --file; nothing was done"
+        raise RequestError(message)
+    data = file.read_bytes() if file is not None else (value or "").encode()
+    letter = _find(frame, name, place)
+    definition = load_definition(frame.settings.definitions / name)
+    frame.progress("decoding ...")
+    spark = spark_session(frame.settings, "rivertwice-dead")
+    try:
+        done = decide(
+            frame.settings.pipeline(name),
+            letter,
+            data,
+            lambda one, cure: problem_with(spark, definition, one, cure),
+            why=why,
+            by=getpass.getuser(),
+            now=utc_now(),
+        )
+    finally:
+        spark.stop()
+    frame.emit(done, f"{place}: amended (number {done.seq}); recorded, no result changes yet")
+
+
+@dead.command(
+    epilog=example(
+        "rivertwice dead discard flight_delays 2@117 --why 'test record'",
+        "rivertwice dead discard flight_delays --reason tombstone --why 'deletions mean nothing here'",
+    )
+)
+@click.argument("name")
+@click.argument("place", required=False)
+@click.option("--reason", help="All open ones with this reason, instead of one PLACE.")
+@click.option("--why", required=True, help="Kept with the decision.")
+@pass_frame
+def discard(frame: Frame, name: str, place: str | None, reason: str | None, why: str) -> None:
+    """Leave the record at PLACE, or all open ones of a reason, out for good. It stays in the log and in the table."""
+    from rivertwice.deadletters.desk import discard as decide
+    from rivertwice.deadletters.model import OPEN
+    from rivertwice.instants import utc_now
+
+    if (place is None) == (reason is None):
+        message = "name one record by its PLACE, or all open ones by --reason; nothing was done"
+        raise RequestError(message)
+    chosen = (
+        [_find(frame, name, place)]
+        if place is not None
+        else [one for one in _letters(frame, name) if one.state == OPEN and one.reason == reason]
+    )
+    done = decide(frame.settings.pipeline(name), chosen, why=why, by=getpass.getuser(), now=utc_now())
+    frame.emit(done, f"{name}: {len(done)} discarded")

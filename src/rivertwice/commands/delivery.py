@@ -1,0 +1,119 @@
+"""deliver: what goes on beyond the tables, and how far it is."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from rivertwice.commands.frame import Frame, as_table, example, pass_frame
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.delivery_model import Delivery
+
+
+@click.group(epilog=example("rivertwice deliver status", "rivertwice deliver run flight_delays --until-end"))
+def deliver() -> None:
+    """Deliver results to the sinks of a definition: Kafka, PostgreSQL, webhooks."""
+
+
+@deliver.command(
+    epilog=example(
+        "rivertwice deliver run flight_delays --until-end", "rivertwice deliver run flight_delays --sink alerts --again"
+    )
+)
+@click.argument("name")
+@click.option("--sink", help="Only this sink; without it all of the definition.")
+@click.option("--until-end", is_flag=True, help="End when nothing waits; without it, run until interrupted.")
+@click.option(
+    "--again", is_flag=True, help="Forget what the sink holds and deliver everything once more (needs --sink)."
+)
+@pass_frame
+def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool) -> None:
+    """Deliver what NAME committed and published, in the foreground.
+
+    The agent does it by itself while the stream is wanted running; a sink has one deliverer at a time.
+    """
+    from rivertwice.delivery.deliver import Delivered, Deliverer
+    from rivertwice.errors import RivertwiceError
+
+    chosen = _chosen(frame, name, sink, again=again)
+    stop, finish = threading.Event(), threading.Event()
+    if until_end:
+        finish.set()
+    done: list[Delivered] = []
+    failed: list[RivertwiceError] = []
+
+    def work(each: str) -> None:
+        try:
+            done.append(Deliverer(frame.settings, name, each, chosen[each]).run(stop, finish, again=again))
+        except RivertwiceError as error:
+            failed.append(error)
+            if not until_end:
+                stop.set()
+
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    threads = [threading.Thread(target=work, args=(each,), name=f"deliver-{each}") for each in chosen]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)  # short, so that signals are seen
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    rows = [(one.sink, one.steps, one.records, _place(one)) for one in sorted(done, key=lambda one: one.sink)]
+    frame.emit(done, lambda: as_table(("sink", "steps", "records", "stands at"), rows, title=name))
+    if failed:
+        raise failed[0]
+
+
+def _chosen(frame: Frame, name: str, sink: str | None, *, again: bool) -> dict[str, Delivery]:
+    """Return the sinks that are asked for.
+
+    Raises:
+        RequestError: there is no such sink, or none at all, or `--again` names none.
+    """
+    from rivertwice.errors import RequestError
+
+    sinks = _sinks(frame, name)
+    if not sinks:
+        message = f"{name} has no sinks, so there is nothing to deliver to; say deliver in its pipeline.yaml (docs/howto-delivery.md)"
+        raise RequestError(message)
+    if sink is not None and sink not in sinks:
+        message = f"{name} has no sink {sink[:80]!r}; there are: {', '.join(sinks)}; see deliver in its pipeline.yaml"
+        raise RequestError(message)
+    if again and sink is None:
+        message = "--again delivers everything once more to one sink; name it with --sink"
+        raise RequestError(message)
+    return {sink: sinks[sink]} if sink is not None else sinks
+
+
+def _place(done: object) -> str:
+    position = getattr(done, "position", None)
+    return "-" if position is None else f"{position.timeline}@{position.batch}, sequence {position.seq}"
+
+
+@deliver.command(epilog=example("rivertwice deliver status", "rivertwice --output json deliver status flight_delays"))
+@click.argument("name", required=False)
+@pass_frame
+def status(frame: Frame, name: str | None) -> None:
+    """Show of every sink: position, batches that wait, the last error and the next attempt. Exit 3 while one fails."""
+    from rivertwice.commands.frame import DEFECT
+    from rivertwice.delivery.status import view_delivery
+    from rivertwice.pipeline.definition import load_all
+
+    names = [frame.known_pipeline(name)] if name else list(load_all(frame.settings.definitions))
+    found = {each: view_delivery(frame.settings.pipeline(each), _sinks(frame, each)) for each in names}
+    columns = ("sink", "to", "guarantee", "timeline", "batch", "sequence", "rows", "lag_batches", "error")
+    rows = [(each, *(one[column] for column in columns)) for each, ones in found.items() for one in ones]
+    frame.emit(found, lambda: as_table(("pipeline", *columns), rows) if rows else "no pipeline has sinks")
+    if any(one["error"] for ones in found.values() for one in ones):
+        raise SystemExit(DEFECT)
+
+
+def _sinks(frame: Frame, name: str) -> dict[str, Delivery]:
+    from rivertwice.pipeline.definition import load_definition
+
+    return dict(load_definition(frame.settings.definitions / frame.known_pipeline(name)).deliver)

@@ -1,0 +1,94 @@
+"""What `savepoint rewind` prints: the plan, the outcome with its comparison, what giving up leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rivertwice.commands.frame import Frame, as_fields, as_table, to_plain
+
+if TYPE_CHECKING:
+    from rivertwice.savepoint.rewind import RewindReport
+    from rivertwice.savepoint.rewind_plan import RewindPlan
+
+_UNKNOWN = "not known: no reconcile of this head yet"
+
+
+def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool) -> None:
+    """Print what a rewind would change; nothing is done."""
+    from rivertwice.savepoint.rewind import show_rewind
+
+    plan = show_rewind(frame.settings, name, savepoint_id, unproved=unproved)
+    frame.emit(plan, lambda: describe_plan(plan))
+
+
+def confirm_rewind(
+    frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool, stop_before_head: bool
+) -> None:
+    """Rewind and print what came of it."""
+    from rivertwice.savepoint.rewind import rewind_stream
+
+    report = rewind_stream(
+        frame.settings,
+        name,
+        savepoint_id,
+        unproved=unproved,
+        stop_before_head=stop_before_head,
+        progress=frame.progress,
+    )
+    frame.emit(report, lambda: describe_report(report))
+
+
+def give_up_rewind(frame: Frame, name: str) -> None:
+    """Give the unfinished rewind up and print what it leaves."""
+    from rivertwice.instants import utc_now
+    from rivertwice.savepoint.rewind import abandon_rewind
+
+    found = to_plain(abandon_rewind(frame.settings.pipeline(name), now=utc_now()))
+    frame.emit(found, lambda: as_fields(found))
+
+
+def describe_plan(plan: RewindPlan) -> str:
+    """Return a plan for people."""
+    kept = [one for one in plan.publications if one.keeps]
+    where = "on the head's path" if plan.on_path else f"off the head's path; {plan.regained} batches count again"
+    rows: list[list[Any]] = [
+        ["savepoint", f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"],
+        ["fork", f"batch {plan.batch} of timeline {plan.timeline}, {where}"],
+        ["would no longer count", f"{plan.batches} batches, up to batch {plan.head_batch} of timeline {plan.head}"],
+        ["may change", f"{plan.windows} closed windows, {plan.rows} rows"],
+        ["late records in them", _UNKNOWN if plan.late is None else plan.late],
+        ["dead letters in them", plan.dead],
+        ["keep serving", f"{len(kept)} of {len(plan.publications)} publications"],
+        ["read again, from Kafka", f"{plan.records} records"],
+        ["definition", "the savepoint's" if not plan.changed else f"changed in {', '.join(plan.changed)}"],
+        ["takes about", "not known" if plan.estimate_s is None else f"{plan.estimate_s} s, and a driver's start"],
+    ]
+    parts = [
+        as_table(("what", "how much"), rows, title=f"rewind of {plan.pipeline}: nothing was changed"),
+        as_table(
+            ("partition", "from", "to", "records", "Kafka begins at"),
+            [[part.partition, part.start, part.end, part.records, part.log_begins] for part in plan.reread],
+        ),
+    ]
+    if plan.refusals:
+        parts.append("\n".join(f"refused: {why}" for why in plan.refusals))
+    else:
+        parts.append(f"to do it: rivertwice savepoint rewind {plan.pipeline} {plan.savepoint} --confirm")
+    return "\n\n".join(parts)
+
+
+def describe_report(report: RewindReport) -> str:
+    """Return an outcome for people."""
+    found = dict(report.comparison)
+    examples = found.pop("examples", ())
+    value = {key: item for key, item in to_plain(report).items() if key != "comparison"}
+    parts = [as_fields(value), as_table(("rows of closed windows", "count"), [[key, found[key]] for key in found])]
+    if examples:
+        rows = [[one["kind"], *(as_fields(one[part]) or "-" for part in ("row", "old", "new"))] for one in examples]
+        parts.append(as_table(("example", "window and keys", "old", "new"), rows))
+    if not report.moved:
+        parts.append(
+            "the old head serves and the stream stands; the same command without --stop-before-head moves the head, "
+            "--abandon gives the rewind up"
+        )
+    return "\n\n".join(parts)

@@ -1,0 +1,230 @@
+"""schema: the registry's subjects and versions, and what a pipeline has pinned of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.schemas.refresh import RefreshPlan
+    from rivertwice.schemas.registry import Kind, SchemaVersion
+
+RULE = click.Choice(["none", "backward", "forward", "full"])
+_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+@click.group(
+    cls=FriendlyGroup,
+    invoke_without_command=True,
+    epilog=example("rivertwice schema > docs/pipeline.schema.json", "rivertwice schema refresh order_totals --dry-run"),
+)
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Without a verb: write it to this file.")
+@click.pass_context
+def schema(ctx: click.Context, file: Path | None) -> None:
+    """Schemas of records. Without a verb: print the JSON Schema of pipeline.yaml, so that editors check it.
+
+    The registry is the project's folder schemas/, or a Confluent registry at $RIVERTWICE_SCHEMA_REGISTRY (with
+    $RIVERTWICE_SCHEMA_REGISTRY_USER and _PASSWORD). A running pipeline never asks it: it decodes by what `refresh`
+    pinned beside its definition.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from rivertwice.pipeline.model import DefinitionFile
+
+    text = json.dumps(DefinitionFile.model_json_schema(by_alias=True), indent=2, sort_keys=True)
+    if file is None:
+        click.echo(text)
+    else:
+        file.write_text(text + "\n")
+        ctx.obj.emit({"file": str(file)}, f"wrote {file}")
+
+
+@schema.command("list", epilog=example("rivertwice schema list", "rivertwice schema list orders-value"))
+@click.argument("subject", required=False)
+@pass_frame
+def list_versions(frame: Frame, subject: str | None) -> None:
+    """List the versions of SUBJECT, or of all subjects, with the ids that records carry."""
+    from rivertwice.schemas.registry import open_registry
+
+    registry = open_registry(frame.settings.project)
+    found = {name: registry.versions(name) for name in ([subject] if subject else registry.subjects())}
+    rules = {name: registry.rule(name) for name in found}
+    rows = [(each.subject, each.version, each.id, each.kind, rules[name]) for name in found for each in found[name]]
+    value = [{**_plain(each), "rule": rules[name]} for name in found for each in found[name]]
+    text = as_table(("subject", "version", "id", "kind", "rule"), rows) if rows else f"no versions in {registry.place}"
+    frame.emit(value, text)
+
+
+@schema.command("show", epilog=example("rivertwice schema show orders-value", "rivertwice schema show --id 3"))
+@click.argument("subject", required=False)
+@click.option("--version", "number", type=click.IntRange(1), help="Which version; default: the newest.")
+@click.option("--id", "schema_id", type=click.IntRange(1), help="By the id that records carry, instead of SUBJECT.")
+@pass_frame
+def show(frame: Frame, subject: str | None, number: int | None, schema_id: int | None) -> None:
+    """Print one schema: the newest of SUBJECT, a version of it, or the one an id stands for."""
+    from rivertwice.schemas.registry import open_registry
+
+    registry = open_registry(frame.settings.project)
+    if (subject is None) == (schema_id is None):
+        message = "say which schema: SUBJECT (perhaps with --version), or --id; exactly one of the two"
+        raise RequestError(message)
+    if schema_id is not None:
+        found = [registry.by_id(schema_id)]
+    else:
+        found = [each for each in registry.versions(subject or "") if number is None or each.version == number]
+    if not found:
+        message = f"{registry.place} has no such version of {subject}; `rivertwice schema list` shows what is there"
+        raise RequestError(message)
+    shown = json.loads(found[-1].text)
+    frame.emit({**_plain(found[-1]), "schema": shown}, json.dumps(shown, indent=2, ensure_ascii=False))
+
+
+@schema.command("check", epilog=example("rivertwice schema check orders-value order-v4.avsc"))
+@click.argument("subject")
+@click.argument("file", type=_FILE)
+@click.option("--rule", type=RULE, help="Judge by this rule instead of the subject's own.")
+@pass_frame
+def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
+    """Say whether FILE could be the next version of SUBJECT. Nothing is registered; exit 3 if it could not.
+
+    Every earlier version is asked, for the log holds records of all of them. `backward`: it can read their records;
+    `forward`: they can read its records; `full`: both. A changed meaning (milliseconds for microseconds, another scale)
+    is a break too, though Avro alone would let it pass.
+    """
+    from rivertwice.schemas.registry import check_new, open_registry
+
+    kind, text = _read(file)
+    registry = open_registry(frame.settings.project)
+    findings = check_new(registry, subject, kind, text, rule)
+    wanted = rule or registry.rule(subject)
+    said = "\n".join(f"{subject}: {finding}" for finding in findings) or f"{file} may follow: {subject} stays {wanted}"
+    frame.emit({"subject": subject, "rule": wanted, "findings": findings}, said)
+    if findings:
+        raise SystemExit(DEFECT)
+
+
+@schema.command("register", epilog=example("rivertwice schema register orders-value order-v2.avsc --rule full"))
+@click.argument("subject")
+@click.argument("file", type=_FILE)
+@click.option("--rule", type=RULE, help="Set the subject's rule; at first backward for Avro, none for JSON Schema.")
+@pass_frame
+def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
+    """Make FILE (.avsc: Avro, .json: JSON Schema) the next version of SUBJECT, unless its rule refuses it.
+
+    The very same schema again changes nothing and tells the version it is. No pipeline changes by it: `refresh` does that.
+    """
+    from rivertwice.schemas.registry import open_registry
+
+    kind, text = _read(file)
+    made = open_registry(frame.settings.project).register(subject, kind, text, rule)
+    frame.emit(_plain(made), f"{made.subject} version {made.version} has id {made.id}")
+
+
+@schema.command(
+    "refresh",
+    epilog=example("rivertwice schema refresh order_totals --dry-run", "rivertwice schema refresh order_totals"),
+)
+@click.argument("name", metavar="PIPELINE")
+@click.option("--dry-run", is_flag=True, help="Only say what would be pinned.")
+@click.option(
+    "--reader", type=click.IntRange(1), metavar="VERSION", help="Read by this version of the subject from now on."
+)
+@click.option("--change-decode", is_flag=True, help="Write although a stream has begun, which then cannot be resumed.")
+@pass_frame
+def refresh(frame: Frame, name: str, dry_run: bool, reader: int | None, change_decode: bool) -> None:
+    """Pin what the registry has under the pipeline's `subject`: schemas/VIEW-ID.avsc beside pipeline.yaml.
+
+    Records of an id that is not pinned are dead letters (schema_id), by address; nothing is dropped. Versions whose
+    records could not be decoded are named and not pinned: exit 3. A stream that has begun decodes by the schemas it
+    began with; it goes on, but is not started again over changed ones, so they are not written without --change-decode.
+    """
+    from rivertwice.pipeline.definition import load_draft
+    from rivertwice.schemas.pins import read_pinned
+    from rivertwice.schemas.refresh import plan_refresh
+    from rivertwice.schemas.registry import open_registry
+    from rivertwice.store.files import replace_bytes
+
+    folder = frame.settings.definitions / frame.known_pipeline(name)
+    view, source = load_draft(folder).source
+    if source.format != "avro" or source.subject is None:
+        message = (
+            f"{name} has format {source.format} and subject {source.subject}, so there is nothing to pin; give it format: avro "
+            "and a subject (of framed JSON, schema_ids in pipeline.yaml is the list of known ids)"
+        )
+        raise RequestError(message)
+    versions = open_registry(frame.settings.project).versions(source.subject)
+    framed = source.framing == "confluent"
+    plan = plan_refresh(
+        source.subject, view, source.schema_, read_pinned(folder), versions, framed=framed, reader_version=reader
+    )
+    began = _begun_otherwise(frame, name, plan)
+    if plan.write and not dry_run:
+        if began and not change_decode:
+            message = (
+                f"timeline {began} of {name} decodes by the schemas it began with; with {', '.join(sorted(plan.write))} its "
+                "driver would not start again. Until then records of other ids stay dead letters with their address. Pin "
+                "them in a copy of the pipeline under another name, which reads the log from its start, or write them "
+                "here with --change-decode"
+            )
+            raise RequestError(message)
+        for path, text in sorted(plan.write.items()):
+            replace_bytes(folder / path, text.encode())
+    frame.emit(
+        {**to_plain(plan), "written": bool(plan.write) and not dry_run, "began": began}, lambda: _told(plan, dry_run)
+    )
+    if plan.refused:
+        raise SystemExit(DEFECT)
+
+
+def _begun_otherwise(frame: Frame, name: str, plan: RefreshPlan) -> str | None:
+    """Return the head timeline if it decodes otherwise than the definition will."""
+    from rivertwice.pipeline.definition import parse_files, read_files
+    from rivertwice.pipeline.fingerprint import fingerprint_of
+    from rivertwice.timeline.lineage import load_timeline
+    from rivertwice.timeline.sequence import head
+
+    home = frame.settings.pipeline(name)
+    began = head(home)
+    if began is None:
+        return None
+    folder = frame.settings.definitions / name
+    files = {**read_files(folder), **{path: text.encode() for path, text in plan.write.items()}}
+    after = fingerprint_of(parse_files(files, str(folder))).decode
+    return began if load_timeline(home, began).fingerprint["decode"] != after else None
+
+
+def _told(plan: RefreshPlan, dry_run: bool) -> str:
+    lines = [f"{plan.subject}: {len(plan.known)} ids pinned, {len(plan.new)} new"]
+    lines += [f"{'would write' if dry_run else 'wrote'} {path}" for path in sorted(plan.write)]
+    lines += [
+        f"version {each.version} (id {each.id}) is not pinned, its records are dead letters (schema_id): {each.because}"
+        for each in plan.refused
+    ]
+    lines += [
+        f"id {each} is pinned but not in the registry; it stays, the log may hold its records" for each in plan.gone
+    ]
+    return "\n".join(lines)
+
+
+def _read(file: Path) -> tuple[Kind, str]:
+    from rivertwice.schemas.avro_schema import MAX_BYTES
+
+    kinds: dict[str, Kind] = {".avsc": "avro", ".json": "json"}
+    if file.suffix not in kinds or file.stat().st_size > MAX_BYTES:
+        message = f"{file} is neither .avsc (Avro) nor .json (JSON Schema), or larger than {MAX_BYTES} bytes; rename or shorten it"
+        raise RequestError(message)
+    try:
+        return kinds[file.suffix], file.read_text()
+    except UnicodeDecodeError as error:
+        message = f"{file} is not UTF-8 (byte {error.start}); save it as UTF-8"
+        raise RequestError(message) from None
+
+
+def _plain(version: SchemaVersion) -> dict[str, Any]:
+    return {key: value for key, value in to_plain(version).items() if key != "text"}

@@ -1,0 +1,18 @@
+"""Where things lie: the project (definitions) and the home (state). Nothing is read at import time."""
+
+from rivertwice.config.homes import PipelineHome, Tables
+from rivertwice.config.kafka_security import KafkaSecurity
+from rivertwice.config.places import NAME, Place, below, parse_place, require_name
+from rivertwice.config.settings import Settings
+
+__all__ = [
+    "NAME",
+    "KafkaSecurity",
+    "PipelineHome",
+    "Place",
+    "Settings",
+    "Tables",
+    "below",
+    "parse_place",
+    "require_name",
+]

@@ -1,0 +1,176 @@
+"""Where one pipeline keeps what: its tables, and everything else it stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rivertwice.config.places import Place, below, require_name
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Places of one pipeline's Delta tables: folders, or addresses on S3."""
+
+    root: Place
+
+    @property
+    def changelog(self) -> Place:
+        """Append-only rows the stream emitted, each stamped (_timeline, _batch)."""
+        return below(self.root, "changelog")
+
+    @property
+    def ledger(self) -> Place:
+        """One row per micro-batch."""
+        return below(self.root, "ledger")
+
+    @property
+    def dead_letters(self) -> Place:
+        """Records that could not be accepted, with reason and address."""
+        return below(self.root, "dead_letters")
+
+    @property
+    def amendments(self) -> Place:
+        """What was decided about dead letters, one row each, in one sequence."""
+        return below(self.root, "amendments")
+
+    @property
+    def sequence(self) -> Place:
+        """Head moves and publications, one row each, in one sequence."""
+        return below(self.root, "sequence")
+
+    @property
+    def corrections(self) -> Place:
+        """Rows that backfills computed, stamped (_backfill, _chunk)."""
+        return below(self.root, "corrections")
+
+    @property
+    def served(self) -> Place:
+        """What each closed window serves now."""
+        return below(self.root, "served")
+
+    @property
+    def verdicts(self) -> Place:
+        """One row per (reconcile run, pair, window, key)."""
+        return below(self.root, "verdicts")
+
+    @property
+    def causes(self) -> Place:
+        """One row per named cause of a difference."""
+        return below(self.root, "causes")
+
+    @property
+    def reconciles(self) -> Place:
+        """One row per reconcile run: counts, balance, gate."""
+        return below(self.root, "reconciles")
+
+
+@dataclass(frozen=True)
+class PipelineHome:
+    """Everything one pipeline stores: what belongs to this host, and what outlives it.
+
+    Under `root` (`HOME/pipelines/NAME`) lies what only this host needs: live checkpoints, the lock, intent, heartbeat,
+    logs, scratch. What a second host needs to go on (tables, records of timelines, bundles, savepoints, the lease)
+    lies in `place`, which is `root` too unless a shared place is set.
+
+    Attributes:
+        root: the pipeline's folder on this host.
+        savepoint_url: place of the savepoints when they do not lie under `root`.
+        shared: `SHARED/pipelines/NAME`, or None.
+        leases: place of this pipeline's lease when it is set apart, or None.
+    """
+
+    root: Path
+    savepoint_url: str | None = None
+    shared: Place | None = None
+    leases: Place | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where lies what outlives this host."""
+        return self.root if self.shared is None else self.shared
+
+    @property
+    def lease_place(self) -> Place | None:
+        """Where epochs are claimed; None: in this home, for no other host runs the pipeline."""
+        if self.leases is not None:
+            return self.leases
+        return None if self.shared is None else below(self.shared, "lease")
+
+    @property
+    def tables(self) -> Tables:
+        """Places of the Delta tables."""
+        return Tables(below(self.place, "tables"))
+
+    @property
+    def intent(self) -> Path:
+        """What is wanted: running or stopped."""
+        return self.root / "intent.json"
+
+    @property
+    def heartbeat(self) -> Path:
+        """What the driver last said of itself."""
+        return self.root / "heartbeat.json"
+
+    @property
+    def exit(self) -> Path:
+        """Why the last driver ended."""
+        return self.root / "exit.json"
+
+    @property
+    def lease(self) -> Path:
+        """Folder of the lease on this host: lock, epochs, owner."""
+        return self.root / "lease"
+
+    @property
+    def drain(self) -> Path:
+        """Marker file: the driver drains at the next batch boundary while it exists."""
+        return self.root / "drain"
+
+    @property
+    def bundles(self) -> Place:
+        """Definitions as they ran, content-addressed."""
+        return below(self.place, "bundles")
+
+    @property
+    def timeline_records(self) -> Place:
+        """One `NAME/timeline.json` per timeline."""
+        return below(self.place, "timelines")
+
+    @property
+    def timelines(self) -> Path:
+        """One folder per timeline that ran on this host: checkpoint/."""
+        return self.root / "timelines"
+
+    def timeline(self, timeline: str) -> Path:
+        """Folder of one timeline."""
+        return self.timelines / require_name(timeline, "timeline")
+
+    def checkpoint(self, timeline: str) -> Path:
+        """Live Spark checkpoint of one timeline."""
+        return self.timeline(timeline) / "checkpoint"
+
+    @property
+    def savepoints(self) -> Path:
+        """One folder per savepoint: checkpoint/ and manifest.json."""
+        return self.root / "savepoints"
+
+    @property
+    def backfills(self) -> Path:
+        """One folder per backfill: plan.json and its progress; on this host when the shared place is on S3."""
+        return (self.place if isinstance(self.place, Path) else self.root) / "backfills"
+
+    @property
+    def operations(self) -> Path:
+        """Write-ahead records of multi-step operations (restores)."""
+        return self.root / "operations"
+
+    @property
+    def scratch(self) -> Path:
+        """Throw-away space of proofs; may be deleted when nothing runs."""
+        return self.root / "scratch"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of drivers and jobs of this pipeline."""
+        return self.root / "logs"

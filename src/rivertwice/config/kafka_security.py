@@ -1,0 +1,135 @@
+"""How clients talk to Kafka: encryption, and who they say they are. The password itself is in no object of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rivertwice.errors import ConfigError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PASSWORD = "RIVERTWICE_KAFKA_PASSWORD"  # noqa: S105 (the name of a variable)
+_PREFIX = "RIVERTWICE_KAFKA_"
+
+
+@dataclass(frozen=True)
+class KafkaSecurity:
+    """What the environment says of Kafka's security; both clients, Python's and Spark's, are set up from it.
+
+    Attributes:
+        protocol: one of `PROTOCOLS`.
+        mechanism: one of `MECHANISMS`, with a SASL protocol.
+        username: with a SASL protocol.
+        password_file: holds the password; None: it is in the environment variable `RIVERTWICE_KAFKA_PASSWORD`.
+        ca: PEM file of the authorities that may sign the brokers' certificates; None takes the system's.
+        certificate: PEM file with the client's own key (PKCS #8, not encrypted) and certificate chain.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str | None = None
+    username: str | None = None
+    password_file: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+
+    @property
+    def sasl(self) -> bool:
+        """Say whether clients log in with a name and a password."""
+        return self.protocol.startswith("SASL_")
+
+    @property
+    def tls(self) -> bool:
+        """Say whether connections are encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> KafkaSecurity:
+        """Read RIVERTWICE_KAFKA_PROTOCOL, _MECHANISM, _USERNAME, _PASSWORD_FILE, _CA and _CERTIFICATE.
+
+        Raises:
+            ConfigError: they contradict each other; half a set-up would send records, or a password, in the clear.
+        """
+
+        def text(name: str) -> str | None:
+            return env.get(_PREFIX + name) or None
+
+        def file(name: str) -> Path | None:
+            return Path(env[_PREFIX + name]).resolve() if env.get(_PREFIX + name) else None
+
+        found = cls(
+            protocol=(text("PROTOCOL") or "PLAINTEXT").upper(),
+            mechanism=text("MECHANISM"),
+            username=text("USERNAME"),
+            password_file=file("PASSWORD_FILE"),
+            ca=file("CA"),
+            certificate=file("CERTIFICATE"),
+        )
+        _check(found, has_password=bool(env.get(PASSWORD)))
+        return found
+
+    def to_env(self) -> dict[str, str]:
+        """Return the variables that give a child process the same; the password is not among them."""
+        if self == KafkaSecurity():
+            return {}
+        values = {
+            "PROTOCOL": self.protocol,
+            "MECHANISM": self.mechanism,
+            "USERNAME": self.username,
+            "PASSWORD_FILE": self.password_file,
+            "CA": self.ca,
+            "CERTIFICATE": self.certificate,
+        }
+        return {_PREFIX + name: str(value) for name, value in values.items() if value is not None}
+
+    def read_password(self, env: Mapping[str, str] | None = None) -> str:
+        """Return the password, read anew each time, so that a file may be replaced while processes run.
+
+        Raises:
+            ConfigError: there is none, or it cannot be one.
+        """
+        if self.password_file is None:
+            where, found = PASSWORD, (os.environ if env is None else env).get(PASSWORD, "")
+        else:
+            where = str(self.password_file)
+            try:
+                found = self.password_file.read_text().rstrip("\r\n")
+            except (OSError, ValueError) as error:
+                message = f"the file of Kafka's password {where} cannot be read ({type(error).__name__}); correct {_PREFIX}PASSWORD_FILE"
+                raise ConfigError(message) from None
+        if not found or not found.isprintable():
+            message = (
+                f"{where} holds no password for Kafka (nothing, or characters that cannot be typed), so nobody can log in "
+                f"as {self.username}; set {PASSWORD} or {_PREFIX}PASSWORD_FILE"
+            )
+            raise ConfigError(message)
+        return found
+
+
+def _check(found: KafkaSecurity, *, has_password: bool) -> None:
+    """Refuse settings that contradict each other. Pure; whether files exist is seen when they are read."""
+    if found.protocol not in PROTOCOLS:
+        message = f"{_PREFIX}PROTOCOL is {found.protocol[:40]!r}, which Kafka does not speak; write one of {', '.join(PROTOCOLS)}"
+        raise ConfigError(message)
+    if found.sasl and (found.mechanism not in MECHANISMS or not found.username or not found.username.isprintable()):
+        message = (
+            f"{_PREFIX}PROTOCOL is {found.protocol}, so clients log in, but {_PREFIX}MECHANISM ({(found.mechanism or '')[:40]!r}) "
+            f"or {_PREFIX}USERNAME does not say how; write one of {', '.join(MECHANISMS)} and a name"
+        )
+        raise ConfigError(message)
+    if found.sasl and not has_password and found.password_file is None:
+        message = f"clients log in to Kafka as {found.username}, but there is no password; set {PASSWORD} or {_PREFIX}PASSWORD_FILE"
+        raise ConfigError(message)
+    unused = []
+    if not found.sasl and (found.mechanism or found.username or found.password_file or has_password):
+        unused.append("a login")
+    if not found.tls and (found.ca or found.certificate):
+        unused.append("certificates")
+    if unused:
+        message = (
+            f"{' and '.join(unused)} are set for Kafka, but {_PREFIX}PROTOCOL is {found.protocol}, which uses none; records "
+            f"would travel as if they were not set: write SSL, SASL_PLAINTEXT or SASL_SSL, or take the other settings away"
+        )
+        raise ConfigError(message)

@@ -1,0 +1,47 @@
+"""Names that are safe in paths, and places: folders or addresses on S3."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rivertwice.errors import ConfigError
+
+NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}\Z")
+
+Place = Path | str
+"""A local folder, or an `s3://bucket/prefix` as text."""
+
+
+def below(place: Place, *parts: str) -> Place:
+    """Return the place of `parts` under `place`."""
+    return place.joinpath(*parts) if isinstance(place, Path) else "/".join([place.rstrip("/"), *parts])
+
+
+def parse_place(text: str) -> Place:
+    """Return the place that a setting names: `s3://bucket/prefix`, or a folder.
+
+    Raises:
+        ConfigError: it is an address of another kind.
+    """
+    if text.startswith("s3://") and text.strip("/") != "s3:":
+        return text.rstrip("/")
+    if "://" in text:
+        message = f"{text!r} names no place; write a folder or s3://bucket/prefix"
+        raise ConfigError(message)
+    return Path(text).resolve()
+
+
+def require_name(value: str, what: str) -> str:
+    """Return `value` if it is a safe opaque name (`^[a-z0-9][a-z0-9_-]{0,63}$`).
+
+    Raises:
+        ConfigError: the value could leave its folder or reach a shell or an expression.
+    """
+    if not NAME.match(value):
+        message = (
+            f"{value[:80]!r} cannot name a {what}; names start with a lower-case letter or digit and hold at most "
+            "64 of a-z, 0-9, _ and -"
+        )
+        raise ConfigError(message)
+    return value

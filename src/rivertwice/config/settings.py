@@ -1,0 +1,140 @@
+"""What a process is told by its environment: where things lie, and which services to use."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rivertwice.config.homes import PipelineHome
+from rivertwice.config.kafka_security import KafkaSecurity
+from rivertwice.config.places import Place, below, parse_place, require_name
+from rivertwice.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the project and its state lie, and which services to use.
+
+    Attributes:
+        project: folder that holds `pipelines/`, `dags/`, `expectations/`.
+        home: folder of all state (`RIVERTWICE_HOME`, default `PROJECT/.rivertwice`).
+        bootstrap: Kafka `bootstrap.servers`; None means the embedded broker's address.
+        spark_master: Spark master URL.
+        savepoint_store: `s3://bucket/prefix` for savepoints; None keeps them in the shared place, else in each home.
+        shared: place of all that outlives a host; None: `home`, for there is one host only.
+        leases: place of the leases; None: in the shared place, else in each home.
+        kafka: how clients talk to Kafka; holds no secret.
+    """
+
+    project: Path
+    home: Path
+    bootstrap: str | None = None
+    spark_master: str = "local[*]"
+    savepoint_store: str | None = None
+    shared: Place | None = None
+    leases: Place | None = None
+    kafka: KafkaSecurity = field(default_factory=KafkaSecurity)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES and _KAFKA_*."""
+        env = os.environ if env is None else env
+        project = Path(env.get("RIVERTWICE_PROJECT") or Path.cwd()).resolve()
+        home = Path(env.get("RIVERTWICE_HOME") or project / ".rivertwice").resolve()
+        return cls(
+            project=project,
+            home=home,
+            bootstrap=env.get("RIVERTWICE_BOOTSTRAP") or None,
+            spark_master=env.get("RIVERTWICE_SPARK_MASTER") or "local[*]",
+            savepoint_store=env.get("RIVERTWICE_SAVEPOINTS") or None,
+            shared=parse_place(env["RIVERTWICE_SHARED"]) if env.get("RIVERTWICE_SHARED") else None,
+            leases=parse_place(env["RIVERTWICE_LEASES"]) if env.get("RIVERTWICE_LEASES") else None,
+            kafka=KafkaSecurity.from_env(env),
+        )
+
+    def to_env(self) -> dict[str, str]:
+        """Return the variables that give a child process the same settings.
+
+        Secrets are not among them: a child inherits those with the rest of the environment. Some launchers write what
+        they are given into an argv.
+        """
+        env = {
+            "RIVERTWICE_PROJECT": str(self.project),
+            "RIVERTWICE_HOME": str(self.home),
+            "RIVERTWICE_SPARK_MASTER": self.spark_master,
+        }
+        if self.bootstrap:
+            env["RIVERTWICE_BOOTSTRAP"] = self.bootstrap
+        if self.savepoint_store:
+            env["RIVERTWICE_SAVEPOINTS"] = self.savepoint_store
+        if self.shared is not None:
+            env["RIVERTWICE_SHARED"] = str(self.shared)
+        if self.leases is not None:
+            env["RIVERTWICE_LEASES"] = str(self.leases)
+        return env | self.kafka.to_env()
+
+    @property
+    def definitions(self) -> Path:
+        """Folder of the pipeline definitions."""
+        return self.project / "pipelines"
+
+    @property
+    def broker(self) -> Path:
+        """Folder of the embedded broker."""
+        return self.home / "broker"
+
+    @property
+    def build(self) -> Path:
+        """Folder of what set-up fetched: jars, data (`PROJECT/.build`)."""
+        return self.project / ".build"
+
+    @property
+    def spark_jars(self) -> Path:
+        """Folder of the Kafka connector's jars."""
+        return self.build / "jars" / "spark"
+
+    @property
+    def broker_jars(self) -> Path:
+        """Folder of the broker's jars."""
+        return self.build / "jars" / "broker"
+
+    def bootstrap_servers(self) -> str:
+        """Return the Kafka address: the configured one, else the embedded broker's.
+
+        Raises:
+            ConfigError: neither is known, or security is asked of the embedded broker.
+        """
+        if self.bootstrap:
+            return self.bootstrap
+        if self.kafka != KafkaSecurity():
+            message = (
+                f"RIVERTWICE_KAFKA_PROTOCOL is {self.kafka.protocol}, but RIVERTWICE_BOOTSTRAP is not set, and the embedded "
+                "broker speaks PLAINTEXT on loopback only; set RIVERTWICE_BOOTSTRAP=host:port, or take RIVERTWICE_KAFKA_* away"
+            )
+            raise ConfigError(message)
+        ports = self.broker / "ports.json"
+        if not ports.exists():
+            message = (
+                f"no Kafka address: RIVERTWICE_BOOTSTRAP is not set and no embedded broker has run in {self.broker}; "
+                "run `rivertwice up` or set RIVERTWICE_BOOTSTRAP=host:port"
+            )
+            raise ConfigError(message)
+        return f"127.0.0.1:{json.loads(ports.read_text())[0]}"
+
+    def pipeline(self, name: str) -> PipelineHome:
+        """Return the home of one pipeline; the name is checked against the allowed pattern."""
+        root = self.home / "pipelines" / require_name(name, "pipeline")
+        shared = None if self.shared is None else below(self.shared, "pipelines", name)
+        url = f"{self.savepoint_store.rstrip('/')}/{name}" if self.savepoint_store else None
+        if url is None and shared is not None:
+            url = str(below(shared, "savepoints"))
+        leases = None if self.leases is None else below(self.leases, name)
+        return PipelineHome(root, url, shared, leases)
+
+    def archive(self, topic: str) -> Place:
+        """Return the Delta table of a topic's raw records."""
+        place: Place = self.home if self.shared is None else self.shared
+        return below(place, "archive", require_name(topic, "topic"))

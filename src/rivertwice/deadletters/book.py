@@ -1,0 +1,103 @@
+"""The table of amendments: append-only, one commit each, each asserting its predecessor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome
+from rivertwice.deadletters.model import Address, Amendment
+from rivertwice.errors import LedgerError, LostRaceError
+from rivertwice.store import delta
+
+FORMAT = 1
+SCHEMA = pa.schema(
+    [
+        ("_format", pa.int32()),
+        ("seq", pa.int64()),
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("value", pa.binary()),
+        ("why", pa.string()),
+        ("by", pa.string()),
+        ("created_at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def app_of(home: PipelineHome) -> str:
+    """Return the application id of the table's transactions."""
+    return f"amendments/{home.root.name}"
+
+
+def last_amendment(home: PipelineHome) -> int:
+    """Return the newest amendment's number, 0 if there is none."""
+    return delta.applied_version(home.tables.amendments, app_of(home)) or 0
+
+
+def read_amendments(home: PipelineHome) -> list[Amendment]:
+    """Return all amendments, oldest first.
+
+    Raises:
+        LedgerError: a row has a format of another version.
+    """
+    rows = delta.read(home.tables.amendments)
+    return [] if rows is None else sorted((_read(row) for row in rows.to_pylist()), key=lambda one: one.seq)
+
+
+def append_amendments(home: PipelineHome, decided: list[Amendment], *, expected_seq: int) -> list[Amendment]:
+    """Append decisions in one commit, numbered from `expected_seq` + 1 on; return them numbered.
+
+    Raises:
+        LostRaceError: somebody decided something since `expected_seq` was read; nothing was written.
+    """
+    numbered = [replace(one, seq=expected_seq + place) for place, one in enumerate(decided, start=1)]
+    if not numbered:
+        return []
+    rows = [
+        {
+            "_format": FORMAT,
+            "seq": one.seq,
+            "kind": one.kind,
+            "topic": one.topic,
+            **one.address._asdict(),
+            "value": one.value,
+            "why": one.why,
+            "by": one.by,
+            "created_at": one.created_at,
+        }
+        for one in numbered
+    ]
+
+    def follows(table: delta.Table) -> None:
+        seen = table.transaction_version(app_of(home)) or 0
+        if seen != expected_seq:
+            raise LostRaceError(_raced(home, seen, expected_seq))
+
+    delta.append(
+        home.tables.amendments,
+        pa.Table.from_pylist(rows, schema=SCHEMA),
+        transactions={app_of(home): numbered[-1].seq},
+        check=follows,
+    )
+    return numbered
+
+
+def _raced(home: PipelineHome, seen: int, expected: int) -> str:
+    return (
+        f"the amendments of {home.root.name} stand at {seen}, not at {expected}: somebody decided about dead letters "
+        "meanwhile; nothing was written; look again (`rivertwice dead list`) and decide again"
+    )
+
+
+def _read(row: dict[str, object]) -> Amendment:
+    values = dict(row)
+    if values.pop("_format") != FORMAT:
+        message = f"an amendment has format {row['_format']!r}, this version reads {FORMAT}; use a newer rivertwice"
+        raise LedgerError(message)
+    address = Address(values.pop("topic_id"), values.pop("partition"), values.pop("offset"))  # type: ignore[arg-type]
+    return Amendment(address=address, **values)  # type: ignore[arg-type]

@@ -1,0 +1,120 @@
+"""Look at the dead letters of a pipeline, and decide about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome
+from rivertwice.deadletters.book import append_amendments, last_amendment, read_amendments
+from rivertwice.deadletters.model import (
+    AMEND,
+    DISCARD,
+    OPEN,
+    Address,
+    Amendment,
+    DeadLetter,
+    Desk,
+    count_states,
+    newest_by_address,
+)
+from rivertwice.errors import RequestError
+from rivertwice.store import delta
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import path_ledger
+
+Judge = Callable[[DeadLetter, bytes], str | None]
+"""Decode a letter with another value; return why it is not accepted either, None if it is."""
+
+
+def select_valid(
+    rows: Iterable[Mapping[str, Any]], ledger: Iterable[LedgerRow], decisions: Mapping[Address, Amendment]
+) -> list[DeadLetter]:
+    """Return the dead letters that count, by partition and offset: those of committed batches on the head's path. Pure."""
+    counted = {(row.timeline, row.batch) for row in ledger}
+    letters = []
+    for row in rows:
+        if (row["_timeline"], row["_batch"]) not in counted:
+            continue
+        address = Address(row["topic_id"], row["partition"], row["offset"])
+        letters.append(
+            DeadLetter(
+                topic=row["topic"],
+                address=address,
+                timeline=row["_timeline"],
+                batch=row["_batch"],
+                reason=row["reason"],
+                detail=row["detail"],
+                record_time=row["record_time"],
+                key=row["key"],
+                value=row["value"],
+                headers=None if row["headers"] is None else [(one["key"], one["value"]) for one in row["headers"]],
+                amendment=decisions.get(address),
+            )
+        )
+    return sorted(letters, key=lambda one: (one.topic, one.address.partition, one.address.offset))
+
+
+def read_letters(home: PipelineHome) -> list[DeadLetter]:
+    """Return every dead letter that counts, with what was decided about it."""
+    rows = delta.read(home.tables.dead_letters)
+    if rows is None:
+        return []
+    return select_valid(rows.to_pylist(), path_ledger(home), newest_by_address(read_amendments(home)))
+
+
+def view_desk(home: PipelineHome) -> Desk:
+    """Return where the dead letters stand."""
+    letters = read_letters(home)
+    committed = {(row.timeline, row.batch): row.committed_at for row in path_ledger(home)}
+    since = [committed[one.timeline, one.batch] for one in letters if one.state == OPEN]
+    return Desk(count_states(letters), min(since, default=None), last_amendment(home))
+
+
+def find_letter(letters: Sequence[DeadLetter], partition: int, offset: int, pipeline: str) -> DeadLetter:
+    """Return the letter at a place.
+
+    Raises:
+        RequestError: no dead letter lies there.
+    """
+    for one in letters:
+        if (one.address.partition, one.address.offset) == (partition, offset):
+            return one
+    message = (
+        f"no dead letter of {pipeline} lies at {partition}@{offset}: the record was accepted, or not read yet; "
+        f"`rivertwice dead list {pipeline}` shows those there are"
+    )
+    raise RequestError(message)
+
+
+def amend(
+    home: PipelineHome, letter: DeadLetter, value: bytes, judge: Judge, *, why: str, by: str, now: datetime
+) -> Amendment:
+    """Record what a dead letter should have been. No result changes by it yet.
+
+    Raises:
+        RequestError: the value would be a dead letter too.
+        LostRaceError: somebody decided meanwhile.
+    """
+    seen = last_amendment(home)
+    problem = judge(letter, value)
+    if problem is not None:
+        message = (
+            f"the amended record {letter.place} would be a dead letter too ({problem}); nothing was written; "
+            "correct the value, or discard the record"
+        )
+        raise RequestError(message)
+    decided = Amendment(0, AMEND, letter.topic, letter.address, value, why, by, now)
+    return append_amendments(home, [decided], expected_seq=seen)[0]
+
+
+def discard(home: PipelineHome, letters: Sequence[DeadLetter], *, why: str, by: str, now: datetime) -> list[Amendment]:
+    """Record that dead letters are rightly left out, all in one commit.
+
+    Raises:
+        LostRaceError: somebody decided meanwhile.
+    """
+    seen = last_amendment(home)
+    decided = [Amendment(0, DISCARD, one.topic, one.address, None, why, by, now) for one in letters]
+    return append_amendments(home, decided, expected_seq=seen)

@@ -1,0 +1,125 @@
+"""Plain values: a dead letter by address, and what somebody decided about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from rivertwice.errors import RequestError
+
+AMEND, DISCARD = "amend", "discard"
+OPEN, AMENDED, DISCARDED = "open", "amended", "discarded"
+STATES = (OPEN, AMENDED, DISCARDED)
+_STATE_OF = {AMEND: AMENDED, DISCARD: DISCARDED}
+Header = tuple[str, bytes]
+
+
+class Address(NamedTuple):
+    """Where a record lies in the log."""
+
+    topic_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """One decision about one dead letter. The newest about an address holds; none is ever changed.
+
+    Attributes:
+        seq: 1, 2, 3 ... without gap; a truth is computed up to one.
+        kind: `amend` (the record should have had `value`) or `discard` (it is rightly left out).
+        value: the record's cure; None for a discard.
+        why: in the words of who decided. by: who.
+    """
+
+    seq: int
+    kind: str
+    topic: str
+    address: Address
+    value: bytes | None
+    why: str
+    by: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A record that could not be accepted, as the stream kept it, and what was decided about it since.
+
+    Attributes:
+        timeline, batch: the batch that read it.
+        reason, detail: why it was not accepted.
+        amendment: the newest decision, None while it is open.
+    """
+
+    topic: str
+    address: Address
+    timeline: str
+    batch: int
+    reason: str
+    detail: str | None
+    record_time: datetime
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] | None
+    amendment: Amendment | None = None
+
+    @property
+    def state(self) -> str:
+        """`open`, `amended` or `discarded`."""
+        return OPEN if self.amendment is None else _STATE_OF[self.amendment.kind]
+
+    @property
+    def place(self) -> str:
+        """The address as a person writes it: PARTITION@OFFSET."""
+        return f"{self.address.partition}@{self.address.offset}"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where the dead letters of a pipeline stand.
+
+    Attributes:
+        counts: reason to state to number.
+        oldest_open: when the batch of the oldest open one was committed, None if none is open.
+        last_seq: newest amendment.
+    """
+
+    counts: Mapping[str, Mapping[str, int]]
+    oldest_open: datetime | None
+    last_seq: int
+
+    def total(self, state: str) -> int:
+        """Return how many are in a state."""
+        return sum(states.get(state, 0) for states in self.counts.values())
+
+
+def parse_place(text: str) -> tuple[int, int]:
+    """Read PARTITION@OFFSET.
+
+    Raises:
+        RequestError: it is no such place.
+    """
+    partition, mark, offset = text.partition("@")
+    if not (mark and partition.isdecimal() and offset.isdecimal() and len(text) <= 40):
+        message = f"{text[:60]!r} names no record; write PARTITION@OFFSET as `rivertwice dead list` shows it, for instance 2@117"
+        raise RequestError(message)
+    return int(partition), int(offset)
+
+
+def newest_by_address(amendments: Iterable[Amendment], upto: int | None = None) -> dict[Address, Amendment]:
+    """Return the decision that holds for each address, as of a sequence number."""
+    ordered = sorted(amendments, key=lambda one: one.seq)
+    return {one.address: one for one in ordered if upto is None or one.seq <= upto}
+
+
+def count_states(letters: Iterable[DeadLetter]) -> dict[str, dict[str, int]]:
+    """Return reason to state to number."""
+    found: dict[str, dict[str, int]] = {}
+    for letter in letters:
+        states = found.setdefault(letter.reason, dict.fromkeys(STATES, 0))
+        states[letter.state] += 1
+    return dict(sorted(found.items()))

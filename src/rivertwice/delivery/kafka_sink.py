@@ -1,0 +1,64 @@
+"""Kafka: one transaction per step, with the position in it (`log.outbox`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from rivertwice.config import Settings
+from rivertwice.delivery.model import Parcel, Position, Shape
+from rivertwice.delivery.wire import position_from_json, position_to_json, value_text
+from rivertwice.errors import LedgerError
+from rivertwice.log import kafka
+from rivertwice.log.outbox import Outbox
+from rivertwice.pipeline.delivery_model import KafkaDelivery
+
+
+class KafkaSink:
+    """A topic. Readers of committed records (`isolation.level=read_committed`) see every record once."""
+
+    def __init__(self, settings: Settings, pipeline: str, name: str, asked: KafkaDelivery) -> None:
+        self._settings = settings
+        self._asked = asked
+        # Names hold no dot, so no two pairs of pipeline and sink make the same id.
+        self._outbox = Outbox(settings, asked.topic, f"rivertwice.{pipeline}.{name}", transactional=asked.transactions)
+        self._topic_id = ""
+
+    def open(self, shape: Shape, schema: pa.Schema) -> Position | None:
+        """Fence other deliverers, and return the position."""
+        stored = self._outbox.open()
+        if not stored:
+            kafka.ensure_topic(self._settings, self._asked.topic, self._asked.partitions)
+            self._topic_id = kafka.topic_id(self._settings, self._asked.topic)
+            return None
+        position, more = position_from_json(stored)
+        there = kafka.topic_exists(self._settings, self._asked.topic)
+        self._topic_id = kafka.topic_id(self._settings, self._asked.topic) if there else "none"
+        if self._topic_id != more["topic_id"]:
+            message = (
+                f"topic {self._asked.topic} is not the one that {position.number} steps were delivered to (id {self._topic_id}, "
+                f"not {more['topic_id']}): it was deleted or another one is named now; nothing was delivered; deliver all "
+                f"again with `rivertwice deliver run {shape.pipeline} --again`"
+            )
+            raise LedgerError(message)
+        return position
+
+    def deliver(self, parcel: Parcel) -> None:
+        """Send records and position in one transaction."""
+        position = position_to_json(parcel.after, topic_id=self._topic_id)
+        self._outbox.send(self._messages(parcel), position.encode())
+
+    def _messages(self, parcel: Parcel) -> Iterator[tuple[bytes, bytes]]:
+        for record in parcel.records:
+            yield record.key.encode(), value_text(parcel.shape, record, parcel.after).encode()
+
+    def forget(self) -> None:
+        """Forget the position."""
+        self._outbox.open()
+        self._outbox.send([], b"")
+        self._outbox.close()
+
+    def close(self) -> None:
+        """Let the producer go."""
+        self._outbox.close()

@@ -1,0 +1,152 @@
+"""Values of delivery: how far a sink is, what the tables hold, the next step, and the records of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.serving import Publication
+
+EMIT, CORRECT, WITHDRAW = "emit", "correct", "withdraw"
+BATCHES, PUBLISHED, MOVED = "batches", "publication", "move"
+BEFORE_ALL = -(1 << 62)
+"""Watermark before the first batch: no window is closed."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a sink holds: what the path of `timeline` up to `batch` serves with the publications up to `seq`.
+
+    Attributes:
+        timeline: the head that was delivered last; `batch` may have been committed by an ancestor.
+        seq: newest entry of the sequence that counts.
+        born: when that timeline was created: tells apart timelines of one name in two homes.
+        number: steps delivered; rises by one with each.
+    """
+
+    timeline: str
+    batch: int
+    seq: int
+    born: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A committed batch, as far as delivery needs it."""
+
+    timeline: str
+    batch: int
+    closed_ms: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A timeline and its path, root first."""
+
+    timeline: str
+    born: str
+    path: tuple[Segment, ...]
+    semantics: str
+
+
+@dataclass(frozen=True)
+class View:
+    """What the tables say.
+
+    Attributes:
+        head: the head's line.
+        batches: committed batches on the head's path, in order: all, or those from the position's own batch on.
+        publications: all of them, oldest first.
+        seq: newest entry of the sequence.
+        held: the line of the position's timeline; None without a position.
+        held_closed_ms: watermark of the position's batch.
+    """
+
+    head: Line
+    batches: tuple[Committed, ...]
+    publications: tuple[Publication, ...]
+    seq: int
+    held: Line | None = None
+    held_closed_ms: int = BEFORE_ALL
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is delivered next, in one transaction.
+
+    Attributes:
+        kind: `batches`: rows of these batches, none of them delivered yet. `publication`: what it changes in `ranges`.
+            `move`: the head left the position's path; whatever serves otherwise now, in all windows.
+        batches: of kind `batches`; in order.
+        ranges: of kind `publication`: starts of windows, half-open, epoch milliseconds.
+        closed_ms: watermark that `to` stands at.
+        to: the position behind the step.
+    """
+
+    kind: str
+    to: Position
+    closed_ms: int
+    batches: tuple[Committed, ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a row comes from: a batch, or a backfill."""
+
+    timeline: str | None
+    batch: int | None
+    backfill: str | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One delivered row.
+
+    Attributes:
+        op: `emit`: a batch emitted it. `correct`: it takes the place of another, or a publication brought it.
+            `withdraw`: the row of this key counts no more, and no other takes its place.
+        key: canonical JSON of pipeline, window and keys: equal exactly for equal keys.
+        values: the result columns in the shape's order; for `withdraw` those that count no more.
+        address: where the row comes from; None for `withdraw`.
+        replaces: where the row of this key came from that counted before.
+        old: its values. Rows of equal values are not delivered again, so it may have been delivered with another address.
+    """
+
+    op: str
+    key: str
+    values: tuple[Any, ...]
+    address: Address | None
+    replaces: Address | None = None
+    old: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Result columns of a pipeline: window start, window end, keys, the others, in this order."""
+
+    pipeline: str
+    start: str
+    end: str
+    keys: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.start, self.end, *self.keys, *self.others)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """The records of one step, and the positions before and behind it. A sink takes all of it or nothing."""
+
+    shape: Shape
+    sink: str
+    records: Sequence[Record]
+    before: Position | None
+    after: Position

@@ -1,0 +1,95 @@
+"""What a deliverer says of itself, for `status`, and the lock that keeps a second one of this home away.
+
+`HOME/pipelines/NAME/delivery/SINK/note.json`, format 1. Nothing is delivered by it: the position that counts lies in the
+sink. It only refuses one thing: to begin anew where something was delivered before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rivertwice.config import PipelineHome, require_name
+from rivertwice.delivery.model import Position
+from rivertwice.errors import LeaseLostError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.store.files import read_json, replace_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is known here of a sink.
+
+    Attributes:
+        position: where it stood last, None before the first step.
+        rows: records delivered by deliverers of this home.
+        delivered_at: of the last step.
+        failures: in a row, without a delivered step between them.
+        error: the last one, empty after a step.
+        failed_at: when.
+        next_attempt: before this instant the agent does not try again.
+    """
+
+    position: Position | None = None
+    rows: int = 0
+    delivered_at: datetime | None = None
+    failures: int = 0
+    error: str = ""
+    failed_at: datetime | None = None
+    next_attempt: datetime | None = None
+
+
+_INSTANTS = ("delivered_at", "failed_at", "next_attempt")
+
+
+def folder_of(home: PipelineHome, sink: str) -> Path:
+    """Return where a sink's note and lock lie."""
+    return home.root / "delivery" / require_name(sink, "sink")
+
+
+def read_note(home: PipelineHome, sink: str) -> Note:
+    """Return what is known here of a sink."""
+    plain: dict[str, Any] | None = read_json(folder_of(home, sink) / "note.json")
+    if plain is None or plain.pop("format", None) != FORMAT:
+        return Note()
+    position = plain.pop("position")
+    instants = {name: None if plain[name] is None else parse_iso(plain[name]) for name in _INSTANTS}
+    return Note(**{**plain, **instants, "position": None if position is None else Position(**position)})
+
+
+def write_note(home: PipelineHome, sink: str, note: Note) -> None:
+    """Write it down."""
+    plain = {**asdict(note), **{name: _text(getattr(note, name)) for name in _INSTANTS}}
+    replace_json(folder_of(home, sink) / "note.json", {"format": FORMAT, **plain})
+
+
+def _text(instant: datetime | None) -> str | None:
+    return None if instant is None else to_iso(instant)
+
+
+@contextmanager
+def only_deliverer(home: PipelineHome, sink: str) -> Iterator[None]:
+    """Let one deliverer of this home run per sink.
+
+    Raises:
+        LeaseLostError: another one runs.
+    """
+    folder = folder_of(home, sink)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = (
+                f"sink {sink} of {home.root.name} is delivered by another process of this home (the agent does it while the "
+                "stream is wanted running); see `rivertwice deliver status`"
+            )
+            raise LeaseLostError(message) from None
+        yield

@@ -1,0 +1,115 @@
+"""What is delivered next. Pure: position and tables in, a step out; the same decision after every crash.
+
+Order: batches on the head's path; a publication as soon as all windows it covers are closed at the position, or when no
+batch waits. A restore forks at the last committed batch, so the position stays on the path and goes on with the child's
+first batch. If the position is not on the path any more (a rewind, another definition's timeline), one step brings the
+sink from what it holds to what the new path serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rivertwice.delivery.model import BATCHES, BEFORE_ALL, MOVED, PUBLISHED, Committed, Position, Step, View
+from rivertwice.errors import LedgerError
+from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.serving import Publication
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Batches go together into one step until one of these is reached; a single batch is never split."""
+
+    batches: int = 500
+    rows: int = 10_000
+
+
+def plan_next(position: Position | None, view: View, limits: Limits) -> Step | None:
+    """Return the next step, or None if the sink holds all there is.
+
+    Raises:
+        LedgerError: the position names a batch that the tables do not know.
+    """
+    if not view.batches:
+        return None
+    if position is not None and not stands_on(position, view):
+        return _move(position, view)
+    due = select_due(position, view)
+    rest = waiting(position, view)
+    if position is not None and due is not None and (not rest or _reach(due) <= view.held_closed_ms):
+        to = Position(view.head.timeline, position.batch, due.seq, view.head.born, position.number + 1)
+        return Step(PUBLISHED, to, view.held_closed_ms, ranges=due.ranges)
+    if not rest:
+        return None
+    chosen = _group(rest, due, limits)
+    seq = view.seq if due is None else due.seq - 1
+    number = 1 if position is None else position.number + 1
+    to = Position(view.head.timeline, chosen[-1].batch, seq, view.head.born, number)
+    return Step(BATCHES, to, chosen[-1].closed_ms, batches=chosen)
+
+
+def waiting(position: Position | None, view: View) -> Sequence[Committed]:
+    """Return the batches on the head's path that were not delivered yet, of a position that stands on it."""
+    if position is None:
+        return view.batches
+    return [batch for batch in view.batches if batch.batch > position.batch]
+
+
+def select_due(position: Position | None, view: View) -> Publication | None:
+    """Return the oldest publication that counts for the head and was not delivered yet."""
+    seen = 0 if position is None else position.seq
+    counting = (entry for entry in view.publications if entry.seq > seen and entry.semantics == view.head.semantics)
+    return min(counting, key=lambda entry: entry.seq, default=None)
+
+
+def stands_on(position: Position, view: View) -> bool:
+    """Say whether what the sink holds is the beginning of what the head's path serves.
+
+    Timelines are a tree: if the same timeline committed the position's batch on both paths, all before it is the same.
+    """
+    if view.held is None:
+        message = f"the position names timeline {position.timeline}, of which nothing is known; nothing was delivered"
+        raise LedgerError(message)
+    if view.held.semantics != view.head.semantics:
+        return False
+    return owner_of(view.held.path, position.batch) == owner_of(view.head.path, position.batch)
+
+
+def owner_of(path: Sequence[Segment], batch: int) -> str | None:
+    """Return the timeline that committed a batch of this path, or None if the path begins behind it."""
+    return next((part.timeline for part in path if part.contains(part.timeline, batch)), None)
+
+
+def count_waiting(position: Position | None, view: View | None) -> int:
+    """Return how many batches of the head's path were not delivered yet; all, if the sink holds another path."""
+    if view is None:
+        return 0
+    if position is not None and not stands_on(position, view):
+        return len(view.batches)
+    return len(waiting(position, view))
+
+
+def _move(position: Position, view: View) -> Step:
+    """Go to the first batch of the new path by which all is closed again that was closed, or to its last."""
+    there = next((batch for batch in view.batches if batch.closed_ms >= view.held_closed_ms), view.batches[-1])
+    to = Position(view.head.timeline, there.batch, view.seq, view.head.born, position.number + 1)
+    return Step(MOVED, to, there.closed_ms)
+
+
+def _group(rest: Sequence[Committed], due: Publication | None, limits: Limits) -> tuple[Committed, ...]:
+    """Return the next batches that go together; the group ends where a publication is due."""
+    chosen: list[Committed] = []
+    rows = 0
+    for batch in rest:
+        if chosen and (len(chosen) == limits.batches or rows + batch.rows > limits.rows):
+            break
+        chosen.append(batch)
+        rows += batch.rows
+        if due is not None and _reach(due) <= batch.closed_ms:
+            break
+    return tuple(chosen)
+
+
+def _reach(publication: Publication) -> int:
+    return max((end for _, end in publication.ranges), default=BEFORE_ALL)

@@ -1,0 +1,186 @@
+"""PostgreSQL: rows by key and the position in one transaction, serialised by the position's row.
+
+A second deliverer waits for the row, then finds another position than the one it computed from, and takes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from rivertwice.delivery import postgres_table as tables
+from rivertwice.delivery.model import WITHDRAW, Parcel, Position, Record, Shape
+from rivertwice.delivery.wire import encode, position_from_json, position_to_json
+from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
+from rivertwice.pipeline.delivery_model import PostgresDelivery
+
+_NOTHING = ""
+_SETTINGS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
+"""A deliverer that stands still inside a transaction is cut off, so that it blocks no other for ever."""
+
+
+class PostgresSink:
+    """A table that holds exactly what is served, as far as it was delivered."""
+
+    def __init__(self, pipeline: str, name: str, asked: PostgresDelivery) -> None:
+        self._pipeline = pipeline
+        self._name = name
+        self._asked = asked
+        self._columns: dict[str, str] = {}
+        self._connection: psycopg.Connection | None = None
+
+    def open(self, shape: Shape, schema: pa.Schema) -> Position | None:
+        """Connect, look at the table, and return the position."""
+        self._columns = tables.columns_of(shape, schema)
+        with self._explained("opening"):
+            connection = self._connect()
+            stored = self._position(connection)
+            found: dict[str, str] = dict(connection.execute(tables.find_columns(self._asked.table)).fetchall())
+            connection.commit()
+        self._check(stored, found)
+        return position_from_json(stored)[0] if stored else None
+
+    def deliver(self, parcel: Parcel) -> None:
+        """Bring rows and position into the database in one transaction."""
+        connection = self._connection
+        assert connection is not None, "open comes first"
+        before = _NOTHING if parcel.before is None else position_to_json(parcel.before)
+        with self._explained("writing"), connection.transaction():
+            self._lock(connection, before)
+            self._write(connection, parcel)
+            self._store(connection, position_to_json(parcel.after))
+
+    def forget(self) -> None:
+        """Forget the position, and take this pipeline's rows away with it: all come again."""
+        with self._explained("opening"):
+            connection = self._connect()
+            self._position(connection)
+            if set(tables.STAMPS) <= {name for name, _ in connection.execute(tables.find_columns(self._asked.table))}:
+                start = encode({"pipeline": self._pipeline})[:-1] + ","
+                connection.execute(tables.empty(self._asked.table), (start,))
+            self._store(connection, _NOTHING)
+            connection.commit()
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> psycopg.Connection:
+        self.close()
+        address = os.environ.get(self._asked.dsn_env)
+        if not address:
+            message = (
+                f"{self._asked.dsn_env} is not set, so sink {self._name} of {self._pipeline} has no database; put the connection "
+                "string into the environment of the agent, for instance postgresql://user@host/database with a ~/.pgpass"
+            )
+            raise ConfigError(message)
+        self._connection = psycopg.connect(
+            address,
+            connect_timeout=10,
+            application_name=f"rivertwice {self._pipeline} {self._name}"[:63],
+            options=_SETTINGS,
+        )
+        return self._connection
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            # psycopg's texts name host, user and table, never the password
+            text = " ".join(str(error).split())[:300]
+            what = (
+                f"PostgreSQL failed at {doing} {self._asked.table} of sink {self._name}: {type(error).__name__}: {text}"
+            )
+            if isinstance(error, psycopg.DataError | psycopg.ProgrammingError):
+                message = (
+                    f"{what}; nothing was taken; correct the table, the rights or the data, then it goes on by itself"
+                )
+                raise ConfigError(message) from None
+            message = f"{what}; what became of the transaction is seen by its position when it is opened again"
+            raise ServiceError(message) from None
+
+    def _position(self, connection: psycopg.Connection) -> str:
+        """Return the stored position's text; its row is made if there is none."""
+        connection.execute("SELECT pg_advisory_xact_lock(7297384)")  # CREATE ... IF NOT EXISTS alone can race
+        connection.execute(tables.create_positions(self._asked.table))
+        positions = tables.beside(self._asked.table, tables.POSITIONS)
+        connection.execute(
+            sql.SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING").format(positions),
+            (self._pipeline, self._name, _NOTHING),
+        )
+        return self._read(connection, lock=False)
+
+    def _read(self, connection: psycopg.Connection, *, lock: bool) -> str:
+        row = connection.execute(
+            sql.SQL("SELECT position FROM {} WHERE pipeline = %s AND sink = %s{}").format(
+                tables.beside(self._asked.table, tables.POSITIONS), sql.SQL(" FOR UPDATE" if lock else "")
+            ),
+            (self._pipeline, self._name),
+        ).fetchone()
+        return "" if row is None else str(row[0])
+
+    def _store(self, connection: psycopg.Connection, position: str) -> None:
+        connection.execute(
+            sql.SQL("UPDATE {} SET position = %s WHERE pipeline = %s AND sink = %s").format(
+                tables.beside(self._asked.table, tables.POSITIONS)
+            ),
+            (position, self._pipeline, self._name),
+        )
+
+    def _lock(self, connection: psycopg.Connection, before: str) -> None:
+        found = self._read(connection, lock=True)
+        if found != before:
+            message = (
+                f"sink {self._name} of {self._pipeline} stands at {found or 'nothing'}, not at {before or 'nothing'}: another "
+                "deliverer was here; nothing was taken; read again and go on"
+            )
+            raise LostRaceError(message)
+
+    def _check(self, stored: str, found: dict[str, str]) -> None:
+        if found and found != self._columns:
+            wrong = sorted(name for name in {*found, *self._columns} if found.get(name) != self._columns.get(name))
+            message = (
+                f"table {self._asked.table} is not what {self._pipeline} delivers: {wrong[0]} is {found.get(wrong[0], 'absent')}, "
+                f"not {self._columns.get(wrong[0], 'absent')}; nothing was taken; name another table, or drop it and deliver all "
+                "with --again"
+            )
+            raise ConfigError(message)
+        if stored and not found:
+            message = (
+                f"table {self._asked.table} is gone, but sink {self._name} says it was delivered up to {stored}; nothing was taken; "
+                f"deliver all with `rivertwice deliver run {self._pipeline} --sink {self._name} --again`"
+            )
+            raise LedgerError(message)
+
+    def _write(self, connection: psycopg.Connection, parcel: Parcel) -> None:
+        table = self._asked.table
+        if parcel.before is None and not connection.execute(tables.find_columns(table)).fetchall():
+            connection.execute(tables.create_table(table, self._columns))
+        gone = [record.key for record in parcel.records if record.op == WITHDRAW]
+        if gone:
+            connection.execute(tables.withdraw(table), (gone,))
+        rows = [record for record in parcel.records if record.op != WITHDRAW]
+        if not rows:
+            return
+        connection.execute(tables.create_stage(table))
+        with connection.cursor() as cursor, cursor.copy(tables.copy_stage(self._columns)) as copy:
+            for record in rows:
+                copy.write_row(_row(record, parcel.after.number))
+        connection.execute(tables.upsert(table, self._columns))
+
+
+def _row(record: Record, step: int) -> tuple[object, ...]:
+    address = record.address
+    assert address is not None, "only a withdrawal has none"
+    return (record.key, address.timeline, address.batch, address.backfill, step, *record.values)

@@ -1,0 +1,195 @@
+"""The records of a step: pure functions over frames. What a sink holds after them is what the tables serve there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.delivery.model import (
+    BATCHES,
+    CORRECT,
+    EMIT,
+    WITHDRAW,
+    Address,
+    Line,
+    Position,
+    Record,
+    Shape,
+    Step,
+    View,
+)
+from rivertwice.delivery.wire import key_text
+from rivertwice.errors import LedgerError
+from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
+
+Ranges = Sequence[tuple[int, int]]
+_Row = tuple[tuple[Any, ...], Address]
+
+
+class Reader(Protocol):
+    """The rows of the tables."""
+
+    def changelog(self, first: int, last: int) -> pa.Table:
+        """Return rows of the batches `first <= batch <= last` of all timelines."""
+        ...
+
+    def corrections(self, backfills: frozenset[str]) -> pa.Table | None:
+        """Return the rows that these backfills computed; None if the table does not exist."""
+        ...
+
+
+def records_of(step: Step, position: Position | None, view: View, shape: Shape, reader: Reader) -> list[Record]:
+    """Return what is delivered in a step, in order.
+
+    Raises:
+        LedgerError: the tables hold two rows of one window and key, or not the rows that the ledger counts.
+    """
+    if step.kind == BATCHES:
+        return _rows_of_batches(step, view, shape, reader)
+    assert position is not None, "only batches come first"
+    assert view.held is not None, "the plan has seen it"
+    held = _served(view.held, position, view.held_closed_ms, step.ranges, view, shape, reader)
+    wanted = _served(view.head, step.to, step.closed_ms, step.ranges, view, shape, reader)
+    return diff(_by_key(held, shape), _by_key(wanted, shape))
+
+
+def _rows_of_batches(step: Step, view: View, shape: Shape, reader: Reader) -> list[Record]:
+    batches = step.batches
+    found = reader.changelog(batches[0].batch, batches[-1].batch)
+    rows = found.filter(_on_path(found, view.head.path))
+    expected = sum(batch.rows for batch in batches)
+    if rows.num_rows != expected:
+        message = (
+            f"the ledger counts {expected} rows for batches {batches[0].batch} to {batches[-1].batch} of {shape.pipeline}, "
+            f"the changelog holds {rows.num_rows}; nothing was delivered; run `rivertwice reconcile {shape.pipeline}`"
+        )
+        raise LedgerError(message)
+    counting = _counting(view.publications, view.head, step.to.seq)
+    corrections = _corrections(counting, reader)
+    if corrections is not None:  # a publication can cover windows that close on this path only now
+        corrections = corrections.filter(pa.array(to_epoch_ms(corrections[shape.end]) > view.held_closed_ms))
+    served = _select(rows, corrections, counting, view.head, step.closed_ms, shape)
+    place: dict[tuple[str | None, int | None], int] = {
+        (batch.timeline, batch.batch): number for number, batch in enumerate(batches)
+    }
+    records = [_first(key, row) for key, row in _by_key(served, shape).items()]
+    last = len(batches)
+    return sorted(records, key=lambda one: (_order(one.address, place, last), one.key))
+
+
+def _order(address: Address | None, place: Mapping[tuple[str | None, int | None], int], last: int) -> int:
+    return last if address is None else place.get((address.timeline, address.batch), last)
+
+
+def _first(key: str, row: _Row) -> Record:
+    values, address = row
+    return Record(EMIT if address.backfill is None else CORRECT, key, values, address)
+
+
+def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row]) -> list[Record]:
+    """Return what brings a consumer from the rows it holds to those it should hold, by key.
+
+    A row of equal values is not delivered again, whoever computed it.
+    """
+    records = []
+    for key in sorted({*held, *wanted}):
+        old, new = held.get(key), wanted.get(key)
+        if new is None:
+            assert old is not None, "the key is in one of the two"
+            records.append(Record(WITHDRAW, key, old[0], None, old[1], old[0]))
+        elif old is None:
+            records.append(_first(key, new))
+        elif not _equal(old[0], new[0]):
+            records.append(Record(CORRECT, key, new[0], new[1], old[1], old[0]))
+    return records
+
+
+def _equal(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    return all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))
+
+
+def _served(
+    line: Line, position: Position, closed_ms: int, ranges: Ranges, view: View, shape: Shape, reader: Reader
+) -> pa.Table:
+    """Return what a path serves at a position, of the windows that start in `ranges`; of all if there are none."""
+    found = reader.changelog(line.path[0].first, position.batch)
+    rows = _within(found.filter(_on_path(found, line.path)), ranges, shape)
+    counting = _counting(view.publications, line, position.seq)
+    corrections = _corrections(counting, reader)
+    if corrections is not None:
+        corrections = _within(corrections, ranges, shape)
+    return _select(rows, corrections, counting, line, closed_ms, shape)
+
+
+def _counting(publications: Sequence[Publication], line: Line, seq: int) -> list[Publication]:
+    return [entry for entry in publications if entry.seq <= seq and entry.semantics == line.semantics]
+
+
+def _corrections(publications: Sequence[Publication], reader: Reader) -> pa.Table | None:
+    return reader.corrections(frozenset(entry.backfill for entry in publications)) if publications else None
+
+
+def _select(
+    rows: pa.Table,
+    corrections: pa.Table | None,
+    publications: Sequence[Publication],
+    line: Line,
+    closed_ms: int,
+    shape: Shape,
+) -> pa.Table:
+    return select_served(
+        rows,
+        corrections,
+        publications,
+        semantics=line.semantics,
+        closed_ms=closed_ms,
+        start_column=shape.start,
+        end_column=shape.end,
+    )
+
+
+def _within(rows: pa.Table, ranges: Ranges, shape: Shape) -> pa.Table:
+    if not ranges:
+        return rows
+    starts = to_epoch_ms(rows[shape.start])
+    inside = np.zeros(len(starts), dtype=bool)
+    for start, end in ranges:
+        inside |= (starts >= start) & (starts < end)
+    return rows.filter(pa.array(inside))
+
+
+def _on_path(rows: pa.Table, path: Sequence[Segment]) -> Any:
+    keep = pa.array(np.zeros(rows.num_rows, dtype=bool))
+    for part in path:
+        inside = pc.and_(pc.equal(rows["_timeline"], part.timeline), pc.greater_equal(rows["_batch"], part.first))
+        if part.last is not None:
+            inside = pc.and_(inside, pc.less_equal(rows["_batch"], part.last))
+        keep = pc.or_(keep, inside)
+    return keep
+
+
+def _by_key(rows: pa.Table, shape: Shape) -> dict[str, _Row]:
+    """Return rows by their key's text.
+
+    Raises:
+        LedgerError: two rows have one key.
+    """
+    found = dict(_keyed(rows, shape))
+    if len(found) != rows.num_rows:
+        message = (
+            f"{rows.num_rows} rows of {shape.pipeline} have only {len(found)} different windows and keys; a consumer could hold "
+            "one row of each only, so nothing was delivered; let the transform yield one row per window and keys"
+        )
+        raise LedgerError(message)
+    return found
+
+
+def _keyed(rows: pa.Table, shape: Shape) -> Iterator[tuple[str, _Row]]:
+    columns = [rows[name].to_pylist() for name in (*shape.columns, "_timeline", "_batch", "_backfill")]
+    for *values, timeline, batch, backfill in zip(*columns, strict=True):
+        yield key_text(shape, values), (tuple(values), Address(timeline, batch, backfill))

@@ -1,0 +1,158 @@
+"""Look at the tables: the head's path, the batches behind a position, publications, rows. Reads only.
+
+What did not change is not read again: a look costs two calls of `stat` while nothing was committed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome
+from rivertwice.delivery.model import Committed, Line, Position, Shape, View
+from rivertwice.delivery.plan import owner_of
+from rivertwice.errors import LedgerError
+from rivertwice.instants import to_iso
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.store import delta
+from rivertwice.store.stamps import log_stamp
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
+from rivertwice.timeline.sequence import Entry, read_sequence, select_head
+from rivertwice.timeline.served import publications_of
+
+AGAIN_S = 2.0  # a stamp is a time of the file system: two commits may have one
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Batches on a path, read behind `first`."""
+
+    head: str
+    first: int | None
+    batches: tuple[Committed, ...]
+
+
+class StoredSource:
+    """The tables of one pipeline; not shared between threads."""
+
+    def __init__(self, home: PipelineHome) -> None:
+        self._home = home
+        self._entries: list[Entry] = []
+        self._sequence_stamp = self._changelog_stamp = -2
+        self._read_at = float("-inf")
+        self._lines: dict[str, Line] = {}
+        self._known: _Known | None = None
+
+    def look(self, position: Position | None) -> View | None:
+        """Return what is there for a sink at `position`; None before the first start.
+
+        Raises:
+            LedgerError: the position belongs to tables that are not these.
+        """
+        again = time.monotonic() - self._read_at >= AGAIN_S
+        self._read_sequence(again=again)
+        head = select_head(self._entries)
+        if head is None:
+            return None
+        line = self._line(head)
+        publications = tuple(publications_of(self._entries))
+        seq = self._entries[-1].seq
+        if position is None:
+            return View(line, self._batches(line, None, again=again), publications, seq)
+        held = self._line(position.timeline)
+        if held.born != position.born:
+            message = (
+                f"the position names timeline {position.timeline} created at {position.born}, here it was created at {held.born}: "
+                "the sink was filled from another home; nothing was delivered; use another sink, or deliver all with --again"
+            )
+            raise LedgerError(message)
+        stands = held.semantics == line.semantics and owner_of(held.path, position.batch) == owner_of(
+            line.path, position.batch
+        )
+        batches = self._batches(line, position.batch if stands else None, again=again)
+        where = batches if stands else self._all(held)
+        found = next((batch for batch in where if batch.batch == position.batch), None)
+        if found is None:
+            message = (
+                f"batch {position.batch} on the path of {position.timeline} was delivered, but the ledger does not know it; "
+                "nothing was delivered; restore the tables, or deliver all with --again"
+            )
+            raise LedgerError(message)
+        return View(line, batches, publications, seq, held, found.closed_ms)
+
+    def shape(self, view: View) -> Shape:
+        """Return the result's columns by the definition that the head runs."""
+        bundle = load_timeline(self._home, view.head.timeline).bundle
+        definition = load_bundle_definition(self._home.bundles, bundle)
+        window = definition.window
+        return Shape(
+            definition.name, window.start_column, window.end_column, tuple(definition.keys), tuple(definition.columns)
+        )
+
+    def schema(self) -> pa.Schema:
+        """Return the types of the changelog's columns."""
+        table = delta.read(self._home.tables.changelog, between=("_batch", 0, -1))
+        assert table is not None, "there is a committed batch"
+        return table.schema
+
+    def changelog(self, first: int, last: int) -> pa.Table:
+        """Return rows of the batches `first <= batch <= last` of all timelines."""
+        rows = delta.read(self._home.tables.changelog, between=("_batch", first, last))
+        if rows is None:
+            message = (
+                f"the ledger of {self._home.root.name} has batch {last}, but there is no changelog; restore the table"
+            )
+            raise LedgerError(message)
+        return rows
+
+    def corrections(self, backfills: frozenset[str]) -> pa.Table | None:
+        """Return the rows that these backfills computed; None if the table does not exist."""
+        return delta.read(self._home.tables.corrections, where=pc.field("_backfill").isin(pa.array(sorted(backfills))))
+
+    def _read_sequence(self, *, again: bool) -> None:
+        stamp = log_stamp(self._home.tables.sequence)
+        if again or stamp != self._sequence_stamp:
+            entries = read_sequence(self._home)
+            if entries != self._entries:
+                self._entries, self._known = entries, None
+            self._sequence_stamp = stamp
+
+    def _line(self, timeline: str) -> Line:
+        if timeline not in self._lines:
+            record = load_timeline(self._home, timeline)
+            path = tuple(path_of(self._home, timeline))
+            self._lines[timeline] = Line(timeline, to_iso(record.created_at), path, record.fingerprint["semantics"])
+        return self._lines[timeline]
+
+    def _batches(self, line: Line, first: int | None, *, again: bool) -> tuple[Committed, ...]:
+        """Return the batches of a path from `first` on, from what was read before if it holds any behind it."""
+        known = self._known
+        if known is not None and known.head == line.timeline and _covers(known.first, first):
+            kept = known.batches
+            if first is not None:
+                kept = tuple(batch for batch in kept if batch.batch >= first)
+            stamp = log_stamp(self._home.tables.changelog)
+            if (kept and (first is None or kept[-1].batch > first)) or (stamp == self._changelog_stamp and not again):
+                self._known = _Known(line.timeline, first, kept)
+                return kept
+        self._changelog_stamp = log_stamp(self._home.tables.changelog)
+        self._read_at = time.monotonic()
+        rows = select_on_path(read_ledger(self._home, first), line.path)
+        found = tuple(_committed(row) for row in rows)
+        self._known = _Known(line.timeline, first, found)
+        return found
+
+    def _all(self, line: Line) -> list[Committed]:
+        return [_committed(row) for row in select_on_path(read_ledger(self._home), line.path)]
+
+
+def _covers(known: int | None, wanted: int | None) -> bool:
+    return known is None or (wanted is not None and known <= wanted)
+
+
+def _committed(row: LedgerRow) -> Committed:
+    return Committed(row.timeline, row.batch, row.batch_watermark_ms, row.emitted)

@@ -1,0 +1,56 @@
+"""How far each sink is, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rivertwice.config import PipelineHome
+from rivertwice.delivery.note import Note, read_note
+from rivertwice.delivery.plan import count_waiting, stands_on
+from rivertwice.delivery.source import StoredSource
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import to_iso
+from rivertwice.pipeline.delivery_model import Delivery
+
+
+def view_delivery(home: PipelineHome, sinks: Mapping[str, Delivery]) -> list[dict[str, Any]]:
+    """Return one object per sink: what it is, where it stands, what waits, and what went wrong last.
+
+    The position is the one last noted in this home, at most a second old while a deliverer runs.
+    """
+    return [_view(home, name, sink) for name, sink in sinks.items()]
+
+
+def _view(home: PipelineHome, name: str, sink: Delivery) -> dict[str, Any]:
+    note = read_note(home, name)
+    position = note.position
+    lag, on_path, problem = _lag(home, note)
+    return {
+        "sink": name,
+        "to": sink.place,
+        "guarantee": sink.guarantee,
+        "timeline": None if position is None else position.timeline,
+        "batch": None if position is None else position.batch,
+        "sequence": None if position is None else position.seq,
+        "steps": 0 if position is None else position.number,
+        "rows": note.rows,
+        "lag_batches": lag,
+        "on_head_path": on_path,
+        "delivered_at": None if note.delivered_at is None else to_iso(note.delivered_at),
+        "consecutive_failures": note.failures,
+        "next_attempt": None if note.next_attempt is None else to_iso(note.next_attempt),
+        "error": note.error or problem,
+    }
+
+
+def _lag(home: PipelineHome, note: Note) -> tuple[int | None, bool | None, str | None]:
+    """Return batches that wait, whether the sink stands on the head's path, and why that is not known."""
+    try:
+        view = StoredSource(home).look(note.position)
+        if view is None or not view.batches:
+            return 0, None, None
+        on_path = note.position is None or stands_on(note.position, view)
+        return count_waiting(note.position, view), on_path, None
+    except RivertwiceError as error:
+        return None, None, str(error)

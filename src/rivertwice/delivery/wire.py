@@ -1,0 +1,111 @@
+"""What delivered records and positions look like as JSON. Format 1; docs/formats-tables.md describes it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from rivertwice.delivery.model import WITHDRAW, Address, Position, Record, Shape
+from rivertwice.errors import LedgerError
+from rivertwice.instants import to_iso
+
+FORMAT = 1
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON holds it without losing a digit.
+
+    Decimals, and numbers that JSON does not know, are texts; instants are ISO 8601; bytes are hexadecimal.
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, datetime):
+        return to_iso(value if value.tzinfo else value.replace(tzinfo=UTC))
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    message = f"a {type(value).__name__} cannot be delivered; use a scalar result column"
+    raise TypeError(message)
+
+
+def encode(value: Any) -> str:
+    """Return JSON without spaces, in the order given."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def key_text(shape: Shape, values: Sequence[Any]) -> str:
+    """Return the key of a row: pipeline, window and keys; equal exactly for equal ones, in every version.
+
+    Args:
+        shape: of the result.
+        values: the row's, in the shape's order.
+    """
+    found = [plain(value) for value in values[: 2 + len(shape.keys)]]
+    keys = dict(zip(shape.keys, found[2:], strict=True))
+    return encode({"pipeline": shape.pipeline, "window": found[:2], "keys": keys})
+
+
+def value_text(shape: Shape, record: Record, after: Position) -> str:
+    """Return a record's value."""
+    found = [plain(value) for value in record.values]
+    body = {
+        "format": FORMAT,
+        "op": record.op,
+        "pipeline": shape.pipeline,
+        "window": found[:2],
+        "keys": dict(zip(shape.keys, found[2:], strict=False)),
+        "values": None if record.op == WITHDRAW else _others(shape, record.values),
+        "from": _address(record.address) or None,
+        "replaces": None if record.old is None else {**_address(record.replaces), "values": _others(shape, record.old)},
+        "at": {
+            "timeline": after.timeline,
+            "batch": after.batch,
+            "sequence": after.seq,
+            "step": after.number,
+        },
+    }
+    return encode(body)
+
+
+def _others(shape: Shape, values: Sequence[Any]) -> dict[str, Any]:
+    skipped = 2 + len(shape.keys)
+    return {name: plain(value) for name, value in zip(shape.others, values[skipped:], strict=True)}
+
+
+def _address(address: Address | None) -> dict[str, Any]:
+    if address is None:
+        return {}
+    if address.backfill is not None:
+        return {"backfill": address.backfill}
+    return {"timeline": address.timeline, "batch": address.batch}
+
+
+def position_to_json(position: Position, **more: Any) -> str:
+    """Return a position as it is stored in a sink, sorted, so that equal positions have equal texts."""
+    return json.dumps({"format": FORMAT, **asdict(position), **more}, separators=(",", ":"), sort_keys=True)
+
+
+def position_from_json(text: str | bytes) -> tuple[Position, Mapping[str, Any]]:
+    """Return a stored position, and what else stood beside it.
+
+    Raises:
+        LedgerError: it has another format.
+    """
+    data: dict[str, Any] = json.loads(text)
+    if data.pop("format", None) != FORMAT:
+        message = (
+            f"a delivery position of an unknown format was found ({str(text)[:200]}); only format {FORMAT} is known"
+        )
+        raise LedgerError(message)
+    names = ("timeline", "batch", "seq", "born", "number")
+    return Position(**{name: data.pop(name) for name in names}), data

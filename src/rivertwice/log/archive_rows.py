@@ -1,0 +1,98 @@
+"""One chunk of the archive: read from Kafka, counted, and brought into the archive's columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from rivertwice.config import Settings
+from rivertwice.errors import LogGapError
+from rivertwice.instants import from_ms
+from rivertwice.log.addresses import OffsetRanges
+from rivertwice.log.archive_table import FORMAT, SCHEMA
+from rivertwice.log.reader import read_exactly
+from rivertwice.log.records import KAFKA_COLUMNS, read_kafka
+
+_PLAIN = pa.schema(
+    [pa.field("timestampType", pa.int32()) if name == "timestampType" else SCHEMA.field(name) for name in KAFKA_COLUMNS]
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where records come from: the first parts of their addresses, and the topic's name."""
+
+    cluster_id: str
+    topic_id: str
+    topic: str
+
+
+def _read_plainly(settings: Settings, origin: Origin, chunk: OffsetRanges) -> pa.Table:
+    """Return a chunk in Kafka's columns, read without Spark."""
+    rows = []
+    for record in read_exactly(settings, origin.topic, chunk):
+        stamped: Any = record.timestamp()  # (type, epoch ms)
+        pairs: Any = record.headers() or []
+        headers = [{"key": name, "value": value} for name, value in pairs]
+        rows.append(
+            {
+                "key": record.key(),
+                "value": record.value(),
+                "topic": origin.topic,
+                "partition": record.partition(),
+                "offset": record.offset(),
+                "timestamp": from_ms(int(stamped[1])),
+                "timestampType": int(stamped[0]) - 1,  # the client counts from 1 (CreateTime), Kafka from 0
+                "headers": headers or None,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_PLAIN)
+
+
+def collect_chunk(spark: SparkSession | None, settings: Settings, origin: Origin, chunk: OffsetRanges) -> pa.Table:
+    """Return a chunk as the archive's rows.
+
+    Args:
+        spark: the session; None reads through a plain consumer.
+        settings: the cluster.
+        origin: whose records they are.
+        chunk: half-open ranges by partition.
+
+    Raises:
+        LogGapError: a partition did not give one record per offset.
+    """
+    if spark is None:
+        rows = _read_plainly(settings, origin, chunk)
+    else:
+        rows = read_kafka(spark, settings, origin.topic, chunk).toArrow()
+    found = {row["values"]: row["counts"] for row in pc.value_counts(rows["partition"]).to_pylist()}
+    for partition, (start, end) in chunk.items():
+        if found.get(partition, 0) != end - start:
+            message = (
+                f"topic {origin.topic}, partition {partition} [{start}, {end}) gave {found.get(partition, 0)} records for "
+                f"{end - start} offsets, so the chunk was not archived; the topic is compacted or transactional, and "
+                "only plain topics can be archived"
+            )
+            raise LogGapError(message)
+    return _archive_rows(rows, origin)
+
+
+def _archive_rows(rows: pa.Table, origin: Origin) -> pa.Table:
+    """Return Kafka's columns as the archive's."""
+    size = rows.num_rows
+    stamps = rows["timestamp"].cast(pa.timestamp("us", "UTC"))
+    columns = {
+        "_format": pa.repeat(pa.scalar(FORMAT, pa.int32()), size),
+        "cluster_id": pa.repeat(pa.scalar(origin.cluster_id), size),
+        "topic_id": pa.repeat(pa.scalar(origin.topic_id), size),
+        "timestamp": stamps,
+        "timestamp_type": rows["timestampType"],
+        "day": pc.strftime(stamps, format="%Y-%m-%d"),
+    }
+    arrays = [columns[name] if name in columns else rows[name] for name in SCHEMA.names]
+    table = pa.table(dict(zip(SCHEMA.names, arrays, strict=True)))
+    return table.cast(SCHEMA).sort_by([("day", "ascending"), ("partition", "ascending"), ("offset", "ascending")])

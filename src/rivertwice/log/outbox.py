@@ -1,0 +1,198 @@
+"""Send records and a position together: one Kafka transaction, or, without transactions, the position last.
+
+The position lies in a compacted topic, under a key of its own, not in a consumer group's offsets: those are forgotten when a
+group was quiet for `offsets.retention.minutes` (seven days), and everything would be sent again.
+
+`open` fences: a producer of the same transactional id that still lives can commit no more, and what it left unfinished is
+aborted before the position is read. So whoever reads the position after `open` reads the last one there will be, but its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from rivertwice.config import Settings
+from rivertwice.errors import LeaseLostError, ServiceError, UnknownOutcomeError
+from rivertwice.log import kafka
+
+LOG = logging.getLogger(__name__)
+POSITIONS = "rivertwice-positions"
+COMMIT_S = 60.0
+OPEN_S = 60.0
+_COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "4194304",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+class Outbox:
+    """Sends to one topic; one at a time per transactional id in the whole cluster."""
+
+    def __init__(self, settings: Settings, topic: str, name: str, *, transactional: bool) -> None:
+        """Create an outbox; nothing is sent until `open`.
+
+        Args:
+            settings: the cluster.
+            topic: where records go.
+            name: key of the position, and transactional id.
+            transactional: whether records and position are one transaction.
+        """
+        self._settings = settings
+        self._topic = topic
+        self._name = name
+        self._transactional = transactional
+        self._producer: Producer | None = None
+        self._failures: list[KafkaError] = []
+
+    def open(self) -> bytes | None:
+        """Fence every earlier outbox of this name, and return the position it left, or None.
+
+        Raises:
+            ServiceError: Kafka does not answer.
+        """
+        kafka.ensure_topic(self._settings, POSITIONS, 1, _COMPACTED)
+        self._producer = kafka.producer(self._settings, transactional_id=self._name if self._transactional else None)
+        if self._transactional:
+            try:
+                self._producer.init_transactions(OPEN_S)
+            except KafkaException as error:
+                message = (
+                    f"Kafka gave {self._name} no transactions ({error.args[0]}); nothing was sent; see `rivertwice status`, and "
+                    "that the cluster allows the transactional id"
+                )
+                raise ServiceError(message) from error
+        return read_newest(self._settings, POSITIONS, self._name.encode())
+
+    def send(self, records: Iterable[tuple[bytes, bytes]], position: bytes) -> None:
+        """Send (key, value) pairs and the position: a reader of committed records sees all of them or none.
+
+        Raises:
+            LeaseLostError: another outbox of this name was opened; nothing of this is visible.
+            ServiceError: Kafka refused; nothing of this is visible (without transactions: perhaps records, no position).
+            UnknownOutcomeError: no answer came to the commit; opening anew tells by the position.
+        """
+        producer = self._producer
+        assert producer is not None, "open comes first"
+        self._failures = []
+        try:
+            if self._transactional:
+                producer.begin_transaction()
+            for key, value in records:
+                self._hand_over(producer, self._topic, key, value)
+            if not self._transactional:
+                self._flush(producer)
+            self._hand_over(producer, POSITIONS, self._name.encode(), position)
+            if not self._transactional:
+                self._flush(producer)
+                return
+            self._check()
+        except KafkaException as error:
+            self._give_up(producer)
+            raise self._explained(error) from error
+        except BaseException:  # also an interruption: nothing of an unfinished transaction may ever be committed
+            self._give_up(producer)
+            raise
+        self._commit(producer)
+
+    def close(self) -> None:
+        """Forget the producer; what it has not committed is aborted by the next `open`, or by Kafka after a minute."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
+
+    def _commit(self, producer: Producer) -> None:
+        try:
+            producer.commit_transaction(COMMIT_S)
+        except KafkaException as error:
+            found: Any = error.args[0]
+            if found.txn_requires_abort():
+                self._give_up(producer)
+                raise self._explained(error) from error
+            self._producer = None
+            if found.code() in _FENCED:
+                raise self._explained(error) from error
+            message = (
+                f"no answer came to the commit of a transaction of {self._name} ({found}); it is not known whether it counts; "
+                "opening anew tells by the position"
+            )
+            raise UnknownOutcomeError(message) from error
+
+    def _hand_over(self, producer: Producer, topic: str, key: bytes, value: bytes) -> None:
+        while True:
+            try:
+                producer.produce(topic, value=value, key=key, on_delivery=self._on_delivery)
+            except BufferError:
+                producer.poll(0.1)
+                self._check()
+            else:
+                producer.poll(0)
+                return
+
+    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failures.append(error)
+
+    def _check(self) -> None:
+        if self._failures:
+            raise KafkaException(self._failures[0])
+
+    def _flush(self, producer: Producer) -> None:
+        left = producer.flush(COMMIT_S)
+        self._check()
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def _give_up(self, producer: Producer) -> None:
+        """Abort; if that fails too, the next `open` does it."""
+        self._producer = None
+        if self._transactional:
+            try:
+                producer.abort_transaction(10.0)
+            except KafkaException as error:
+                LOG.info("the transaction of %s was not aborted here (%s); the next start does it", self._name, error)
+        producer.purge()
+
+    def _explained(self, error: KafkaException) -> ServiceError | LeaseLostError:
+        found = error.args[0]
+        if found.code() in _FENCED:
+            message = (
+                f"another deliverer opened {self._name} on this cluster, so this one is fenced: nothing of its unfinished "
+                "transaction is visible; run one deliverer per sink, see `rivertwice deliver status`"
+            )
+            return LeaseLostError(message)
+        message = f"Kafka refused records of {self._name} for {self._topic}: {found}; the transaction was aborted; it is tried again"
+        return ServiceError(message)
+
+
+def read_newest(settings: Settings, topic: str, key: bytes) -> bytes | None:
+    """Return the newest committed value of a key in a topic of one partition, or None.
+
+    Raises:
+        ServiceError: Kafka does not give the topic to its end in time.
+    """
+    reader = kafka.consumer(settings, extra={"enable.partition.eof": True, "auto.offset.reset": "earliest"})
+    newest: bytes | None = None
+    quiet = 0.0
+    try:
+        reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while quiet < OPEN_S:
+            message = reader.poll(1.0)
+            quiet = quiet + 1.0 if message is None else 0.0
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                newest = message.value() if message.key() == key else newest
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return newest
+            elif error is not None and not error.retriable():
+                text = f"Kafka did not give {topic} ({error}); see `rivertwice status`"
+                raise ServiceError(text)
+    finally:
+        reader.close()
+    text = f"Kafka did not give {topic} to its end within {OPEN_S:.0f} s; see `rivertwice status`"
+    raise ServiceError(text)

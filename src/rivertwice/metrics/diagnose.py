@@ -1,0 +1,169 @@
+"""Likely causes of what hurts, each with the figures it was read from. Pure: figures in, findings out.
+
+A symptom may have several causes; all that the figures support are named, the most telling first. Nothing is named
+that no figure supports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rivertwice.metrics.model import Measures
+from rivertwice.pipeline.model import DefinitionFile
+
+SLOW_START_S = 120.0
+SKEW = 0.6
+"""A partition that holds more of the lag than this, of at least three, is a hot one."""
+BIG_STATE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One likely cause.
+
+    Attributes:
+        symptom: lag, silence, late, dead, defect, checkpoint, savepoint or retention.
+        evidence: the figures it was read from.
+        cause: what is likely wrong. remedy: what to do.
+    """
+
+    symptom: str
+    evidence: str
+    cause: str
+    remedy: str
+
+
+def diagnose(found: Measures, definition: DefinitionFile) -> list[Diagnosis]:
+    """Return the likely causes of everything that hurts; empty when nothing does."""
+    return [*_silence(found), *_lag(found, definition), *_rows(found, definition), *_safety(found)]
+
+
+def _silence(found: Measures) -> Iterator[Diagnosis]:
+    if found.desired != "running":
+        return
+    if found.state == "given_up":
+        yield Diagnosis(
+            "silence",
+            f"state given_up after {found.failures} failures in a row",
+            "the agent stopped trying: the failure is one that another start does not cure",
+            "`rivertwice status` names it; cure it, then `rivertwice start PIPELINE`",
+        )
+    elif found.state == "down":
+        failing = found.failures > 0
+        yield Diagnosis(
+            "silence",
+            f"running is wanted, no driver lives, {found.failures} failures in a row",
+            "the driver fails again and again; the agent waits before the next attempt"
+            if failing
+            else "no agent lives",
+            "`rivertwice status` tells the failure and the next attempt" if failing else "`rivertwice up`",
+        )
+    elif found.state == "starting" and (found.heartbeat_age_s or 0.0) > SLOW_START_S:
+        yield Diagnosis(
+            "silence",
+            f"starting, and silent for {found.heartbeat_age_s:.0f} s",
+            "the start hangs: the checkpoint or Kafka does not answer",
+            "look at the end of logs/driver.log",
+        )
+
+
+def _lag(found: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
+    if not found.lag_records or found.state not in ("running", "idle"):
+        return
+    pins = definition.stream
+    lag = f"{found.lag_records} records wait"
+    if found.backpressure_s:
+        batch = found.batch_p50_s or 0.0
+        if pins.trigger_seconds > batch:
+            yield Diagnosis(
+                "lag",
+                f"{lag}; batches are full and take {batch:.2f} s of a trigger of {pins.trigger_seconds:g} s",
+                "the stream waits between full batches",
+                f"shorten stream.trigger, or raise max_offsets_per_trigger above {pins.max_offsets_per_trigger}",
+            )
+        else:
+            yield Diagnosis(
+                "lag",
+                f"{lag}; every batch of {found.backpressure_s:.0f} s was full to {pins.max_offsets_per_trigger} records",
+                "the cap of a batch is reached: a batch costs much the same whether it is full or not",
+                "raise stream.max_offsets_per_trigger; larger batches forgive more lateness, so reconcile afterwards",
+            )
+    busy = [partition for partition, lag in found.partition_lag.items() if lag]
+    worst = max(found.partition_lag.values(), default=0)
+    if len(found.partition_lag) >= 3 and worst > SKEW * found.lag_records:
+        hot = [partition for partition, lag in found.partition_lag.items() if lag == worst]
+        yield Diagnosis(
+            "lag",
+            f"{worst} of {found.lag_records} waiting records lie in partition {hot[0]}",
+            "one partition gets most of the records: its key is hot, or its producer fell behind and caught up",
+            "look at the keys of that partition; the watermark waits for none, so a lagging partition is dropped as late",
+        )
+    if (
+        found.catch_up_s is None
+        and (found.arriving_per_s or 0.0) > (found.read_per_s or 0.0)
+        and not found.backpressure_s
+    ):
+        partitions = sum(source.partitions for source in definition.sources.values())
+        yield Diagnosis(
+            "lag",
+            f"{found.arriving_per_s:g} records a second arrive, {found.read_per_s or 0:g} are read, batches are not full",
+            "the batches themselves are too slow",
+            f"more cores, up to one per partition ({partitions}); a smaller state; `make bench` tells what a record costs",
+        )
+    if busy and found.lag_s and found.state == "idle":
+        yield Diagnosis(
+            "lag",
+            f"{lag} for {found.lag_s:.0f} s while the driver says idle",
+            "the records lie in an open transaction, or in a topic that was created anew",
+            "`rivertwice retention` shows topic ids; an aborted or committed transaction frees its records",
+        )
+
+
+def _rows(found: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
+    if found.late_share is not None and found.late_share > definition.late.alert_share:
+        delay = max(source.watermark for source in definition.sources.values())
+        yield Diagnosis(
+            "late",
+            f"late share {found.late_share:.1%} of the newest reconcile, alert at {definition.late.alert_share:.1%}",
+            "records come later than the watermark waits, or one partition lags behind the others",
+            f"a longer watermark than {delay.total_seconds():g} s, or a backfill; the reconcile names every late record",
+        )
+    if found.dead_share:
+        yield Diagnosis(
+            "dead",
+            f"{found.dead_share:.2%} of the newest records are dead letters, {found.bad_total} in all",
+            "records that cannot be decoded or break a rule: a producer's schema has changed, or is wrong",
+            "`rivertwice dead list` gives reason and bytes of each; amend or discard them, nothing of them is lost",
+        )
+    if found.defects:
+        yield Diagnosis(
+            "defect",
+            f"{found.defects} DEFECT verdicts in the newest reconcile",
+            "the stream published what the log does not explain, or a table was changed from outside",
+            "`rivertwice verdicts --verdict DEFECT` names the rows and the fields",
+        )
+
+
+def _safety(found: Measures) -> Iterator[Diagnosis]:
+    if found.state_bytes is not None and found.state_bytes > BIG_STATE:
+        yield Diagnosis(
+            "checkpoint",
+            f"the state has {found.state_bytes / 1e9:.1f} GB",
+            "many keys, long windows or a long watermark are kept open at once",
+            "shorten window or watermark, drop keys that nobody reads; a faster disk for the checkpoint",
+        )
+    if found.unproved:
+        yield Diagnosis(
+            "savepoint",
+            f"{found.unproved} savepoints are newer than the newest proved one",
+            "proofs fail or do not fit into their budget",
+            "`rivertwice savepoint list` tells why; `rivertwice savepoint prove ID`",
+        )
+    if found.retention_left_share is not None and found.retention_left_share < 0.5:
+        yield Diagnosis(
+            "retention",
+            f"{found.retention_left_share:.0%} of the time is left until Kafka deletes what only Kafka has",
+            "the archive is behind, or a savepoint or backfill holds an old range",
+            "`rivertwice archive PIPELINE`; `rivertwice retention` names who needs what",
+        )

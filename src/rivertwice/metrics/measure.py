@@ -1,0 +1,190 @@
+"""Measure a pipeline: heartbeat, ledger, log, checkpoint, savepoints and the newest reconcile, each read once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.desk import view_desk
+from rivertwice.deadletters.model import OPEN
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import from_ms
+from rivertwice.log import kafka
+from rivertwice.log.reader import first_stamps
+from rivertwice.metrics.figures import (
+    backpressure_seconds,
+    batch_figures,
+    batch_quantiles,
+    dead_share,
+    newest_event_ms,
+    read_per_second,
+)
+from rivertwice.metrics.model import BatchFigures, Measures
+from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.savepoint.catalogue import PROVED, list_savepoints, select_newest
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.sequence import head
+
+LOG = logging.getLogger(__name__)
+
+
+def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetime) -> Measures:
+    """Return the figures of a pipeline at `now`. What cannot be read now stays None, and is logged.
+
+    Args:
+        settings: where things lie.
+        name: of the pipeline.
+        view: what `status` tells of it (`supervise.view.view_pipeline`).
+        now: the present instant.
+
+    Raises:
+        DefinitionError: its definition cannot be read.
+    """
+    definition = load_definition(settings.definitions / name)
+    home = settings.pipeline(name)
+    found = _from_view(name, view, now)
+    rows = path_ledger(home)
+    batches = batch_figures(rows)
+    committed = rows[-1].end_offsets if rows else {}
+    found = _from_batches(found, batches, definition.stream.max_offsets_per_trigger, now)
+    found = _from_log(found, settings, definition, committed, now)
+    found = _from_desk(found, home, now)
+    found = _from_checkpoint(found, home)
+    found = _from_savepoints(found, home, rows[0].committed_at if rows else None, now)
+    return replace(_from_reconcile(found, home, now), latency_s=_latency(found))
+
+
+def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
+    retention = view["retention"] or {}
+    worst = retention.get("worst") or {}
+    return Measures(
+        pipeline=name,
+        at=now,
+        desired=view["desired"],
+        state=view["state"],
+        heartbeat_age_s=view["heartbeat_age_s"],
+        arriving_per_s=view["arriving_per_s"],
+        catch_up_s=view["catch_up_s"],
+        failures=view["consecutive_failures"],
+        retention_left_share=worst.get("left_share"),
+    )
+
+
+def _from_batches(found: Measures, batches: Sequence[BatchFigures], cap: int, now: datetime) -> Measures:
+    if not batches:
+        return found
+    p50, p95, p99 = batch_quantiles(batches)
+    event_ms = newest_event_ms(batches)
+    return replace(
+        found,
+        read_per_s=round(read_per_second(batches, now), 3),
+        batch_p50_s=p50,
+        batch_p95_s=p95,
+        batch_p99_s=p99,
+        backpressure_s=backpressure_seconds(batches, cap),
+        watermark_lag_s=(now - from_ms(batches[-1].watermark_ms)).total_seconds() if batches[-1].watermark_ms else None,
+        event_lag_s=None if event_ms is None else (now - from_ms(event_ms)).total_seconds(),
+        read_total=sum(batch.read for batch in batches),
+        bad_total=sum(batch.bad for batch in batches),
+        accepted_total=sum(batch.accepted for batch in batches),
+        emitted_total=sum(batch.emitted for batch in batches),
+        dead_share=dead_share(batches),
+    )
+
+
+def _from_log(
+    found: Measures,
+    settings: Settings,
+    definition: Definition,
+    committed: Mapping[str, Mapping[str, int]],
+    now: datetime,
+) -> Measures:
+    lags: dict[int, int] = {}
+    oldest: int | None = None
+    try:
+        for source in definition.sources.values():
+            ends = kafka.end_offsets(settings, source.topic)
+            begins = kafka.begin_offsets(settings, source.topic)
+            done = {int(partition): int(offset) for partition, offset in committed.get(source.topic, {}).items()}
+            starts = {partition: max(done.get(partition, 0), begins.get(partition, 0)) for partition in ends}
+            for partition, end in ends.items():
+                lags[partition] = lags.get(partition, 0) + max(0, end - starts[partition])
+            stamps = first_stamps(settings, source.topic, starts)
+            oldest = min([*stamps.values(), *([] if oldest is None else [oldest])], default=None)
+    except RivertwiceError as error:
+        LOG.warning("the lag of %s is not known now: %s", found.pipeline, error)
+        return found
+    age = 0.0 if oldest is None else max(0.0, (now - from_ms(oldest)).total_seconds())
+    return replace(found, lag_records=sum(lags.values()), lag_s=age, partition_lag=lags)
+
+
+def _from_desk(found: Measures, home: PipelineHome, now: datetime) -> Measures:
+    desk = view_desk(home)
+    oldest = 0.0 if desk.oldest_open is None else (now - desk.oldest_open).total_seconds()
+    return replace(found, dead_open=desk.total(OPEN), dead_oldest_s=oldest)
+
+
+def _from_checkpoint(found: Measures, home: PipelineHome) -> Measures:
+    name = head(home)
+    if name is None:
+        return found
+    sizes = _sizes(home.checkpoint(name))
+    state = sum(size for path, size in sizes.items() if path.parts[0] == "state")
+    return replace(
+        found, checkpoint_bytes=sum(sizes.values()), checkpoint_files=len(sizes), state_bytes=state if sizes else None
+    )
+
+
+def _sizes(folder: Path) -> dict[Path, int]:
+    """Return path below the folder to bytes; a file that Spark removes meanwhile is left out."""
+    sizes = {}
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file():
+                sizes[path.relative_to(folder)] = path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return sizes
+
+
+def _from_savepoints(found: Measures, home: PipelineHome, first: datetime | None, now: datetime) -> Measures:
+    try:
+        savepoints = list_savepoints(home)
+    except RivertwiceError as error:
+        LOG.warning("the savepoints of %s are not known now: %s", found.pipeline, error)
+        return found
+    newest = select_newest(savepoints, proved=True)
+    if newest is None:
+        age = None if first is None else (now - first).total_seconds()
+        return replace(found, unproved=len(savepoints), savepoint_age_s=age)
+    since = newest.manifest.created_at
+    return replace(
+        found,
+        savepoint_age_s=(now - since).total_seconds(),
+        savepoint_bytes=newest.manifest.size,
+        unproved=sum(each.manifest.created_at > since and each.status != PROVED for each in savepoints),
+    )
+
+
+def _from_reconcile(found: Measures, home: PipelineHome, now: datetime) -> Measures:
+    run = newest_reconcile(home)
+    if run is None:
+        return found
+    return replace(
+        found,
+        late_share=run["balance"]["total"]["late_share"],
+        reconcile_age_s=(now - run["created_at"]).total_seconds(),
+        defects=sum(counts.get("DEFECT", 0) for counts in run["counts"].values()),
+    )
+
+
+def _latency(found: Measures) -> float | None:
+    """Return the least a record that arrives now must wait: what the oldest one waits already, or a median batch."""
+    known = [seconds for seconds in (found.lag_s, found.batch_p50_s) if seconds is not None]
+    return max(known) if found.lag_s is not None and known else None

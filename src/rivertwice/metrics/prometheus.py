@@ -1,0 +1,135 @@
+"""The figures as Prometheus text, and the alerts as Prometheus rules. The format is prometheus_client's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rivertwice.metrics.model import Measures
+from rivertwice.metrics.rules import FIRING, RULES, AlertState
+from rivertwice.pipeline.limits import AlertLimits
+
+PREFIX = "rivertwice_"
+# attribute of Measures, name of the metric with its base unit, help
+GAUGES: tuple[tuple[str, str, str], ...] = (
+    ("heartbeat_age_s", "heartbeat_age_seconds", "Seconds since the driver last spoke"),
+    ("lag_records", "lag_records", "Records in the log beyond the committed offsets"),
+    ("lag_s", "lag_seconds", "Age of the oldest record that waits, by its own timestamp"),
+    ("latency_s", "latency_seconds", "What a record that arrives now must expect at least"),
+    ("arriving_per_s", "arriving_records_per_second", "Records added to the log, last minute"),
+    ("read_per_s", "read_records_per_second", "Records committed, last minute"),
+    ("catch_up_s", "catch_up_seconds", "Seconds until the lag is gone at this pace"),
+    ("backpressure_s", "backpressure_seconds", "How long every batch has been full to max_offsets_per_trigger"),
+    ("watermark_lag_s", "watermark_lag_seconds", "Now less the watermark"),
+    ("event_lag_s", "event_lag_seconds", "Now less the newest accepted event time"),
+    ("dead_share", "dead_share", "Dead letters among the records of the newest hundred batches"),
+    ("dead_open", "dead_open", "Dead letters that nobody amended or discarded"),
+    ("dead_oldest_s", "dead_oldest_seconds", "Age of the oldest of them"),
+    ("late_share", "late_share", "Late pairs among all, as the newest reconcile proved it"),
+    ("defects", "defects", "DEFECT verdicts of the newest reconcile"),
+    ("reconcile_age_s", "reconcile_age_seconds", "Age of the newest reconcile"),
+    ("checkpoint_bytes", "checkpoint_bytes", "Bytes of the live checkpoint"),
+    ("checkpoint_files", "checkpoint_files", "Files of the live checkpoint"),
+    ("state_bytes", "state_bytes", "Bytes of the live checkpoint's state"),
+    ("savepoint_age_s", "savepoint_age_seconds", "Age of the newest proved savepoint"),
+    ("savepoint_bytes", "savepoint_bytes", "Bytes of the newest proved savepoint"),
+    ("unproved", "savepoints_unproved", "Savepoints newer than the newest proved one"),
+    ("failures", "driver_failures", "Driver failures in a row"),
+    ("retention_left_share", "retention_left_share", "Time left until Kafka deletes what only Kafka has, worst claim"),
+)
+COUNTERS: tuple[tuple[str, str], ...] = (
+    ("read_total", "read"),
+    ("bad_total", "dead"),
+    ("accepted_total", "accepted"),
+)
+QUANTILES = (("batch_p50_s", "0.5"), ("batch_p95_s", "0.95"), ("batch_p99_s", "0.99"))
+
+
+class MeasuresCollector(Collector):
+    """Gives figures that were measured once."""
+
+    def __init__(self, measured: Sequence[Measures], alerts: Mapping[str, Sequence[AlertState]]) -> None:
+        """Take figures, and the states of the alerts by pipeline."""
+        self._measured = measured
+        self._alerts = alerts
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric family; a figure that is not known has no sample."""
+        for attribute, name, text in GAUGES:
+            yield self._gauge(name, text, attribute)
+        yield self._labelled("partition_lag_records", "Records that wait, per partition", "partition", _partitions)
+        yield self._labelled("batch_seconds", "Seconds of the newest hundred batches", "quantile", _quantiles)
+        up = GaugeMetricFamily(f"{PREFIX}up", "1 while a driver runs the stream", labels=["pipeline"])
+        for found in self._measured:
+            up.add_metric([found.pipeline], float(found.state in ("running", "idle", "draining")))
+        yield up
+        records = CounterMetricFamily(
+            f"{PREFIX}records", "Records of the head's path, by outcome", labels=["pipeline", "outcome"]
+        )
+        rows = CounterMetricFamily(f"{PREFIX}rows_emitted", "Result rows of the head's path", labels=["pipeline"])
+        for found in self._measured:
+            for attribute, outcome in COUNTERS:
+                records.add_metric([found.pipeline, outcome], getattr(found, attribute))
+            rows.add_metric([found.pipeline], found.emitted_total)
+        yield records
+        yield rows
+        states = GaugeMetricFamily(f"{PREFIX}alert", "1 while the alert fires", labels=["pipeline", "alert"])
+        for pipeline, alerts in self._alerts.items():
+            for each in alerts:
+                states.add_metric([pipeline, each.rule.name], float(each.state == FIRING))
+        yield states
+
+    def _gauge(self, name: str, text: str, attribute: str) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(PREFIX + name, text, labels=["pipeline"])
+        for found in self._measured:
+            value = getattr(found, attribute)
+            if value is not None:
+                family.add_metric([found.pipeline], float(value))
+        return family
+
+    def _labelled(self, name: str, text: str, label: str, samples: Any) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(PREFIX + name, text, labels=["pipeline", label])
+        for found in self._measured:
+            for key, value in samples(found):
+                family.add_metric([found.pipeline, key], value)
+        return family
+
+
+def _partitions(found: Measures) -> Iterable[tuple[str, float]]:
+    return ((str(partition), float(lag)) for partition, lag in sorted(found.partition_lag.items()))
+
+
+def _quantiles(found: Measures) -> Iterable[tuple[str, float]]:
+    known = ((label, getattr(found, attribute)) for attribute, label in QUANTILES)
+    return ((label, value) for label, value in known if value is not None)
+
+
+def exposition(measured: Sequence[Measures], alerts: Mapping[str, Sequence[AlertState]]) -> str:
+    """Return the figures in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(MeasuresCollector(measured, alerts))
+    return generate_latest(registry).decode()
+
+
+def alerting_rules(limits: Mapping[str, AlertLimits]) -> str:
+    """Return the alerts of pipelines as a Prometheus rules file (YAML), so that its own alert manager sends them."""
+    metric = {attribute: PREFIX + name for attribute, name, _ in GAUGES}
+    rules = []
+    for pipeline, own in sorted(limits.items()):
+        for rule in RULES:
+            limit = own.number(rule.limit)
+            if limit is not None:
+                rules.append(
+                    {
+                        "alert": f"Rivertwice{''.join(part.title() for part in rule.name.split('_'))}",
+                        "expr": f'{metric[rule.figure]}{{pipeline="{pipeline}"}} > {limit:g}',
+                        "labels": {"severity": rule.severity, "pipeline": pipeline},
+                        "annotations": {"summary": rule.meaning, "description": rule.remedy},
+                    }
+                )
+    return yaml.safe_dump({"groups": [{"name": "rivertwice", "rules": rules}]}, sort_keys=False)

@@ -1,0 +1,194 @@
+"""What a definition may say under `deliver`: where results go beyond the tables, and what is promised there. Pure.
+
+A sink declares what it can promise. A claim above that is refused when the definition is read, with the reason and with
+what can be promised instead. Nothing here shapes a result: no fingerprint knows of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from rivertwice.config import NAME
+
+EXACTLY, EFFECTIVELY, AT_LEAST = "exactly_once", "effectively_once", "at_least_once"
+STRENGTH = {AT_LEAST: 0, EFFECTIVELY: 1, EXACTLY: 2}
+Guarantee = Literal["exactly_once", "effectively_once", "at_least_once"]
+
+_VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,63}\Z")
+_TABLE = re.compile(r"^([a-z][a-z0-9_]{0,62}\.)?[a-z][a-z0-9_]{0,62}\Z")
+
+
+def _topic(value: str) -> str:
+    if not NAME.match(value):
+        message = f"{value[:80]!r} cannot name a topic; use at most 64 of a-z, 0-9, _ and -, the first no sign"
+        raise ValueError(message)
+    return value
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.match(value):
+        message = (
+            "this names no environment variable (A-Z, 0-9 and _): addresses and secrets never stand in a definition; put "
+            "the value into the environment, and the variable's name here"
+        )
+        raise ValueError(message)
+    return value
+
+
+def _table(value: str) -> str:
+    if not _TABLE.match(value):
+        message = (
+            f"{value[:80]!r} cannot name a table; write table or schema.table, each of a-z, 0-9 and _, a letter first"
+        )
+        raise ValueError(message)
+    return value
+
+
+Topic = Annotated[str, AfterValidator(_topic)]
+Variable = Annotated[str, AfterValidator(_variable)]
+TableName = Annotated[str, AfterValidator(_table)]
+
+
+class _Sink(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    guarantee: Guarantee = Field(description="What consumers may rely on; refused if the sink cannot keep it.")
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """The strongest guarantee this sink can keep, and why no stronger one."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> str:
+        """Where it delivers to, for people; never an address or a secret."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> Self:
+        most, why = self.promise
+        if STRENGTH[self.guarantee] > STRENGTH[most]:
+            message = f"guarantee {self.guarantee} cannot be kept here: {why}; what can be promised is {most}"
+            raise ValueError(message)
+        return self
+
+
+class KafkaDelivery(_Sink):
+    """A topic of the pipeline's own cluster."""
+
+    to: Literal["kafka"]
+    topic: Topic
+    partitions: int = Field(default=4, ge=1, le=1000, description="Partitions the topic is created with.")
+    transactions: bool = Field(default=True, description="false: where the cluster lets no transactions.")
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """Exactly once by transactions that hold records and position; else at least once."""
+        if self.transactions:
+            return EXACTLY, "records and position are one transaction"
+        return AT_LEAST, "without transactions a crash between records and position delivers the records again"
+
+    @property
+    def place(self) -> str:
+        """The topic."""
+        return f"kafka topic {self.topic}"
+
+
+class PostgresDelivery(_Sink):
+    """A table of a PostgreSQL database, keyed by window and keys."""
+
+    to: Literal["postgres"]
+    table: TableName
+    dsn_env: Variable = Field(default="RIVERTWICE_POSTGRES", description="Variable with the connection string.")
+    write: Literal["upsert", "insert"] = Field(
+        default="upsert", description="Only upsert is built.", json_schema_extra={"enum": ["upsert"]}
+    )
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """Effectively once: rows are replaced by key, the position changes in the same transaction."""
+        return (
+            EFFECTIVELY,
+            "rows are replaced by key when a correction comes, so readers and triggers may see a row change",
+        )
+
+    @property
+    def place(self) -> str:
+        """The table."""
+        return f"postgres table {self.table}"
+
+    @model_validator(mode="after")
+    def _keyed(self) -> Self:
+        if self.write == "insert":
+            message = (
+                "a plain insert has no key: what is delivered again is there twice, and a correction cannot replace what it "
+                "corrects; write: upsert promises effectively_once"
+            )
+            raise ValueError(message)
+        return self
+
+
+class WebhookDelivery(_Sink):
+    """HTTP requests to somebody who answers 2xx when it has them."""
+
+    to: Literal["webhook"]
+    url_env: Variable = Field(description="Variable with the address.")
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """At least once, with an idempotency key."""
+        return AT_LEAST, "an answer can be lost after the request took effect, and a request cannot be taken back"
+
+    @property
+    def place(self) -> str:
+        """The variable that names the address."""
+        return f"webhook at ${self.url_env}"
+
+
+class EmailDelivery(_Sink):
+    """Refused, with what can be done instead."""
+
+    to: Literal["email"]
+    built: ClassVar[bool] = False
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """At least once."""
+        return AT_LEAST, "an e-mail that was sent cannot be recognised as sent, nor taken back"
+
+    @property
+    def place(self) -> str:
+        """Nowhere."""
+        return "email"
+
+    @model_validator(mode="after")
+    def _not_built(self) -> Self:
+        message = "rivertwice sends no e-mail; deliver to a webhook (at_least_once) that sends one per idempotency key"
+        raise ValueError(message)
+
+
+Delivery = Annotated[KafkaDelivery | PostgresDelivery | WebhookDelivery | EmailDelivery, Field(discriminator="to")]
+
+
+def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str]) -> str | None:
+    """Return what is wrong with all sinks together, with the remedy; None if nothing is.
+
+    Args:
+        sinks: by name.
+        topics: the sources' topics.
+    """
+    places: dict[str, str] = {}
+    for name, sink in sinks.items():
+        if not NAME.match(name):
+            return f"deliver: {name[:80]!r} is no allowed name; use at most 64 of a-z, 0-9, _ and -"
+        if isinstance(sink, KafkaDelivery) and sink.topic in topics:
+            return f"deliver.{name} writes to {sink.topic}, which the pipeline reads: it would feed itself; name another topic"
+        if isinstance(sink, KafkaDelivery) and sink.topic.startswith("rivertwice-"):
+            return f"deliver.{name}: topics that begin with rivertwice- are rivertwice's own; name another topic"
+        other = places.setdefault(sink.place, name)
+        if other != name:
+            return f"deliver.{other} and deliver.{name} write to the same place, {sink.place}; keep one"
+    return None

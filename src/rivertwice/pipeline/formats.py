@@ -1,0 +1,24 @@
+"""What a source may say of its records' format and of the schema ids they carry. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from rivertwice.schemas.pins import MAX_ID
+
+_NUMBER = re.compile(r"^[1-9][0-9]{0,9}\Z")
+
+
+def format_finding(kind: str, framing: str, schema_ids: list[str], *, optional: bool) -> str | None:
+    """Return what is wrong with a source's format, framing and schema ids together, with the remedy; None if nothing is."""
+    if framing == "none":
+        return None
+    if kind == "avro" and (schema_ids or optional):
+        return (
+            "schema_ids and schema_id_optional do not go with framed Avro: the ids are those of the files "
+            "schemas/VIEW-ID.avsc, and a record without an id cannot be decoded; remove both"
+        )
+    wrong = [each for each in schema_ids if not _NUMBER.match(each) or int(each) > MAX_ID]
+    if wrong:
+        return f"schema_ids holds {wrong[0][:40]!r}; with framing confluent ids are whole numbers from 1 to {MAX_ID}"
+    return None

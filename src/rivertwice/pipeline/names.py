@@ -1,0 +1,23 @@
+"""What may name a column."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+_COLUMN = re.compile(r"^[a-z][a-z0-9_]{0,63}\Z")
+
+
+def _column(value: str) -> str:
+    if not _COLUMN.match(value):
+        message = (
+            f"{value[:80]!r} cannot name a column; names start with a lower-case letter and hold at most 64 "
+            "of a-z, 0-9 and _ (a leading _ is reserved)"
+        )
+        raise ValueError(message)
+    return value
+
+
+Column = Annotated[str, AfterValidator(_column)]

@@ -1,0 +1,177 @@
+"""The late rule over (record, window) pairs, and what the stream must have emitted by it: tumbling and hopping windows.
+
+A pair is late if the window had ended by the watermark of the batch **before** the one that read the record. A record of
+hopping windows is late in some of its windows and in time in others, so no set of records gives what the stream emitted. But
+every `passes`-th window does not overlap its like: in a **pass** every record belongs to exactly one window, as with
+tumbling ones. The same transform runs over the records that were in time for their window of the pass, and of its result the
+pass's windows stand. The union over the passes is what must have been emitted. Only windows that a pair was dropped from
+are computed so; any other is as the truth has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.pipeline.compile import compile_batch, included, window_micros, with_window_end
+from rivertwice.pipeline.definition import Definition
+from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.frames import addresses
+from rivertwice.reconcile.gaps import GAP_INDEX
+from rivertwice.reconcile.model import Family, LateRow, RowId, Shape
+from rivertwice.reconcile.rederive import Chain
+
+NEVER_MS = -(1 << 50)
+"""A watermark that nothing is late by."""
+
+
+def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: Sequence[int]) -> DataFrame:
+    """Return accepted rows tagged with `_index`, with the late watermark of that batch and the number of its definition."""
+    marks = pa.table(
+        {
+            "_index": pa.array([GAP_INDEX, *range(len(chain.late))], pa.int32()),
+            "_late_ms": pa.array([NEVER_MS, *chain.late], pa.int64()),
+            "_group": pa.array([groups[-1], *groups], pa.int32()),
+        }
+    )
+    return rows.join(F.broadcast(spark.createDataFrame(marks)), "_index")
+
+
+class LateRule:
+    """The accepted rows of a path, each pair with a window late or in time."""
+
+    def __init__(self, spark: SparkSession, definition: Definition, rows: DataFrame) -> None:
+        """Take accepted rows with `_index`, `_late_ms` and `_group`."""
+        self._spark = spark
+        self._definition = definition
+        self._rows = rows
+        self._size_us, self._step_us = window_micros(definition)
+        late = F.unix_micros("_window_end") <= F.col("_late_ms") * 1000
+        self._pairs = with_window_end(rows, definition).withColumn("_late", late)
+        self._truths: dict[tuple[str, str | None], pa.Table] = {}
+
+    def truth(self, definition: Definition) -> pa.Table:
+        """Return the batch result over all accepted rows."""
+        text = (definition.transform_sql, definition.rows_sql)
+        if text not in self._truths:
+            self._truths[text] = compile_batch(self._spark, definition, self._rows).toArrow()
+        return self._truths[text]
+
+    def expected(self, definition: Definition) -> pa.Table:
+        """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
+        kept = self._pairs.where(~F.col("_late") & (F.col("_index") != GAP_INDEX))
+        if definition.window.passes == 1:
+            return compile_batch(self._spark, definition, kept).toArrow()
+        truth = self.truth(definition)
+        dirty = self._dropped_from()
+        if not dirty:
+            return truth
+        end = definition.window.end_column
+        ends_us = pc.cast(truth[end], pa.timestamp("us", "UTC")).cast(pa.int64())
+        tables = [truth.filter(pc.invert(pc.is_in(ends_us, pa.array(dirty, pa.int64()))))]
+        for number in sorted({self._pass_of(end_us) for end_us in dirty}):
+            mine = self._ends([end_us for end_us in dirty if self._pass_of(end_us) == number])
+            rows = kept.join(mine, F.unix_micros("_window_end") == mine["_end_us"], "left_semi")
+            result = compile_batch(self._spark, definition, rows)
+            tables.append(result.join(mine, F.unix_micros(end) == mine["_end_us"], "left_semi").toArrow())
+        return pa.concat_tables([table.cast(truth.schema) for table in tables])
+
+    def _dropped_from(self) -> list[int]:
+        dropped = self._pairs.where(F.col("_late") | (F.col("_index") == GAP_INDEX))
+        ends = dropped.select(F.unix_micros("_window_end").alias("end_us")).distinct().toArrow()
+        return sorted(ends["end_us"].to_pylist())
+
+    def _pass_of(self, end_us: int) -> int:
+        return end_us % self._size_us // self._step_us
+
+    def _ends(self, ends_us: Iterable[int]) -> DataFrame:
+        table = pa.table({"_end_us": pa.array(sorted(set(ends_us)), pa.int64())})
+        return F.broadcast(self._spark.createDataFrame(table))
+
+    def truth_as_of(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> pa.Table:
+        """Return the batch result over the rows below `ends` (partition to offset), for the given windows only."""
+        below = F.lit(False)
+        for partition, end in ends.items():
+            below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
+        wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
+        rows = self._pairs.where(below).join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
+        if self._definition.window.passes == 1:
+            return compile_batch(self._spark, self._definition, rows).toArrow()
+        records = rows.dropDuplicates(["_partition", "_offset"])
+        result = compile_batch(self._spark, self._definition, records)
+        column = self._definition.window.end_column
+        return result.join(wanted, F.unix_micros(column) == wanted["_end_us"], "left_semi").toArrow()
+
+    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+        """Return every late pair by the record's address. `batches` gives the batch number of each path index.
+
+        A key that is computed by the transform is no column of its rows; such a row stays without an explanation.
+        """
+        _, source = self._definition.source
+        rows = included(self._spark, self._definition, self._pairs).where("_late")
+        start = F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)
+        keys = [name for name in shape.keys if name in rows.columns]
+        table = rows.select(
+            start.alias("window_start"),
+            F.col("_window_end").alias("window_end"),
+            *keys,
+            *(F.lit(None).cast("string").alias(name) for name in shape.keys if name not in keys),
+            "_partition",
+            "_offset",
+            "_index",
+            "_late_ms",
+            F.col(source.event_time).alias("_event_time"),
+        ).toArrow()
+        columns = ("_partition", "_offset", "_index", "_late_ms", "_event_time")
+        plain = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+        found = [
+            LateRow(row, source.topic, partition, offset, batches[index], late_ms, event_time)
+            for row, (partition, offset, index, late_ms, event_time) in zip(addresses(table, shape), plain, strict=True)
+        ]
+        return sorted(found, key=lambda one: (one.partition, one.offset, one.row))
+
+    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
+        """Return what belongs together though its windows differ: nothing, for these windows are fixed."""
+        del shape, batches
+        return {}
+
+    def pairs(self) -> list[PairCount]:
+        """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
+        rows = included(self._spark, self._definition, self._pairs.where(F.col("_index") != GAP_INDEX))
+        end_ms = F.unix_millis("_window_end").alias("end_ms")
+        table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
+        return [PairCount(row["_partition"], row["end_ms"], row["_late"], row["rows"]) for row in table.to_pylist()]
+
+    def filled(self) -> set[int]:
+        """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
+        skipped = self._pairs.where(F.col("_index") == GAP_INDEX)
+        return self._starts("_index", included(self._spark, self._definition, skipped)).get(GAP_INDEX, set())
+
+    def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
+        """Return path index to the starts (epoch ms) of the windows that its rows touch."""
+        wanted = sorted(set(indexes))
+        if not wanted:
+            return {}
+        keys = F.broadcast(self._spark.createDataFrame(pa.table({"_index": pa.array(wanted, pa.int32())})))
+        rows = included(self._spark, self._definition, self._pairs)
+        return self._starts("_index", rows.join(keys, "_index", "left_semi"))
+
+    def groups(self) -> dict[int, set[int]]:
+        """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
+        by_group = self._starts("_group", included(self._spark, self._definition, self._pairs))
+        found: dict[int, set[int]] = {}
+        for group, starts in by_group.items():
+            for start in starts:
+                found.setdefault(start, set()).add(group)
+        return found
+
+    def _starts(self, column: str, rows: DataFrame) -> dict[int, set[int]]:
+        start = F.unix_millis(F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)).alias("start")
+        found: dict[int, set[int]] = {}
+        for row in rows.select(column, start).distinct().toArrow().to_pylist():
+            found.setdefault(row[column], set()).add(row["start"])
+        return found

@@ -1,0 +1,84 @@
+"""What is true now, as far as a rewind depends on it. Reads only."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import SavepointError
+from rivertwice.log import kafka
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.savepoint.bundles import current_fingerprint
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.rewind_compare import count_windows, read_emitted
+from rivertwice.savepoint.rewind_plan import Emitted, World, behind_fork
+from rivertwice.store import delta
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import Segment, path_of, select_on_path
+from rivertwice.timeline.sequence import read_sequence
+from rivertwice.timeline.served import publications_of
+
+_LATE = "LATE"
+
+
+def path_to(home: PipelineHome, timeline: str, batch: int) -> list[Segment]:
+    """Return the path that ends at a batch, root first."""
+    path = path_of(home, timeline)
+    return [*path[:-1], Segment(timeline, path[-1].first, batch)]
+
+
+def read_definition(settings: Settings, pipeline: str) -> Definition:
+    """Return the definition as it lies in the project now."""
+    return load_definition(settings.definitions / pipeline)
+
+
+def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, head: str) -> World:
+    """Return what a rewind from `head` to a savepoint depends on.
+
+    Raises:
+        SavepointError: the head has no batch yet.
+        ServiceError: Kafka does not answer.
+    """
+    definition = read_definition(settings, manifest.pipeline)
+    _, source = definition.source
+    ledger = read_ledger(home)
+    old = select_on_path(ledger, path_of(home, head))
+    if not old:
+        message = f"timeline {head} of {manifest.pipeline} has no committed batch, so there is nothing to go back from"
+        raise SavepointError(message)
+    new = select_on_path(ledger, path_to(home, manifest.timeline, manifest.batch))
+    gone, _ = behind_fork(old, new)
+    rows = read_emitted(home, gone, definition.result_columns)
+    return World(
+        head=head,
+        old_rows=old,
+        new_rows=new,
+        emitted=Emitted(0 if rows is None else rows.num_rows, count_windows(rows, definition)),
+        late=count_late(home, head, gone),
+        log_begins=kafka.begin_offsets(settings, source.topic),
+        topic=source.topic,
+        topic_ids={topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
+        fingerprint=current_fingerprint(settings, manifest.pipeline),
+        publications=publications_of(read_sequence(home)),
+    )
+
+
+def count_late(home: PipelineHome, head: str, gone: list[LedgerRow]) -> int | None:
+    """Return how many records the newest reconcile of a head named as late in these batches; None without one.
+
+    The ledger does not know: Spark drops late rows without a word, and only a reconcile names them.
+    """
+    runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "timeline"])
+    mine = [] if runs is None else [run for run in runs.to_pylist() if run["timeline"] == head]
+    if not mine:
+        return None
+    newest = max(mine, key=lambda run: run["created_at"])["run"]
+    found = delta.read(
+        home.tables.causes,
+        columns=["run", "cause", "partition", "offset", "batch"],
+        where=(pc.field("run") == newest) & (pc.field("cause") == _LATE),
+    )
+    batches = {row.batch for row in gone}
+    rows = [] if found is None else found.to_pylist()
+    return len({(row["partition"], row["offset"]) for row in rows if row["batch"] in batches})

@@ -1,0 +1,237 @@
+"""What a rewind would change, as a value that is shown before anything is done. Pure.
+
+A rewind goes back to a savepoint's own batch M of timeline T and lets the stream compute what follows anew, with
+batches of its own. The batches that the head's path has behind the fork would no longer count; the windows they
+emitted may come out otherwise, because other batch boundaries drop other late rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rivertwice.errors import LogGapError, RequestError, RivertwiceError, SavepointError
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.plan import require_fingerprint, require_recorded
+from rivertwice.stream.begin import check_topics
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.serving import Publication
+
+_PACED = 100  # newest batches that the pace is taken from
+_MARGIN_MS = 1
+
+
+@dataclass(frozen=True)
+class Reread:
+    """Records of one partition that are read again: `start <= offset < end`, and where the log begins."""
+
+    partition: int
+    start: int
+    end: int
+    log_begins: int
+
+    @property
+    def records(self) -> int:
+        """How many offsets the range has."""
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A publication, and whether it keeps serving: it does while its semantics are the definition's."""
+
+    seq: int
+    backfill: str
+    keeps: bool
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """What the batches that would no longer count have emitted: rows, and windows they belong to."""
+
+    rows: int
+    windows: int
+
+
+@dataclass(frozen=True)
+class World:
+    """What is true now, as far as a rewind depends on it.
+
+    Attributes:
+        head: the head timeline; old_rows: the ledger of its path.
+        new_rows: the ledger of the path that ends at the savepoint's batch.
+        emitted: what the head's path has emitted behind the fork.
+        late: records that the newest reconcile of this head named as late in those batches; None without one.
+        log_begins: partition to the first offset Kafka still has.
+        topic: the pipeline's topic; topic_ids: id by which Kafka knows it now.
+        fingerprint: the definition's, as it lies in the project now.
+    """
+
+    head: str
+    old_rows: Sequence[LedgerRow]
+    new_rows: Sequence[LedgerRow]
+    emitted: Emitted
+    late: int | None
+    log_begins: Mapping[int, int]
+    topic: str
+    topic_ids: Mapping[str, str]
+    fingerprint: Mapping[str, str]
+    publications: Sequence[Publication]
+
+
+@dataclass(frozen=True)
+class RewindPlan:
+    """What a rewind would change.
+
+    Attributes:
+        timeline, batch: the fork.
+        head, head_batch: what serves now, and its last committed batch.
+        on_path: whether the fork lies on the head's path.
+        batches: how many batches of the head's path would no longer count.
+        regained: how many batches before the fork count now that did not (a savepoint off the head's path).
+        reread: what is read again, from Kafka.
+        windows, rows: closed windows, and their rows, that those batches emitted: these may change.
+        late: records that were late in those batches; None if no reconcile of this head has said so yet.
+        dead: dead letters of those batches; each is judged and recorded again, with the same result.
+        changed: parts of the fingerprint that differ from the savepoint's.
+        refusals: why it cannot be done; empty if it can.
+        estimate_s: reading again at the pace of the newest batches; None without any.
+    """
+
+    pipeline: str
+    savepoint: str
+    proved: bool
+    timeline: str
+    batch: int
+    head: str
+    head_batch: int
+    on_path: bool
+    batches: int
+    regained: int
+    reread: tuple[Reread, ...]
+    records: int
+    windows: int
+    rows: int
+    late: int | None
+    dead: int
+    publications: tuple[Kept, ...]
+    changed: tuple[str, ...]
+    refusals: tuple[str, ...]
+    estimate_s: float | None
+
+
+def behind_fork(old: Sequence[LedgerRow], new: Sequence[LedgerRow]) -> tuple[list[LedgerRow], list[LedgerRow]]:
+    """Return what each of two paths has behind the last batch they share."""
+    shared = {(row.timeline, row.batch) for row in old} & {(row.timeline, row.batch) for row in new}
+    return (
+        [row for row in old if (row.timeline, row.batch) not in shared],
+        [row for row in new if (row.timeline, row.batch) not in shared],
+    )
+
+
+def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: bool = False) -> RewindPlan:
+    """Plan a rewind to a savepoint.
+
+    Args:
+        manifest: the savepoint.
+        world: what is true now.
+        proved: whether the savepoint is proved.
+        unproved: accept one that is not.
+    """
+    gone, regained = behind_fork(world.old_rows, world.new_rows)
+    head_row = world.old_rows[-1]
+    reread = plan_reread(manifest, head_row, world.log_begins, world.topic)
+    records = sum(part.records for part in reread)
+    pace = records_per_second(world.old_rows)
+    semantics = world.fingerprint.get("semantics")
+    parts = ("state", "semantics", "decode")
+    return RewindPlan(
+        pipeline=manifest.pipeline,
+        savepoint=manifest.savepoint,
+        proved=proved,
+        timeline=manifest.timeline,
+        batch=manifest.batch,
+        head=world.head,
+        head_batch=head_row.batch,
+        on_path=any((row.timeline, row.batch) == (manifest.timeline, manifest.batch) for row in world.old_rows),
+        batches=len(gone),
+        regained=len(regained),
+        reread=reread,
+        records=records,
+        windows=world.emitted.windows,
+        rows=world.emitted.rows,
+        late=world.late,
+        dead=sum(row.bad for row in gone),
+        publications=tuple(Kept(one.seq, one.backfill, one.semantics == semantics) for one in world.publications),
+        changed=tuple(part for part in parts if manifest.fingerprint.get(part) != world.fingerprint.get(part)),
+        refusals=tuple(str(error) for error in find_refusals(manifest, world, proved=proved or unproved)),
+        estimate_s=None if pace is None else round(records / pace, 1),
+    )
+
+
+def plan_reread(manifest: Manifest, last: LedgerRow, log_begins: Mapping[int, int], topic: str) -> tuple[Reread, ...]:
+    """Return, by partition, what lies between a savepoint's end and the head's; a partition that came later from 0 on."""
+    start = {int(partition): int(offset) for partition, offset in manifest.offsets.get(topic, {}).items()}
+    return tuple(
+        Reread(partition, start.get(partition, 0), max(end, start.get(partition, 0)), log_begins.get(partition, 0))
+        for partition, (_, end) in sorted(last.ranges(topic).items())
+    )
+
+
+def records_per_second(rows: Sequence[LedgerRow]) -> float | None:
+    """Return the pace of the newest batches that read anything: records by the seconds the batches took."""
+    newest = [row for row in rows if row.read][-_PACED:]
+    spent = sum(max(_MARGIN_MS, row.committed_at.timestamp() * 1000 - row.batch_timestamp_ms) / 1000 for row in newest)
+    return sum(row.read for row in newest) / spent if newest else None
+
+
+def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[RivertwiceError]:
+    """Return every reason not to rewind, the first of which a confirmed rewind raises."""
+    gone, _ = behind_fork(world.old_rows, world.new_rows)
+    checks: tuple[Callable[[], None], ...] = (
+        lambda: _require_proved(manifest, proved=proved),
+        lambda: _require_behind(manifest, len(gone)),
+        lambda: require_fingerprint(manifest, world.fingerprint),
+        lambda: check_topics(manifest.topic_ids, world.topic_ids, manifest.pipeline),
+        lambda: require_recorded(manifest, world.new_rows),
+        lambda: _require_log(manifest, plan_reread(manifest, world.old_rows[-1], world.log_begins, world.topic), world),
+    )
+    found: list[RivertwiceError] = []
+    for check in checks:
+        try:
+            check()
+        except RivertwiceError as error:
+            found.append(error)
+    return found
+
+
+def _require_proved(manifest: Manifest, *, proved: bool) -> None:
+    if not proved:
+        message = (
+            f"savepoint {manifest.savepoint} was taken and never proved, so it is not known whether a stream can go on from "
+            "it; nothing was done; prove it first (`rivertwice savepoint prove`), or say --unproved"
+        )
+        raise SavepointError(message)
+
+
+def _require_behind(manifest: Manifest, gone: int) -> None:
+    if not gone:
+        message = (
+            f"savepoint {manifest.savepoint} stands at the end of the head's path: no batch comes after it, so there is nothing "
+            "to go back from; name an older one, or use `rivertwice savepoint restore`, which changes nothing served"
+        )
+        raise RequestError(message)
+
+
+def _require_log(manifest: Manifest, reread: Sequence[Reread], world: World) -> None:
+    lost = [part for part in reread if part.start < part.log_begins]
+    if lost:
+        named = ", ".join(
+            f"{world.topic}-{part.partition} offsets {part.start} to {min(part.log_begins, part.end)}" for part in lost
+        )
+        message = (
+            f"a rewind to {manifest.savepoint} reads on from its end, but Kafka no longer has {named}: those records would be "
+            "missing from every window computed anew; nothing was done; rewind to a newer savepoint, or keep the head and "
+            f"compute the windows again by a backfill, which reads the archive (`rivertwice backfill plan {manifest.pipeline}`)"
+        )
+        raise LogGapError(message)

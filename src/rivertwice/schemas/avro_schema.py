@@ -1,0 +1,133 @@
+"""One Avro schema: read strictly, kept within limits that no record can abuse, narrowed to the fields in use."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, cast
+
+from avro import schema as avro_schema
+from avro.errors import AvroException, IgnoredLogicalType
+from avro.name import Names
+
+from rivertwice.errors import DefinitionError
+
+MAX_BYTES = 262_144
+MAX_DEPTH = 16
+MAX_NODES = 5_000
+MAX_FIXED = 1_048_576
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A record's schema.
+
+    Attributes:
+        text: canonical JSON of what the schema says.
+        record: the same, parsed.
+    """
+
+    text: str
+    record: avro_schema.RecordSchema
+
+    def field(self, name: str) -> avro_schema.Field | None:
+        """Return the field of that very name, or None."""
+        return cast("avro_schema.Field | None", self.record.fields_dict.get(name))
+
+
+def parse_avro(data: bytes | str, where: str) -> AvroSchema:
+    """Return the schema that `data` holds.
+
+    Raises:
+        DefinitionError: it is no schema of a record, or goes beyond a limit.
+    """
+    if len(data) > MAX_BYTES:
+        message = f"{where} has {len(data)} bytes, more than the {MAX_BYTES} that a schema may have; shorten it"
+        raise DefinitionError(message)
+    try:
+        value = json.loads(data)
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IgnoredLogicalType)
+            parsed = avro_schema.parse(text)
+    except (ValueError, AvroException, RecursionError, TypeError, KeyError, AttributeError) as error:
+        message = f"{where} is no Avro schema ({type(error).__name__}: {str(error)[:300]}); correct it or take another"
+        raise DefinitionError(message) from None
+    if not isinstance(parsed, avro_schema.RecordSchema):
+        message = f"{where} is a schema of {str(parsed.type)[:40]}, not of a record; a source's values must be records"
+        raise DefinitionError(message)
+    _Walk(where).visit(parsed, ())
+    return AvroSchema(text, parsed)
+
+
+def narrow(schema: AvroSchema, fields: Collection[str]) -> AvroSchema:
+    """Return the same record with only these fields, in the schema's order: no other is decoded."""
+    record = schema.record
+    names = Names(default_namespace=record.namespace)
+    kept = [field.to_json(names) for field in record.fields if field.name in fields]
+    value: dict[str, Any] = {"type": "record", "name": record.name, "fields": kept}
+    for extra in ("namespace", "aliases"):
+        if record.props.get(extra):
+            value[extra] = record.props[extra]
+    return parse_avro(json.dumps(value), record.fullname)
+
+
+def wide_decimals(schema: AvroSchema) -> AvroSchema:
+    """Return the schema with every decimal as wide as it can be, scales kept.
+
+    Spark takes the unscaled value of a decimal of at most 18 digits modulo 2^64: nine bytes too many would read as a
+    small, wrong amount. Wider ones it reads exactly, so that what does not fit can be told.
+    """
+    value = json.loads(schema.text)
+    for field in value["fields"]:
+        kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        for kind in kinds:
+            if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
+                size = kind.get("size")
+                kind["precision"] = 38 if size is None else min(38, len(str(2 ** (8 * size - 1) - 1)) - 1)
+    return parse_avro(json.dumps(value), str(schema.record.fullname))
+
+
+class _Walk:
+    """Follows a schema to its leaves and refuses what a small record, or a small schema, could blow up."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._nodes = 0
+
+    def visit(self, node: avro_schema.Schema, inside: tuple[str, ...]) -> int:
+        """Return the fewest bytes that a value of `node` takes."""
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self._refuse(f"has more than {MAX_NODES} parts once its names are spelt out", "split or flatten it")
+        if len(inside) > MAX_DEPTH:
+            self._refuse(f"nests deeper than {MAX_DEPTH} levels", "flatten it")
+        if isinstance(node, avro_schema.RecordSchema):
+            name = str(node.fullname)
+            if name in inside:
+                self._refuse(f"contains itself (record {name[:80]})", "records cannot be recursive here: flatten it")
+            return sum(self.visit(field.type, (*inside, name)) for field in node.fields)
+        if isinstance(node, avro_schema.UnionSchema):
+            for branch in node.schemas:
+                self.visit(branch, (*inside, "|"))
+            return 1
+        if isinstance(node, avro_schema.ArraySchema):
+            if self.visit(node.items, (*inside, "[]")) == 0:
+                self._refuse(
+                    "has an array whose items take no bytes", "a record of ten bytes could hold millions of them"
+                )
+            return 1
+        if isinstance(node, avro_schema.MapSchema):
+            self.visit(node.values, (*inside, "{}"))
+            return 1
+        if isinstance(node, avro_schema.FixedSchema):
+            if int(node.size) > MAX_FIXED:
+                self._refuse(f"has a fixed of {node.size} bytes, more than {MAX_FIXED}", "use bytes")
+            return int(node.size)
+        return 0 if node.type == "null" else 1
+
+    def _refuse(self, fact: str, remedy: str) -> None:
+        message = f"{self._where} {fact}, so records of it are not decoded: {remedy}"
+        raise DefinitionError(message)

@@ -1,0 +1,97 @@
+"""May the records of one schema be read by another? Apache Avro's own checker, and what it leaves out: meanings.
+
+Avro resolves an `int` into a `long`, and calls a timestamp in milliseconds and one in microseconds the same `long`.
+Decoded so, a record is wrong by a factor of a thousand and nothing fails: such a change is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from avro import schema as avro_schema
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+
+from rivertwice.schemas.avro_schema import AvroSchema
+
+Rule = Literal["none", "backward", "forward", "full"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+_MEANINGS = ("date", "time-", "timestamp-", "local-timestamp-", "decimal", "duration")
+_PROMOTED = {"int": {"long", "float", "double"}, "long": {"float", "double"}, "float": {"double"}}
+_PROMOTED |= {"string": {"bytes"}, "bytes": {"string"}}
+
+
+def read_findings(reader: AvroSchema, writer: AvroSchema) -> list[str]:
+    """Return why records of `writer` cannot be read as `reader`; empty if they can."""
+    checker = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+    result = checker.get_compatibility(reader.record, writer.record)
+    if result.compatibility is not SchemaCompatibilityType.compatible:
+        kinds = ", ".join(sorted({kind.value for kind in result.incompatibilities}))
+        said, at = "; ".join(sorted(result.messages)), ", ".join(sorted(result.locations))
+        return [f"{kinds} at {at}: {said}"]
+    return _meaning_findings(reader.record, writer.record, "")
+
+
+def rule_findings(rule: Rule, new: AvroSchema, old: Mapping[int, AvroSchema]) -> list[str]:
+    """Return what `rule` has against `new`, given every earlier version of its subject by number.
+
+    Every earlier version is asked, not only the last: the log holds records of all of them.
+    """
+    findings = []
+    for version, schema in sorted(old.items()):
+        if rule in ("backward", "full"):
+            findings += [f"cannot read version {version}: {said}" for said in read_findings(new, schema)]
+        if rule in ("forward", "full"):
+            findings += [f"cannot be read by version {version}: {said}" for said in read_findings(schema, new)]
+    return findings
+
+
+def _meaning_findings(reader: avro_schema.Schema, writer: avro_schema.Schema, path: str) -> list[str]:
+    if isinstance(reader, avro_schema.UnionSchema) or isinstance(writer, avro_schema.UnionSchema):
+        found = []
+        for branch in _branches(writer):
+            fitting = [each for each in _branches(reader) if _same_kind(each, branch)]
+            fitting = fitting or [each for each in _branches(reader) if each.type in _PROMOTED.get(branch.type, ())]
+            found += _meaning_findings(fitting[0], branch, path) if fitting else []
+        return found
+    if isinstance(reader, avro_schema.RecordSchema) and isinstance(writer, avro_schema.RecordSchema):
+        found = []
+        for field in reader.fields:
+            names = (field.name, *(field.props.get("aliases") or ()))
+            other = next((writer.fields_dict[name] for name in names if name in writer.fields_dict), None)
+            found += [] if other is None else _meaning_findings(field.type, other.type, f"{path}/{field.name}")
+        return found
+    if isinstance(reader, avro_schema.ArraySchema) and isinstance(writer, avro_schema.ArraySchema):
+        return _meaning_findings(reader.items, writer.items, f"{path}[]")
+    if isinstance(reader, avro_schema.MapSchema) and isinstance(writer, avro_schema.MapSchema):
+        return _meaning_findings(reader.values, writer.values, f"{path}{{}}")
+    before, after = meaning_of(writer), meaning_of(reader)
+    if before == after or _wider_decimal(before, after):
+        return []
+    told = [each.get("logicalType", "a plain value") for each in (before, after)]
+    detail = f" {before} and {after}" if told[0] == told[1] else ""
+    return [f"meaning changed at {path}: written as {told[0]}, read as {told[1]}{detail}, so values would be wrong"]
+
+
+def meaning_of(schema: avro_schema.Schema) -> dict[str, Any]:
+    """Return the logical type that decides what a value means, with its parameters; empty for a plain value."""
+    props: Mapping[str, Any] = getattr(schema, "props", {})
+    logical = str(props.get("logicalType", ""))
+    if not logical.startswith(_MEANINGS):
+        return {}
+    extra = {key: int(props.get(key) or 0) for key in ("precision", "scale")} if logical == "decimal" else {}
+    return {"logicalType": logical, **extra}
+
+
+def _wider_decimal(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    both = before.get("logicalType") == after.get("logicalType") == "decimal"
+    return both and before["scale"] == after["scale"] and before["precision"] <= after["precision"]
+
+
+def _branches(schema: avro_schema.Schema) -> list[avro_schema.Schema]:
+    return list(schema.schemas) if isinstance(schema, avro_schema.UnionSchema) else [schema]
+
+
+def _same_kind(one: avro_schema.Schema, other: avro_schema.Schema) -> bool:
+    names = [each.name for each in (one, other) if isinstance(each, avro_schema.NamedSchema)]
+    return bool(one.type == other.type and len(set(names)) <= 1)

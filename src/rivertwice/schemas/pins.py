@@ -1,0 +1,174 @@
+"""What a source has pinned beside its definition: one reader schema, and the writer schemas known by id.
+
+`schemas/VIEW.avsc` is the reader: what the pipeline wants to see. `schemas/VIEW-ID.avsc` is what records with schema id
+ID were written by. The files belong to the bundle, so a recompute decodes for ever as the stream did, whatever a
+registry says by then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from avro import schema as avro_schema
+
+from rivertwice.errors import DefinitionError
+from rivertwice.schemas.avro_schema import MAX_BYTES, AvroSchema, narrow, parse_avro
+from rivertwice.schemas.compatibility import meaning_of, read_findings
+
+FOLDER = "schemas"
+MAX_WRITERS = 200
+MAX_ID = 2**31 - 1
+_FILE = re.compile(r"^(?P<view>[a-z][a-z0-9_]{0,63})(?:-(?P<id>[1-9][0-9]{0,9}))?\.avsc\Z")
+_PRIMITIVE = {
+    "string": ("string",),
+    "boolean": ("boolean",),
+    "int": ("int", "bigint"),
+    "long": ("bigint",),
+    "float": ("double",),
+    "double": ("double",),
+}
+_REFRESH = "run `rivertwice schema refresh PIPELINE`"
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The schemas one source decodes by.
+
+    Attributes:
+        reader: what is read, narrowed to the fields that the definition declares.
+        writers: schema id to what its records were written by; empty: records have no id, the reader wrote them.
+        writer: the whole reader schema, by which records without an id were written.
+    """
+
+    reader: AvroSchema
+    writers: Mapping[int, AvroSchema]
+    writer: AvroSchema
+
+
+def file_name(view: str, schema_id: int | None) -> str:
+    """Return the pinned file of a reader (no id) or of a writer, relative to the definition."""
+    return f"{FOLDER}/{view}.avsc" if schema_id is None else f"{FOLDER}/{view}-{schema_id}.avsc"
+
+
+def split_name(path: str) -> tuple[str, int | None]:
+    """Return view and id (None: the reader) that a pinned file's path says.
+
+    Raises:
+        DefinitionError: it says neither.
+    """
+    found = _FILE.match(path.removeprefix(f"{FOLDER}/"))
+    if found is None or int(found["id"] or 1) > MAX_ID:
+        message = (
+            f"{path[:120]!r} is no name of a pinned schema; use {FOLDER}/VIEW.avsc for what is read and "
+            f"{FOLDER}/VIEW-ID.avsc for what wrote the records with schema id ID, or remove the file"
+        )
+        raise DefinitionError(message)
+    return found["view"], int(found["id"]) if found["id"] else None
+
+
+def read_pinned(folder: Path) -> dict[str, bytes]:
+    """Return the pinned files of the definition in `folder`, by path relative to it.
+
+    Raises:
+        DefinitionError: one is misnamed, too large, or a link.
+    """
+    files: dict[str, bytes] = {}
+    for path in sorted((folder / FOLDER).glob("*.avsc")):
+        relative = f"{FOLDER}/{path.name}"
+        split_name(relative)
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_BYTES:
+            message = f"{path} is a link, no file, or larger than {MAX_BYTES} bytes; pin the schema as a plain file"
+            raise DefinitionError(message)
+        files[relative] = path.read_bytes()
+    if len(files) > MAX_WRITERS:
+        message = f"{folder / FOLDER} holds {len(files)} schemas, more than {MAX_WRITERS}; remove those no record names"
+        raise DefinitionError(message)
+    return files
+
+
+def parse_pins(files: Mapping[str, bytes], view: str, fields: Mapping[str, str], *, framed: bool, where: str) -> Pins:
+    """Return the checked pins of the source `view`.
+
+    Args:
+        files: the definition's files, by relative path; those under `schemas/` are looked at.
+        view: the source's name.
+        fields: the definition's fields and their SQL types.
+        framed: records name the id of their writer's schema.
+        where: the definition, for messages.
+
+    Raises:
+        DefinitionError: a schema is missing, broken, or cannot give the fields; a writer's records cannot be read.
+    """
+    schemas: dict[int | None, AvroSchema] = {}
+    for path in sorted(name for name in files if name.startswith(f"{FOLDER}/")):
+        named, schema_id = split_name(path)
+        if named != view:
+            message = (
+                f"{where}/{path} is for the source {named!r}, but the definition has {view!r}; rename or remove it"
+            )
+            raise DefinitionError(message)
+        schemas[schema_id] = parse_avro(files[path], f"{where}/{path}")
+    reader = schemas.pop(None, None)
+    if reader is None or (framed and not schemas):
+        lacking = file_name(view, None) if reader is None else f"{FOLDER}/{view}-ID.avsc"
+        message = (
+            f"{where}/{lacking} does not exist, so no Avro record could be decoded; {_REFRESH}, or write it yourself"
+        )
+        raise DefinitionError(message)
+    if schemas and not framed:
+        message = f"{where}/{FOLDER} holds writers, but framing is 'none': no record names its writer; remove them"
+        raise DefinitionError(message)
+    findings = field_findings(reader, fields)
+    if findings:
+        raise DefinitionError("\n".join(f"{where}/{file_name(view, None)}: {finding}" for finding in findings))
+    wanted = narrow(reader, fields)
+    writers = {schema_id: schema for schema_id, schema in sorted(schemas.items(), key=str) if schema_id is not None}
+    for schema_id, schema in sorted(writers.items()):
+        refused = read_findings(wanted, schema)
+        if refused:
+            message = (
+                f"{where}/{file_name(view, schema_id)}: {refused[0]}; its records could not be decoded: give the reader's "
+                "field a default or its old type, or remove the file, and its records are dead letters (schema_id)"
+            )
+            raise DefinitionError(message)
+    return Pins(wanted, dict(sorted(writers.items())), reader)
+
+
+def field_findings(reader: AvroSchema, fields: Mapping[str, str]) -> list[str]:
+    """Return why the reader cannot give the definition's fields; empty if it can."""
+    findings = []
+    lowered = [str(field.name).lower() for field in reader.record.fields]
+    for name, kind in fields.items():
+        field = reader.field(name)
+        if field is None:
+            findings.append(
+                f"has no field {name!r}, which the definition declares; remove it there, or pin a reader that has it"
+            )
+            continue
+        if lowered.count(name) > 1:
+            findings.append(
+                f"has fields that differ from {name!r} only in case, which SQL cannot tell apart; pin another"
+            )
+        possible = sql_types(field.type)
+        if kind not in possible:
+            told = " or ".join(possible) or "no SQL type that a definition can declare"
+            findings.append(
+                f"field {name!r} can be {told}, but the definition says {kind}; declare that, or pin another reader"
+            )
+    return findings
+
+
+def sql_types(schema: avro_schema.Schema) -> tuple[str, ...]:
+    """Return the SQL types that a field of this Avro type can be declared as; the first is its own."""
+    if isinstance(schema, avro_schema.UnionSchema):
+        branches = [branch for branch in schema.schemas if branch.type != "null"]
+        return sql_types(branches[0]) if len(branches) == 1 else ()
+    meaning = meaning_of(schema)
+    if meaning:
+        if meaning["logicalType"] == "decimal":
+            return (f"decimal({meaning['precision']},{meaning['scale']})",)
+        return ("timestamp",) if meaning["logicalType"] in ("timestamp-millis", "timestamp-micros") else ()
+    return ("string",) if schema.type == "enum" else _PRIMITIVE.get(schema.type, ())

@@ -1,0 +1,127 @@
+"""Where schemas come from: the project's own folder of schemas, or a Confluent registry by its address."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rivertwice.errors import ConfigError, RequestError
+from rivertwice.schemas.avro_schema import parse_avro
+from rivertwice.schemas.compatibility import Rule, rule_findings
+
+URL_ENV = "RIVERTWICE_SCHEMA_REGISTRY"
+SUBJECT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+Kind = Literal["avro", "json"]
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """One version of a subject.
+
+    Attributes:
+        id: what records carry.
+        text: the schema, as it was registered.
+    """
+
+    subject: str
+    version: int
+    id: int
+    kind: Kind
+    text: str
+
+
+class Registry(Protocol):
+    """Subjects, their versions in order, and the rule that new versions must keep."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages; never a secret."""
+        ...
+
+    def subjects(self) -> list[str]:
+        """Return the subjects, sorted."""
+        ...
+
+    def versions(self, subject: str) -> list[SchemaVersion]:
+        """Return the versions, oldest first; none for a subject that is not known."""
+        ...
+
+    def rule(self, subject: str) -> Rule:
+        """Return the rule of compatibility."""
+        ...
+
+    def by_id(self, schema_id: int) -> SchemaVersion:
+        """Return a version with this id."""
+        ...
+
+    def register(self, subject: str, kind: Kind, text: str, rule: Rule | None) -> SchemaVersion:
+        """Add a version unless that very schema is one already."""
+        ...
+
+
+def open_registry(project: Path, env: Mapping[str, str] | None = None) -> Registry:
+    """Return the registry at RIVERTWICE_SCHEMA_REGISTRY; without it the folder `schemas/` of the project.
+
+    Raises:
+        ConfigError: the address is none that may be asked.
+    """
+    from rivertwice.schemas.confluent import ConfluentRegistry
+    from rivertwice.schemas.folder import FolderRegistry
+
+    env = os.environ if env is None else env
+    url = env.get(URL_ENV)
+    return ConfluentRegistry.from_env(url, env) if url else FolderRegistry(project / "schemas")
+
+
+def require_subject(subject: str) -> str:
+    """Return `subject` if it can be a folder's name and part of an address.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not SUBJECT.match(subject):
+        message = (
+            f"{subject[:80]!r} cannot name a subject; subjects start with a letter or digit and hold at most 128 of A-Z, "
+            "a-z, 0-9, '.', '_' and '-', for instance orders-value"
+        )
+        raise ConfigError(message)
+    return subject
+
+
+def check_new(registry: Registry, subject: str, kind: Kind, text: str, rule: Rule | None = None) -> list[str]:
+    """Return what stands against a new version: by `rule`, else by the subject's own rule.
+
+    JSON Schemas are read by no library kept for this Python that could compare them, so their rule can only be none.
+
+    Raises:
+        DefinitionError: it is no schema.
+        RequestError: the subject holds schemas of another kind, or a rule is asked of JSON Schemas.
+    """
+    versions = registry.versions(subject)
+    if versions and versions[0].kind != kind:
+        message = f"{subject} holds {versions[0].kind} schemas, not {kind}; register it under a subject of its own"
+        raise RequestError(message)
+    rule = rule or registry.rule(subject)
+    if kind == "json":
+        if rule != "none":
+            message = (
+                f"the rule of {subject} is {rule}, but JSON Schemas are not compared here, so nothing would keep it; use "
+                "--rule none, and declare in the pipeline which fields are required"
+            )
+            raise RequestError(message)
+        return []
+    new = parse_avro(text, f"the new schema of {subject}")
+    old = {each.version: parse_avro(each.text, f"{subject} version {each.version}") for each in versions}
+    return rule_findings(rule, new, old)
+
+
+def refusal(subject: str, rule: Rule, findings: list[str]) -> str:
+    """Return the words in which a new version is refused."""
+    return (
+        f"the new schema of {subject} breaks its rule {rule!r}, so it is not registered: {'; '.join(findings[:4])}; give "
+        "new fields a default, keep types, or use a subject of its own"
+    )

@@ -1,0 +1,129 @@
+"""Deliver the results of every pipeline that has sinks and is wanted running. A thread per sink; supervision never waits.
+
+An error is noted, told once, and tried again with backoff; it never ends the agent. A stream that is not wanted running
+any more is delivered to its end. Sinks are those of the project's definition now: they shape no result.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from rivertwice.config import Settings
+from rivertwice.delivery.deliver import Deliverer
+from rivertwice.delivery.note import read_note, write_note
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import utc_now
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.delivery_model import Delivery
+from rivertwice.supervise.act import page, record_event
+from rivertwice.supervise.backoff import delay_after
+from rivertwice.timeline.intent import read_intent
+
+LOG = logging.getLogger(__name__)
+EVERY_S = 2.0
+PAGE_AT = 5  # failures in a row
+JOIN_S = 10.0
+
+
+class DeliveryWorker(threading.Thread):
+    """Delivers to one sink until told to end, or until it fails."""
+
+    def __init__(self, settings: Settings, pipeline: str, sink: str, asked: Delivery) -> None:
+        super().__init__(name=f"deliver-{pipeline}-{sink}", daemon=True)
+        self._settings = settings
+        self.pipeline = pipeline
+        self.sink = sink
+        self.asked = asked
+        self.halt = threading.Event()
+        self.finish = threading.Event()
+
+    def run(self) -> None:
+        """Deliver; an error is noted with the next attempt."""
+        began = utc_now()
+        try:
+            Deliverer(self._settings, self.pipeline, self.sink, self.asked).run(self.halt, self.finish)
+        except Exception as error:
+            self._failed(error, began, utc_now())
+
+    def _failed(self, error: Exception, began: datetime, now: datetime) -> None:
+        text = str(error) if isinstance(error, RivertwiceError) else f"{type(error).__name__}: {error}"
+        if not isinstance(error, RivertwiceError):
+            LOG.exception("delivery of %s to %s failed", self.pipeline, self.sink)
+        home = self._settings.pipeline(self.pipeline)
+        before = read_note(home, self.sink)
+        progressed = before.delivered_at is not None and before.delivered_at >= began
+        failures = 1 if progressed else before.failures + 1
+        attempt = now + delay_after(failures)
+        note = replace(before, failures=failures, error=text, failed_at=now, next_attempt=attempt)
+        write_note(home, self.sink, note)
+        if text != before.error:
+            message = f"delivery to {self.sink} failed, tried again: {text}"
+            record_event(self._settings, "delivery_failed", self.pipeline, message, now)
+        if failures == PAGE_AT:
+            message = f"delivery to {self.sink} failed {failures} times in a row: {text}"
+            page(self._settings, "delivery", self.pipeline, message, now, severity="warning")
+
+
+class DeliveryKeeper(threading.Thread):
+    """Keeps a worker per wanted sink."""
+
+    def __init__(
+        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
+    ) -> None:
+        super().__init__(name="delivery", daemon=True)
+        self._settings = settings
+        self._names = names
+        self._stopping = stop
+        self._every_s = every_s
+        self._errors: dict[str, str] = {}
+        self.workers: dict[tuple[str, str], DeliveryWorker] = {}
+
+    def run(self) -> None:
+        """Look until told to stop; workers end behind their step."""
+        while not self._stopping.is_set():
+            for name in self._names():
+                try:
+                    self.look(name, utc_now())
+                    self._errors.pop(name, None)
+                except Exception as error:
+                    text = f"{type(error).__name__}: {error}"
+                    if text != self._errors.get(name):
+                        LOG.warning("the sinks of %s are not known now: %s", name, text)
+                    self._errors[name] = text
+            self._stopping.wait(self._every_s)
+        self.end()
+
+    def look(self, name: str, now: datetime) -> None:
+        """Start what is wanted and not running, and let end what is not wanted any more."""
+        intent = read_intent(self._settings.pipeline(name))
+        wanted = intent is not None and intent.desired == "running"
+        sinks = load_definition(self._settings.definitions / name).deliver
+        for key, worker in list(self.workers.items()):
+            if key[0] != name:
+                continue
+            if not worker.is_alive():
+                del self.workers[key]
+            elif sinks.get(key[1]) != worker.asked:  # the definition says something else now
+                worker.halt.set()
+            elif not wanted:
+                worker.finish.set()
+            elif worker.finish.is_set():  # wanted again: it ends, and another one begins
+                worker.halt.set()
+        for sink, asked in sinks.items():
+            note = read_note(self._settings.pipeline(name), sink)
+            due = note.next_attempt is None or note.next_attempt <= now
+            if wanted and due and (name, sink) not in self.workers:
+                worker = DeliveryWorker(self._settings, name, sink, asked)
+                self.workers[(name, sink)] = worker
+                worker.start()
+
+    def end(self) -> None:
+        """End all workers behind their step."""
+        for worker in self.workers.values():
+            worker.halt.set()
+        for worker in self.workers.values():
+            worker.join(JOIN_S)

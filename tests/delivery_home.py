@@ -1,0 +1,147 @@
+"""A pipeline's real tables without a stream: batches as the sink commits them, publications as backfills make them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from backfill_views import HOUR, SQL, YAML, add_timeline, emitted, result
+from ledger_rows import NOW, ledger_row
+from rivertwice.backfill.corrections import stamp_rows
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.log.kafka import end_offsets
+from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.store import delta
+from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
+from rivertwice.timeline.lineage import Fork
+from rivertwice.timeline.sequence import last_seq, move_head, publish
+from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.serving import Publication
+
+Row = tuple[int, str, int]
+"""Hour, key, value."""
+
+
+class DeliveryHome:
+    """Pipeline `p` with sinks, and what a stream and backfills would write."""
+
+    def __init__(self, root: Path, deliver: str, bootstrap: str | None = None) -> None:
+        folder = root / "project" / "pipelines" / "p"
+        folder.mkdir(parents=True)
+        (folder / "pipeline.yaml").write_text(f"{YAML}\ndeliver: {deliver}\n")
+        (folder / "transform.sql").write_text(SQL)
+        self.settings = Settings(project=root / "project", home=root / "home", bootstrap=bootstrap)
+        self.home: PipelineHome = self.settings.pipeline("p")
+        self.definition = load_definition(folder)
+        self.bundle = build_bundle(folder)
+        save_bundle(self.bundle, self.home.bundles)
+        self.begin("t1")
+        self.move_head("t1")
+
+    def begin(self, name: str, parent: tuple[str, int] | None = None) -> None:
+        fork = None if parent is None else Fork(*parent)
+        add_timeline(self.home, self.bundle, name, fork, 0 if fork is None else fork.batch + 1)
+
+    def move_head(self, name: str) -> None:
+        move_head(self.home, name, reason="test", expected_seq=last_seq(self.home), now=NOW)
+
+    def commit(self, timeline: str, batch: int, closed: int, rows: Sequence[Row], *, copy: bool = True) -> None:
+        """Commit a batch with the ledger row in it; `copy` False leaves the ledger's table behind, as a crash does."""
+        row = ledger_row(batch, timeline, bundle=self.bundle.id, batch_watermark_ms=closed * HOUR, emitted=len(rows))
+        delta.append(
+            self.home.tables.changelog,
+            emitted(timeline, batch, *rows),
+            transactions={f"p#{timeline}": batch},
+            metadata={METADATA_KEY: row.to_json()},
+            partition_by=["_day"],
+        )
+        if copy:
+            append_ledger(self.home, [row])
+
+    def publish(self, first: int, last: int, rows: Iterable[Row]) -> None:
+        """Publish corrections for the hours `first` to `last`, half-open."""
+        seq = last_seq(self.home)
+        backfill = f"bf-{seq + 1}"
+        chunk = stamp_rows(result(*rows), backfill, 0, "window_start")
+        delta.append(self.home.tables.corrections, chunk, transactions={f"backfill/{backfill}": 0})
+        meaning = self.bundle.fingerprint.semantics
+        entry = Publication(seq + 1, backfill, ((first * HOUR, last * HOUR),), meaning, self.bundle.id, {})
+        publish(self.home, entry.to_payload(), expected_seq=seq, now=NOW)
+
+    def served(self) -> dict[tuple[int, str], int]:
+        """What the served table holds, built now."""
+        rebuild_served(self.home, self.definition)
+        rows = read_served(self.home)
+        assert rows is not None
+        return {(_hour(row["window_start"]), row["k"]): row["n"] for row in rows.to_pylist()}
+
+    def with_bootstrap(self, bootstrap: str) -> Settings:
+        return replace(self.settings, bootstrap=bootstrap)
+
+
+def _hour(instant) -> int:
+    return int(instant.timestamp() * 1000) // HOUR
+
+
+def hour_rows(batch: int, keys: int) -> list[Row]:
+    """One row per key for the hour that batch closes."""
+    return [(batch, f"k{key:05d}", batch * 100_000 + key) for key in range(keys)]
+
+
+def fill(world: DeliveryHome, timeline: str, batches: Iterable[int], keys: int) -> None:
+    for batch in batches:
+        world.commit(timeline, batch, batch + 1, hour_rows(batch, keys))
+
+
+def read_topic(settings: Settings, topic: str, *, committed: bool = True) -> list[dict]:
+    """Return what a topic holds, in order within each partition."""
+    level = "read_committed" if committed else "read_uncommitted"
+    reader = Consumer(
+        {
+            "bootstrap.servers": settings.bootstrap_servers(),
+            "group.id": "test-reader",
+            "isolation.level": level,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    partitions = list(end_offsets(settings, topic))
+    reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    found, ended = [], set()
+    try:
+        while len(ended) < len(partitions):
+            for message in reader.consume(10_000, 5.0):
+                if message.error() is None:
+                    found.append({**json.loads(message.value()), "_key": message.key().decode()})
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+    finally:
+        reader.close()
+    return found
+
+
+def fold(records: Iterable[dict]) -> dict[tuple[int, str], int]:
+    """What a consumer holds that folds records by key, as the howto says."""
+    rows: dict[str, dict] = {}
+    for record in records:
+        before = rows.get(record["_key"])
+        if record["replaces"] is None:
+            assert before is None, (record, before)
+        else:
+            assert before is not None
+            assert before["values"] == record["replaces"]["values"]
+        if record["op"] == "withdraw":
+            del rows[record["_key"]]
+        else:
+            rows[record["_key"]] = record
+    found = {}
+    for record in rows.values():
+        start = pa.scalar(record["window"][0]).cast(pa.timestamp("ms", "UTC")).as_py()
+        found[(_hour(start), record["keys"]["k"])] = record["values"]["n"]
+    return found

@@ -1,0 +1,155 @@
+"""A pipeline's tables in memory, for tests of delivery: timelines, batches, publications, and what all of it serves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from rivertwice.delivery.model import BEFORE_ALL, WITHDRAW, Committed, Line, Position, Record, Shape, View
+from rivertwice.delivery.plan import owner_of
+from rivertwice.instants import from_ms
+from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.serving import Publication, select_served
+
+SHAPE = Shape("p", "window_start", "window_end", ("k",), ("n",))
+WINDOW = 1000
+_FIELDS = [
+    ("window_start", pa.timestamp("us", "UTC")),
+    ("window_end", pa.timestamp("us", "UTC")),
+    ("k", pa.string()),
+    ("n", pa.int64()),
+]
+CHANGELOG = pa.schema([("_timeline", pa.string()), ("_batch", pa.int64()), *_FIELDS])
+CORRECTIONS = pa.schema([("_backfill", pa.string()), *_FIELDS])
+Row = tuple[int, str, int]
+"""Window's start, key, value."""
+
+
+def result_row(row: Row) -> dict[str, object]:
+    start, key, value = row
+    return {"window_start": from_ms(start), "window_end": from_ms(start + WINDOW), "k": key, "n": value}
+
+
+@dataclass
+class World:
+    """What the tables hold. Batches are numbered along a path, as Spark does."""
+
+    lines: dict[str, Line] = field(default_factory=dict)
+    batches: dict[str, list[Committed]] = field(default_factory=dict)
+    rows: list[dict[str, object]] = field(default_factory=list)
+    corrected: list[dict[str, object]] = field(default_factory=list)
+    publications: list[Publication] = field(default_factory=list)
+    head: str = ""
+    seq: int = 0
+
+    def begin(self, name: str, parent: tuple[str, int] | None = None, semantics: str = "s") -> None:
+        """Record a timeline, behind a batch of its parent's path if it has one."""
+        path: list[Segment] = []
+        if parent is not None:
+            line, batch = self.lines[parent[0]], parent[1]
+            for part in line.path:
+                if part.first <= batch:
+                    last = batch if part.last is None else min(part.last, batch)
+                    path.append(Segment(part.timeline, part.first, last))
+        first = 0 if parent is None else parent[1] + 1
+        self.lines[name] = Line(name, f"born-{name}", (*path, Segment(name, first, None)), semantics)
+        self.batches[name] = []
+
+    def commit(self, name: str, closed_ms: int, rows: Iterable[Row]) -> None:
+        """Commit the next batch of a timeline."""
+        number = self.lines[name].path[-1].first + len(self.batches[name])
+        mine = [{"_timeline": name, "_batch": number, **result_row(row)} for row in rows]
+        self.rows += mine
+        self.batches[name].append(Committed(name, number, closed_ms, len(mine)))
+
+    def move_head(self, name: str) -> None:
+        self.head = name
+        self.seq += 1
+
+    def publish(self, ranges: Iterable[tuple[int, int]], rows: Iterable[Row], semantics: str = "s") -> None:
+        self.seq += 1
+        backfill = f"bf-{self.seq}"
+        self.corrected += [{"_backfill": backfill, **result_row(row)} for row in rows]
+        self.publications.append(Publication(self.seq, backfill, tuple(ranges), semantics, "b", {}))
+
+    def path_batches(self, name: str) -> list[Committed]:
+        return [
+            batch
+            for part in self.lines[name].path
+            for batch in self.batches[part.timeline]
+            if part.contains(part.timeline, batch.batch)
+        ]
+
+    def closed(self, name: str) -> int:
+        found = self.path_batches(name)
+        return found[-1].closed_ms if found else BEFORE_ALL
+
+    def look(self, position: Position | None) -> View | None:
+        """What `StoredSource.look` does, in memory."""
+        if not self.head:
+            return None
+        line, found = self.lines[self.head], self.path_batches(self.head)
+        publications = tuple(self.publications)
+        if position is None:
+            return View(line, tuple(found), publications, self.seq)
+        held = self.lines[position.timeline]
+        stands = owner_of(held.path, position.batch) == owner_of(line.path, position.batch)
+        closed = next(
+            batch.closed_ms for batch in self.path_batches(position.timeline) if batch.batch == position.batch
+        )
+        if stands and held.semantics == line.semantics:
+            found = [batch for batch in found if batch.batch >= position.batch]
+        return View(line, tuple(found), publications, self.seq, held, closed)
+
+    def changelog(self, first: int, last: int) -> pa.Table:
+        return pa.Table.from_pylist([row for row in self.rows if first <= row["_batch"] <= last], schema=CHANGELOG)
+
+    def corrections(self, backfills: frozenset[str]) -> pa.Table:
+        return pa.Table.from_pylist(
+            [row for row in self.corrected if row["_backfill"] in backfills], schema=CORRECTIONS
+        )
+
+    def served(self) -> dict[tuple[int, str], int]:
+        """What the head serves now, by window and key: the served table's own rule over all there is."""
+        line = self.lines[self.head]
+        places = {(batch.timeline, batch.batch) for batch in self.path_batches(self.head)}
+        rows = pa.Table.from_pylist(
+            [row for row in self.rows if (row["_timeline"], row["_batch"]) in places], schema=CHANGELOG
+        )
+        corrections = pa.Table.from_pylist(self.corrected, schema=CORRECTIONS)
+        found = select_served(
+            rows, corrections, self.publications, semantics=line.semantics, closed_ms=self.closed(self.head)
+        )
+        return {(int(row["window_start"].timestamp() * 1000), row["k"]): row["n"] for row in found.to_pylist()}
+
+
+class Consumer:
+    """Folds what it is sent, as any reader of a sink would: by key, in order."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Record] = {}
+
+    def take(self, record: Record) -> None:
+        """Take a record and check what it says of the one before."""
+        before = self.rows.get(record.key)
+        if record.old is None:
+            assert before is None, f"{record} says nothing of {before}"
+        else:
+            assert before is not None, f"{record} replaces what was never delivered"
+            assert before.values == record.old, f"{record} replaces other values than were delivered: {before}"
+        assert record.op != "emit" or record.old is None
+        if record.op == WITHDRAW:
+            del self.rows[record.key]
+        else:
+            self.rows[record.key] = record
+
+    def holds(self) -> dict[tuple[int, str], int]:
+        found = {}
+        for record in self.rows.values():
+            start, _, key, value = record.values
+            found[(int(start.timestamp() * 1000), key)] = value
+            assert json.loads(record.key)["keys"] == {"k": key}
+        return found

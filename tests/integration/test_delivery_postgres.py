@@ -1,0 +1,194 @@
+"""Delivery to a real PostgreSQL: the table is what is served, whoever is killed, and of two deliverers one is heard."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from delivery_home import DeliveryHome, fill
+from postgres_server import missing, postgres_server
+from rivertwice.delivery.deliver import Deliverer
+from rivertwice.delivery.model import Parcel, Position
+from rivertwice.delivery.postgres_sink import PostgresSink
+from rivertwice.delivery.source import StoredSource
+from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+SINK = "{pg: {to: postgres, table: totals, dsn_env: TEST_PG, guarantee: effectively_once}}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres_server() as address:
+        yield address
+
+
+@pytest.fixture
+def address(server: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A database of the test's own."""
+    name = f"d{abs(hash(request.node.name)) % 10**9}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    found = server.replace("dbname=postgres", f"dbname={name}")
+    monkeypatch.setenv("TEST_PG", found)
+    yield found
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def world(tmp_path: Path, address: str) -> DeliveryHome:
+    return DeliveryHome(tmp_path, SINK)
+
+
+def deliver(world: DeliveryHome, *, again: bool = False):
+    finish = threading.Event()
+    finish.set()
+    asked = world.definition.deliver["pg"]
+    return Deliverer(world.settings, "p", "pg", asked).run(threading.Event(), finish, again=again)
+
+
+def table(address: str) -> dict[tuple[int, str], int]:
+    with psycopg.connect(address) as connection:
+        rows = connection.execute("SELECT window_start, k, n FROM totals").fetchall()
+    found = {(int(start.timestamp()) // 3600, key): value for start, key, value in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def position(address: str) -> str:
+    with psycopg.connect(address) as connection:
+        return connection.execute("SELECT position FROM rivertwice_positions").fetchone()[0]
+
+
+def test_the_table_is_what_is_served_over_publications_restores_and_rewinds(world: DeliveryHome, address: str) -> None:
+    fill(world, "t1", range(4), keys=3)
+    assert deliver(world).records == 12
+    assert table(address) == world.served()
+    world.publish(1, 3, [(1, "k00000", 7), (2, "new", 1)])
+    deliver(world)
+    assert table(address) == world.served()
+    world.begin("t2", ("t1", 3))
+    world.move_head("t2")
+    fill(world, "t2", [4], keys=2)
+    assert deliver(world).records == 2
+    world.begin("t3", ("t1", 1))
+    fill(world, "t3", range(2, 6), keys=1)
+    world.move_head("t3")
+    deliver(world)
+    assert table(address) == world.served()
+    with psycopg.connect(address) as connection:
+        types = dict(
+            connection.execute(
+                "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'totals'"
+            ).fetchall()
+        )
+        stamps = connection.execute("SELECT _timeline, _batch, _backfill FROM totals WHERE k = 'new'").fetchall()
+    assert types["window_start"] == "timestamp with time zone"
+    assert types["n"] == "bigint"
+    assert stamps == [(None, None, "bf-2")]
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.faults)])
+def test_a_deliverer_killed_in_its_transactions_leaves_rows_and_position_together(
+    world: DeliveryHome, address: str, tmp_path: Path, kills: int
+) -> None:
+    batches, keys = 40, 750
+    fill(world, "t1", range(batches), keys)
+    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p", "--until-end"]
+    environment = {**os.environ, **world.settings.to_env()}
+    chance = random.Random(3)
+    log = tmp_path / "deliver.log"
+    met = 0
+    with psycopg.connect(address, autocommit=True) as watcher:
+        ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'rivertwice%%' AND query LIKE %s"
+        for _ in range(kills):
+            with log.open("ab") as out:
+                process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+            statement = chance.choice(["COPY%", "COPY%", 'INSERT INTO "totals"%', "UPDATE%"])
+            deadline = time.monotonic() + 60
+            while process.poll() is None and time.monotonic() < deadline:
+                if watcher.execute(f"{ours} AND xact_start IS NOT NULL", (statement,)).fetchone()[0]:
+                    met += 1
+                    break
+            process.send_signal(signal.SIGKILL)
+            process.wait(30)
+            while watcher.execute(ours, ("%",)).fetchone()[0]:  # the server's part of a dead client ends by itself
+                time.sleep(0.01)
+            stored = position(address)
+            exists = watcher.execute("SELECT to_regclass('totals') IS NOT NULL").fetchone()[0]
+            rows = watcher.execute("SELECT count(*) FROM totals").fetchone()[0] if exists else 0
+            delivered = 0 if not stored else int(stored.partition('"batch":')[2].partition(",")[0]) + 1
+            assert rows == delivered * keys, (stored, rows)
+    with log.open("ab") as out:
+        assert subprocess.run(command, env=environment, stdout=out, stderr=out, check=False).returncode == 0
+    assert table(address) == world.served()
+    assert met >= kills - 2, "too few kills met an open transaction"
+
+
+def test_of_two_deliverers_with_one_position_the_second_takes_nothing(world: DeliveryHome, address: str) -> None:
+    fill(world, "t1", range(1), keys=1)
+    source = StoredSource(world.home)
+    view = source.look(None)
+    shape, schema = source.shape(view), source.schema()
+    first, second = (PostgresSink("p", "pg", world.definition.deliver["pg"]) for _ in range(2))
+    assert first.open(shape, schema) is None
+    assert second.open(shape, schema) is None
+    after = Position("t1", 0, 1, "x", 1)
+    first.deliver(Parcel(shape, "pg", (), None, after))
+    with pytest.raises(LostRaceError, match="another deliverer was here"):
+        second.deliver(Parcel(shape, "pg", (), None, Position("t1", 0, 1, "x", 1)))
+    assert second.open(shape, schema) == after
+    first.close()
+    second.close()
+
+
+def test_a_table_that_is_gone_or_another_is_refused_and_again_fills_it(world: DeliveryHome, address: str) -> None:
+    fill(world, "t1", range(2), keys=2)
+    deliver(world)
+    with psycopg.connect(address) as connection:
+        connection.execute("DROP TABLE totals")
+    fill(world, "t1", [2], keys=2)
+    with pytest.raises(LedgerError, match="--again"):
+        deliver(world)
+    assert deliver(world, again=True).records == 6
+    assert table(address) == world.served()
+    with psycopg.connect(address) as connection:
+        connection.execute("ALTER TABLE totals ALTER COLUMN n TYPE integer")
+    with pytest.raises(ConfigError, match="n is integer, not bigint"):
+        deliver(world)
+
+
+def test_a_lost_position_is_not_taken_for_a_new_sink(world: DeliveryHome, address: str) -> None:
+    fill(world, "t1", range(2), keys=2)
+    deliver(world)
+    with psycopg.connect(address) as connection:
+        connection.execute("DELETE FROM rivertwice_positions")
+    with pytest.raises(LedgerError, match="holds no position, but 1 steps were delivered"):
+        deliver(world)
+
+
+def test_a_value_that_postgres_cannot_hold_stops_the_sink_with_its_name_and_no_password(
+    world: DeliveryHome, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit("t1", 0, 1, [(0, "a\x00b", 1)])
+    with pytest.raises(ConfigError, match="totals of sink pg"):
+        deliver(world)
+    assert position(address) == ""
+    monkeypatch.setenv("TEST_PG", "host=127.0.0.1 port=1 user=u password=hunter2-canary dbname=x")
+    with pytest.raises(ServiceError) as caught:
+        deliver(world)
+    assert "canary" not in str(caught.value)
+    monkeypatch.delenv("TEST_PG")
+    with pytest.raises(ConfigError, match="TEST_PG is not set"):
+        deliver(world)

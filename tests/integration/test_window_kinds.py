@@ -1,0 +1,117 @@
+"""Hopping windows and sessions on a real broker: the driver is killed on the way, every row is explained, hopping ones repaired."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from definition_files import PROJECT
+from histories import KINDS, PARTITIONS, definition_files, random_batches, record_bytes
+from rivertwice.config import Settings
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.testing.events import Event, produce_events
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.served import rebuild_served
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
+NAME = "histories"
+DRIVER = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", NAME, "--until-end"]
+PATIENCE_S = 600
+
+
+def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str) -> Settings:
+    target = folder / "project" / "pipelines" / NAME
+    target.mkdir(parents=True)
+    for name, text in definition_files(*KINDS[kind]).items():
+        (target / name).write_text(text.replace("topic: events", f"topic: {topic}"))
+    with (target / "pipeline.yaml").open("a") as file:
+        file.write("stream: {max_offsets_per_trigger: 50}\n")
+    for name in (".build", "expectations"):
+        (folder / "project" / name).symlink_to(PROJECT / name)
+    return Settings(folder / "project", folder / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+
+
+def run_killed(settings: Settings, batches: int, log: Path) -> None:
+    """Run the driver, kill it and its JVM when so many batches are committed, and run it again to the end."""
+    env = {**os.environ, **settings.to_env()}
+    with log.open("ab") as out:
+        driver = subprocess.Popen(DRIVER, env=env, stdout=out, stderr=out, start_new_session=True)
+        deadline = time.monotonic() + PATIENCE_S
+        while driver.poll() is None and time.monotonic() < deadline and committed(settings) < batches:
+            time.sleep(0.05)
+        assert driver.poll() is None, log.read_text()[-3000:]
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        done = subprocess.run(DRIVER, env=env, stdout=out, stderr=out, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, log.read_text()[-3000:]
+
+
+def committed(settings: Settings) -> int:
+    try:
+        return len(path_ledger(settings.pipeline(NAME)))
+    except OSError:
+        return 0
+
+
+def command(settings: Settings, *arguments: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "rivertwice.cli", "--output", "json", *arguments],
+        env={**os.environ, **settings.to_env()},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def check_explained(report: dict[str, Any]) -> None:
+    for pair, counts in report["counts"].items():
+        assert (pair, counts["DEFECT"], counts["NOT_COMPARABLE"]) == (pair, 0, 0)
+    balance = report["balance"]
+    assert {account["unexplained"] for account in (balance["total"], *balance["partitions"].values())} == {0}
+    assert report["gate"]["passed"]
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("kind", ["hopping", "session"])
+def test_a_killed_stream_is_explained_to_the_last_row(
+    kind: str, seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(f"{kind} on Kafka {seed}")
+    settings = make_project(tmp_path, broker, topic, kind)
+    ensure_topic(settings, topic, PARTITIONS)
+    records = [record for batch in random_batches(chance, 20) for record in batch]
+    events = [Event(one.partition, one.key.encode(), record_bytes(one), 1_767_225_600_000) for one in records]
+    produce_events(settings, topic, events)
+    run_killed(settings, chance.randint(2, 8), tmp_path / "driver.log")
+    home = settings.pipeline(NAME)
+    definition = load_definition(settings.definitions / NAME)
+    rebuild_served(home, definition)
+    report = command(settings, "reconcile", NAME)
+    check_explained(report)
+    assert set(report["counts"]) == {"stream", "served"}
+    assert report["balance"]["total"]["late"]
+    said = [f"{kind} {seed}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}"]
+    if kind == "hopping":
+        command(settings, "backfill", "run", NAME)
+        rebuild_served(home, definition)
+        repaired = command(settings, "reconcile", NAME)
+        check_explained(repaired)
+        assert repaired["counts"]["stream"] == report["counts"]["stream"]
+        assert repaired["counts"]["served"]["LATE"] == 0
+        said.append(f"served after a backfill {repaired['counts']['served']}")
+    with capsys.disabled():
+        sys.stdout.write("\n" + "; ".join(said) + "\n")

@@ -1,0 +1,64 @@
+"""A real PostgreSQL server of a test's own: a private cluster in a temporary folder, reached by a socket in that folder."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+USER = "rivertwice"
+
+
+def find_binaries() -> Path | None:
+    """Return the folder with initdb and pg_ctl, or None."""
+    found = shutil.which("initdb")
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
+    return Path(found).resolve().parent if found else folders[-1] if folders else None
+
+
+def missing() -> str | None:
+    """Return why no server can be started here, or None."""
+    if find_binaries() is None:
+        return "no PostgreSQL here (initdb); on Debian: apt-get install postgresql"
+    if os.geteuid() == 0 and _account() is None:
+        return "PostgreSQL does not run as root, and there is no account postgres or nobody"
+    return None
+
+
+def _account() -> str | None:
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next((name for name in ("postgres", "nobody") if name in names), None)
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Run a server and give its connection string; fsync is off, nothing outlives a test."""
+    binaries = find_binaries()
+    assert binaries is not None
+    account = _account() if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="rt-pg-"))  # short: a socket's path has at most 107 bytes
+    if account is not None:
+        shutil.chown(folder, account)
+
+    def run(*command: str) -> None:
+        done = subprocess.run(
+            command, cwd=folder, user=account, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    data = str(folder / "data")
+    try:
+        run(str(binaries / "initdb"), "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
+        options = f"-c listen_addresses='' -k {folder} -c fsync=off -c log_min_messages=fatal"
+        run(str(binaries / "pg_ctl"), "-D", data, "-w", "-l", str(folder / "log"), "-o", options, "start")
+        try:
+            yield f"host={folder} user={USER} dbname=postgres"
+        finally:
+            run(str(binaries / "pg_ctl"), "-D", data, "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,30 @@
+"""Every example pipeline is accepted by Spark, and its cases hold as a stream and as a batch."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from definition_files import PROJECT
+from rivertwice.pipeline.case_files import load_cases
+from rivertwice.pipeline.cases import run_case
+from rivertwice.pipeline.checks import check_definition
+from rivertwice.pipeline.definition import load_definition
+
+pytestmark = pytest.mark.spark
+EXAMPLES = PROJECT / "pipelines" / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))
+CASES = [(name, case.name) for name in NAMES for case in load_cases(EXAMPLES / name)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spark_accepts_the_definition_and_it_has_a_case(name: str, spark: SparkSession) -> None:
+    check_definition(spark, load_definition(EXAMPLES / name))
+    assert load_cases(EXAMPLES / name)
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_a_case_of_an_example_holds_in_both_modes(name: str, case: str, spark: SparkSession) -> None:
+    (wanted,) = (one for one in load_cases(EXAMPLES / name) if one.name == case)
+    result = run_case(spark, load_definition(EXAMPLES / name), wanted)
+    assert result.differences == []

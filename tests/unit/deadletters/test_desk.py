@@ -1,0 +1,160 @@
+"""Dead letters that count, decisions about them, and the book in which the newest one holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ledger_rows import NOW, ledger_row
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.book import append_amendments, last_amendment, read_amendments
+from rivertwice.deadletters.desk import amend, discard, find_letter, read_letters, select_valid, view_desk
+from rivertwice.deadletters.model import (
+    AMEND,
+    AMENDED,
+    DISCARD,
+    DISCARDED,
+    OPEN,
+    Address,
+    Amendment,
+    newest_by_address,
+    parse_place,
+)
+from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.store import delta
+from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.lineage import Timeline, create_timeline
+from rivertwice.timeline.sequence import move_head
+
+LATER = NOW + timedelta(hours=1)
+
+
+def stored(offset: int, batch: int = 0, timeline: str = "t1", reason: str = "json", **changes: Any) -> dict[str, Any]:
+    return {
+        "_format": 1, "_timeline": timeline, "_batch": batch, "reason": reason, "detail": None, "cluster_id": "c",
+        "topic_id": "id", "topic": "flights", "partition": 0, "offset": offset, "record_time": NOW, "key": b"k",
+        "value": b"broken", "headers": [{"key": "schema-id", "value": b"flights-1"}], **changes,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> PipelineHome:
+    """A pipeline with two committed batches, dead letters at 3, 7 (batch 0) and 12 (batch 1), and one of a lost attempt."""
+    found = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
+    create_timeline(found, Timeline("p", "t1", None, 0, {"flights": {"0": 0}}, "b", {}, "c", {"flights": "id"}, NOW))
+    move_head(found, "t1", reason="first start", expected_seq=0, now=NOW)
+    append_ledger(found, [ledger_row(0), ledger_row(1, committed_at=LATER)])
+    rows = [stored(3), stored(7, reason="schema"), stored(12, batch=1), stored(25, batch=2)]
+    delta.append(found.tables.dead_letters, pa.Table.from_pylist(rows))
+    return found
+
+
+def fine(*_: object) -> None:
+    return None
+
+
+def decision(offset: int, seq: int, kind: str = AMEND) -> Amendment:
+    return Amendment(seq, kind, "flights", Address("id", 0, offset), b"{}" if kind == AMEND else None, "why", "me", NOW)
+
+
+def test_only_letters_of_committed_batches_on_the_heads_path_count() -> None:
+    rows = [stored(1), stored(2, batch=9), stored(3, timeline="t2"), stored(0)]
+    letters = select_valid(rows, [ledger_row(0)], {})
+    assert [one.address.offset for one in letters] == [0, 1]
+
+
+def test_a_letter_is_open_until_somebody_decides_and_the_newest_decision_holds() -> None:
+    book = [decision(1, seq=1), decision(1, seq=3, kind=DISCARD), decision(2, seq=2)]
+    letters = select_valid([stored(1), stored(2), stored(3)], [ledger_row(0)], newest_by_address(book))
+    assert [one.state for one in letters] == [DISCARDED, AMENDED, OPEN]
+    as_of_two = select_valid([stored(1)], [ledger_row(0)], newest_by_address(book, upto=2))
+    assert [one.state for one in as_of_two] == [AMENDED]
+
+
+def test_the_desk_counts_by_reason_and_knows_the_oldest_open_one(home: PipelineHome) -> None:
+    desk = view_desk(home)
+    assert desk.counts == {
+        "json": {OPEN: 2, AMENDED: 0, DISCARDED: 0},
+        "schema": {OPEN: 1, AMENDED: 0, DISCARDED: 0},
+    }
+    assert (desk.oldest_open, desk.last_seq) == (NOW, 0)
+
+
+def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> None:
+    letters = read_letters(home)
+    amend(home, letters[0], b'{"fine": 1}', fine, why="quoted wrongly", by="ana", now=NOW)
+    discard(home, [letters[1]], why="a test record", by="ben", now=NOW)
+    after = read_letters(home)
+    assert [one.state for one in after] == [AMENDED, DISCARDED, OPEN]
+    assert after[0].amendment is not None
+    assert (after[0].amendment.value, after[0].amendment.why, after[0].amendment.by) == (
+        b'{"fine": 1}',
+        "quoted wrongly",
+        "ana",
+    )
+    assert after[0].value == b"broken"
+    assert view_desk(home).oldest_open == LATER
+    assert [one.seq for one in read_amendments(home)] == [1, 2]
+
+
+def test_a_cure_that_is_a_dead_letter_too_is_refused_and_nothing_is_written(home: PipelineHome) -> None:
+    with pytest.raises(RequestError, match=r"0@3 would be a dead letter too \(missing: at\)"):
+        amend(home, read_letters(home)[0], b"{}", lambda *_: "missing: at", why="x", by="y", now=NOW)
+    assert (last_amendment(home), read_amendments(home)) == (0, [])
+
+
+def test_of_two_who_decide_at_once_one_is_refused(home: PipelineHome) -> None:
+    append_amendments(home, [decision(3, 0)], expected_seq=0)
+    with pytest.raises(LostRaceError, match="stand at 1, not at 0"):
+        append_amendments(home, [decision(7, 0), decision(12, 0)], expected_seq=0)
+    assert [one.address.offset for one in read_amendments(home)] == [3]
+
+
+def test_many_are_discarded_in_one_commit_with_numbers_of_their_own(home: PipelineHome) -> None:
+    done = discard(home, read_letters(home), why="flood", by="me", now=NOW)
+    assert [one.seq for one in done] == [1, 2, 3]
+    assert last_amendment(home) == 3
+    assert discard(home, [], why="none", by="me", now=NOW) == []
+
+
+def test_a_place_without_a_dead_letter_is_named(home: PipelineHome) -> None:
+    assert find_letter(read_letters(home), 0, 12, "p").batch == 1
+    with pytest.raises(RequestError, match="no dead letter of p lies at 0@4"):
+        find_letter(read_letters(home), 0, 4, "p")
+
+
+@pytest.mark.parametrize("text", ["", "3", "@", "1@", "@1", "-1@2", "1@2@3", "a@b", "1@" + "9" * 60, "1 @2"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="PARTITION@OFFSET"):
+        parse_place(text)
+
+
+def test_a_book_of_a_newer_format_is_not_guessed_at(home: PipelineHome) -> None:
+    from rivertwice.deadletters.book import SCHEMA
+    from rivertwice.errors import LedgerError
+
+    one = decision(3, 1)
+    row = {
+        "_format": 2,
+        "seq": 1,
+        "kind": AMEND,
+        "topic": "flights",
+        **one.address._asdict(),
+        "value": b"",
+        "why": "",
+        "by": "",
+    }
+    delta.append(home.tables.amendments, pa.Table.from_pylist([{**row, "created_at": NOW}], schema=SCHEMA))
+    with pytest.raises(LedgerError, match="format 2"):
+        read_amendments(home)
+
+
+def test_letters_and_amendments_without_tables_are_none(tmp_path: Path) -> None:
+    empty = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
+    assert (read_letters(empty), read_amendments(empty), view_desk(empty).oldest_open) == ([], [], None)
+    assert replace(view_desk(empty)).total(OPEN) == 0

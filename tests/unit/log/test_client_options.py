@@ -1,0 +1,121 @@
+"""Kafka's security settings: read from the environment, refused when half set, the same for both clients, secrets nowhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rivertwice.config import KafkaSecurity, Settings
+from rivertwice.errors import ConfigError
+from rivertwice.log.client_options import jaas_config, python_options, spark_options
+
+LOGIN = {
+    "RIVERTWICE_KAFKA_PROTOCOL": "sasl_ssl",
+    "RIVERTWICE_KAFKA_MECHANISM": "SCRAM-SHA-512",
+    "RIVERTWICE_KAFKA_USERNAME": "river",
+    "RIVERTWICE_KAFKA_PASSWORD": "hush",
+}
+
+
+def settings_of(env: dict[str, str]) -> Settings:
+    return Settings.from_env({"RIVERTWICE_BOOTSTRAP": "h:1", **env})
+
+
+def test_without_settings_clients_are_told_the_address_only() -> None:
+    settings = settings_of({})
+    assert python_options(settings) == {"bootstrap.servers": "h:1"}
+    assert spark_options(settings) == {"kafka.bootstrap.servers": "h:1", "kafka.isolation.level": "read_committed"}
+    assert not [name for name in settings.to_env() if "KAFKA" in name]
+
+
+def test_both_dialects_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    env = {**LOGIN, "RIVERTWICE_KAFKA_CA": str(tmp_path / "ca.pem")}
+    monkeypatch.setenv("RIVERTWICE_KAFKA_PASSWORD", "hush")
+    settings = settings_of(env)
+    assert python_options(settings) == {
+        "bootstrap.servers": "h:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "river",
+        "sasl.password": "hush",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    assert spark_options(settings) == {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.isolation.level": "read_committed",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{module} required username="river" password="hush";',
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(tmp_path / "ca.pem"),
+    }
+
+
+def test_a_child_gets_the_same_settings_but_never_the_password(tmp_path: Path) -> None:
+    settings = settings_of(LOGIN)
+    assert "hush" not in "".join(settings.to_env().values()) + repr(settings) + str(asdict(settings.kafka))
+    child = Settings.from_env({**settings.to_env(), "RIVERTWICE_KAFKA_PASSWORD": "hush"})
+    assert child == settings
+    by_file = replace(settings, kafka=replace(settings.kafka, password_file=tmp_path / "p"))
+    assert Settings.from_env(by_file.to_env()) == by_file
+
+
+def test_a_password_file_wins_is_read_anew_and_may_end_with_a_newline(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    security = KafkaSecurity("SASL_SSL", "PLAIN", "u", password_file=file)
+    for text in ("first\n", "second"):
+        file.write_text(text)
+        assert security.read_password({"RIVERTWICE_KAFKA_PASSWORD": "other"}) == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"RIVERTWICE_KAFKA_PROTOCOL": "TLS"}, "does not speak"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_MECHANISM": "OAUTHBEARER"}, "does not say how"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_MECHANISM": ""}, "does not say how"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_USERNAME": ""}, "does not say how"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_USERNAME": "a\nb"}, "does not say how"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_PASSWORD": ""}, "there is no password"),
+        ({"RIVERTWICE_KAFKA_PASSWORD": "hush"}, "a login"),
+        ({"RIVERTWICE_KAFKA_CA": "/ca.pem"}, "certificates"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_PROTOCOL": "SASL_PLAINTEXT", "RIVERTWICE_KAFKA_CA": "/ca.pem"}, "certificates"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_and_the_error_tells_no_password(
+    env: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        settings_of(env)
+    assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "hush\x00b", "hush\nb"])
+def test_a_password_that_nobody_can_type_is_refused_without_being_shown(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p").write_text(text)
+    with pytest.raises(ConfigError, match="holds no password") as error:
+        KafkaSecurity("SASL_SSL", "PLAIN", "u", password_file=tmp_path / "p").read_password()
+    assert "hush" not in str(error.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        KafkaSecurity("SASL_SSL", "PLAIN", "u", password_file=tmp_path / "absent").read_password()
+
+
+def test_the_embedded_broker_is_not_asked_for_what_it_does_not_speak() -> None:
+    with pytest.raises(ConfigError, match="embedded broker speaks PLAINTEXT"):
+        Settings.from_env(LOGIN).bootstrap_servers()
+
+
+LOGIN_TEXT = re.compile(r'[\w.]+ required username="((?:[^"\\]|\\.)*)" password="((?:[^"\\]|\\.)*)";', re.DOTALL)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_no_name_and_no_password_can_end_java_s_login_text(name: str, password: str) -> None:
+    found = LOGIN_TEXT.fullmatch(jaas_config(KafkaSecurity("SASL_SSL", "PLAIN", name), password))
+    assert found is not None
+    assert [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in found.groups()] == [name, password]

@@ -1,0 +1,67 @@
+"""Each symptom with the figures that lead to it, and none without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rivertwice.metrics.diagnose import Diagnosis, diagnose
+from rivertwice.metrics.model import Measures
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.testing.lab_project import DEFINITION
+
+LAB = load_definition(DEFINITION)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+QUIET = Measures("lab_sums", NOW, desired="running", state="running", heartbeat_age_s=0.5, lag_records=0, failures=0)
+LAGGING: dict[str, Any] = {"lag_records": 900, "lag_s": 30.0, "partition_lag": {0: 300, 1: 300, 2: 300}}
+
+
+def causes(**changes: Any) -> list[Diagnosis]:
+    return diagnose(replace(QUIET, **changes), LAB)
+
+
+def test_a_healthy_stream_has_no_diagnosis() -> None:
+    assert causes() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "symptom", "cause"),
+    [
+        ({"state": "given_up", "failures": 3}, "silence", "the agent stopped trying"),
+        ({"state": "down", "failures": 2}, "silence", "fails again and again"),
+        ({"state": "down"}, "silence", "no agent lives"),
+        ({"state": "starting", "heartbeat_age_s": 500.0}, "silence", "the start hangs"),
+        ({**LAGGING, "backpressure_s": 20.0, "batch_p50_s": 0.5}, "lag", "the cap of a batch is reached"),
+        ({**LAGGING, "arriving_per_s": 50.0, "read_per_s": 20.0, "batch_p50_s": 3.0}, "lag", "the batches themselves are too slow"),
+        ({**LAGGING, "state": "idle", "catch_up_s": 9.0}, "lag", "an open transaction"),
+        ({"late_share": 0.9}, "late", "later than the watermark waits"),
+        ({"dead_share": 0.02, "bad_total": 7}, "dead", "cannot be decoded"),
+        ({"defects": 1}, "defect", "does not explain"),
+        ({"state_bytes": 5 << 30}, "checkpoint", "many keys"),
+        ({"unproved": 2}, "savepoint", "proofs fail"),
+        ({"retention_left_share": 0.2}, "retention", "the archive is behind"),
+    ],
+)  # fmt: skip
+def test_a_symptom_is_traced_to_the_cause_its_figures_support(
+    changes: dict[str, Any], symptom: str, cause: str
+) -> None:
+    found = causes(**changes)
+    assert [one.symptom for one in found] == [symptom]
+    assert cause in found[0].cause
+    assert found[0].evidence
+    assert found[0].remedy
+
+
+def test_a_hot_partition_is_named() -> None:
+    found = causes(**(LAGGING | {"partition_lag": {0: 5, 1: 880, 2: 15}, "catch_up_s": 5.0}))
+    assert [one.evidence for one in found] == ["880 of 900 waiting records lie in partition 1"]
+
+
+def test_a_trigger_longer_than_a_batch_is_named_before_the_cap() -> None:
+    pins = LAB.stream.model_copy(update={"trigger": timedelta(seconds=10)})
+    slow = LAB.model_copy(update={"stream": pins})
+    (found,) = diagnose(replace(QUIET, **LAGGING, backpressure_s=60.0, batch_p50_s=0.5), slow)
+    assert found.cause == "the stream waits between full batches"

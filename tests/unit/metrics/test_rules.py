@@ -1,0 +1,108 @@
+"""When an alert fires, and what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+
+from rivertwice.metrics.model import Measures
+from rivertwice.metrics.prometheus import GAUGES, alerting_rules, exposition
+from rivertwice.metrics.rules import OFF, OK, RULES, UNKNOWN, firing, judge_alerts
+from rivertwice.pipeline.limits import AlertLimits
+from rivertwice.supervise.alerting import select_edges
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+QUIET = Measures(
+    "lab_sums", NOW, desired="running", state="running", backpressure_s=0.0, savepoint_age_s=60.0, lag_records=0,
+    latency_s=0.5, dead_share=0.0, dead_oldest_s=0.0,
+)  # fmt: skip
+LIMITS = AlertLimits(lag=100, latency=timedelta(seconds=2))
+
+
+def states(found: Measures, limits: AlertLimits = LIMITS) -> dict[str, str]:
+    return {each.rule.name: each.state for each in judge_alerts(found, limits)}
+
+
+def test_a_healthy_stream_fires_nothing() -> None:
+    assert set(states(QUIET).values()) == {OK}
+
+
+@pytest.mark.parametrize(
+    ("rule", "figure", "at", "above"),
+    [
+        ("backpressure", "backpressure_s", 300.0, 300.1),
+        ("savepoint_stale", "savepoint_age_s", 7200.0, 7200.1),
+        ("lag", "lag_records", 100, 101),
+        ("latency", "latency_s", 2.0, 2.01),
+        ("dead_share", "dead_share", 0.01, 0.0101),
+        ("dead_unattended", "dead_oldest_s", 86_400.0, 86_401.0),
+    ],
+)
+def test_each_alert_fires_above_its_limit_and_not_at_it(rule: str, figure: str, at: float, above: float) -> None:
+    assert states(replace(QUIET, **{figure: at}))[rule] == OK
+    fired = judge_alerts(replace(QUIET, **{figure: above}), LIMITS)
+    assert [each.rule.name for each in firing(fired)] == [rule]
+
+
+def test_every_rule_is_tried_above() -> None:
+    assert {rule.name for rule in RULES} == {
+        "backpressure",
+        "savepoint_stale",
+        "lag",
+        "latency",
+        "dead_share",
+        "dead_unattended",
+    }
+
+
+def test_a_figure_that_is_not_known_is_unknown_and_not_ok() -> None:
+    assert states(replace(QUIET, lag_records=None))["lag"] == UNKNOWN
+
+
+def test_without_a_limit_an_alert_is_off() -> None:
+    assert states(replace(QUIET, lag_records=10**9), AlertLimits())["lag"] == OFF
+
+
+def test_a_stream_that_nobody_wants_running_fires_nothing() -> None:
+    stopped = replace(QUIET, desired="stopped", lag_records=10**9, savepoint_age_s=1e9)
+    assert set(states(stopped).values()) == {OFF}
+
+
+def test_the_message_names_fact_value_limit_and_remedy() -> None:
+    (found,) = firing(judge_alerts(replace(QUIET, lag_records=5000), LIMITS))
+    assert found.message.startswith("lag_records is 5000 (limit 100): ")
+    assert "rivertwice diagnose" in found.message
+
+
+def test_an_alert_begins_once_and_ends_once() -> None:
+    high = judge_alerts(replace(QUIET, lag_records=5000), LIMITS)
+    begun, over = select_edges(frozenset(), high)
+    assert ([each.rule.name for each in begun], over) == (["lag"], [])
+    assert select_edges(frozenset({"lag"}), high) == ([], [])
+    begun, over = select_edges(frozenset({"lag"}), judge_alerts(QUIET, LIMITS))
+    assert (begun, [each.rule.name for each in over]) == ([], ["lag"])
+
+
+def test_a_figure_that_is_not_known_neither_begins_nor_ends_an_alert() -> None:
+    unknown = judge_alerts(replace(QUIET, lag_records=None), LIMITS)
+    assert select_edges(frozenset({"lag"}), unknown) == ([], [])
+
+
+def test_the_exposition_leaves_out_what_is_not_known() -> None:
+    text = exposition([replace(QUIET, lag_s=None)], {"lab_sums": judge_alerts(QUIET, LIMITS)})
+    assert 'rivertwice_lag_records{pipeline="lab_sums"} 0.0' in text
+    assert "rivertwice_lag_seconds{" not in text
+    assert 'rivertwice_up{pipeline="lab_sums"} 1.0' in text
+    assert 'rivertwice_alert{alert="lag",pipeline="lab_sums"} 0.0' in text
+
+
+def test_the_rules_file_has_an_alert_per_limit_over_a_metric_that_exists() -> None:
+    document = yaml.safe_load(alerting_rules({"lab_sums": LIMITS, "other": AlertLimits()}))
+    rules = document["groups"][0]["rules"]
+    assert len(rules) == 6 + 4
+    names = {"rivertwice_" + name for _, name, _ in GAUGES}
+    assert {rule["expr"].partition("{")[0] for rule in rules} <= names
+    assert 'rivertwice_latency_seconds{pipeline="lab_sums"} > 2' in [rule["expr"] for rule in rules]

@@ -1,0 +1,19 @@
+"""Pitfall P10, as the lint sees a definition that pins its schemas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from definition_files import replace
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.lint import NOTE, SAFE, _schema_ids
+from schema_world import copy_orders, orders
+
+
+def test_pinned_schemas_are_safe_and_records_without_an_id_are_not(tmp_path: Path) -> None:
+    assert (_schema_ids(orders()).state, "1, 2, 3" in _schema_ids(orders()).told) == (SAFE, True)
+    folder = copy_orders(tmp_path)
+    for path in folder.glob("schemas/orders-*.avsc"):
+        path.unlink()
+    replace(folder / "pipeline.yaml", "framing: confluent", "framing: none")
+    assert _schema_ids(load_definition(folder)).state == NOTE

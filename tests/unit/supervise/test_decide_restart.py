@@ -1,0 +1,156 @@
+"""When the agent starts a driver, waits, or gives up: drain markers, backoff, the breaker, a new ask."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rivertwice.supervise.backoff import Failure
+from rivertwice.supervise.classify import FailureClass
+from rivertwice.supervise.decide import Drain, Kind, decide
+from rivertwice.supervise.memory import Intended, Memory
+from supervision import AGENT_DRAIN, NOW, RUNNING, UNKNOWN5, Case, S, check_case, failed, seen
+
+CASES: list[Case] = [
+    ("first start", RUNNING, seen(), Kind.START, "no driver lives"),
+    (
+        "a restore holds the drain marker",
+        RUNNING,
+        seen(drain=Drain(NOW, by_agent=False, held=True)),
+        Kind.WAIT,
+        "holds the drain marker",
+    ),
+    (
+        "whoever held the drain marker is dead",
+        RUNNING,
+        seen(drain=Drain(NOW, by_agent=False, held=False)),
+        Kind.START,
+        "",
+    ),
+    ("stop and start again quickly", RUNNING, seen(drain=AGENT_DRAIN), Kind.START, ""),
+    ("no definition", RUNNING, seen(defined=False), Kind.STOP_AND_PAGE, "no definition"),
+    (
+        "the agent died while it started a driver",
+        RUNNING,
+        seen(memory=Memory(intended=Intended("start", "r", NOW - 3 * S, done=False))),
+        Kind.WAIT,
+        "may still come up",
+    ),
+    (
+        "and that driver never came up",
+        RUNNING,
+        seen(memory=Memory(intended=Intended("start", "r", NOW - 31 * S, done=False))),
+        Kind.START,
+        "",
+    ),
+    (
+        "killed once, backoff runs",
+        RUNNING,
+        seen(memory=Memory(failures=(failed(FailureClass.KILLED, 0.4),))),
+        Kind.WAIT,
+        "backoff until 2026-01-01T12:00:00.6",
+    ),
+    (
+        "killed once, backoff passed",
+        RUNNING,
+        seen(memory=Memory(failures=(failed(FailureClass.KILLED, 1),))),
+        Kind.START,
+        "killed",
+    ),
+    (
+        "three in a row wait four seconds",
+        RUNNING,
+        seen(memory=Memory(failures=tuple(failed(FailureClass.STORE, age) for age in (30, 20, 3.9)))),
+        Kind.WAIT,
+        "backoff",
+    ),
+    (
+        "unknown, five times without progress",
+        RUNNING,
+        seen(memory=Memory(failures=UNKNOWN5)),
+        Kind.STOP_AND_PAGE,
+        "again and again",
+    ),
+    (
+        "unknown, five times, but the last one had made progress",
+        RUNNING,
+        seen(memory=Memory(failures=(*UNKNOWN5[:4], replace(UNKNOWN5[4], progressed=True)))),
+        Kind.START,
+        "",
+    ),
+    (
+        "unknown, five times in a whole day",
+        RUNNING,
+        seen(
+            memory=Memory(
+                failures=tuple(replace(item, at=item.at - i * 3600 * S) for i, item in enumerate(UNKNOWN5[::-1]))
+            )
+        ),
+        Kind.START,
+        "",
+    ),
+    (
+        "out of memory three times",
+        RUNNING,
+        seen(memory=Memory(failures=tuple(failed(FailureClass.OUT_OF_MEMORY, age) for age in (90, 60, 30)))),
+        Kind.STOP_AND_PAGE,
+        "memory",
+    ),
+    *[
+        (
+            f"{kind} stops at once",
+            RUNNING,
+            seen(memory=Memory(failures=(failed(kind, 100),))),
+            Kind.STOP_AND_PAGE,
+            str(kind),
+        )
+        for kind in (
+            FailureClass.RETENTION,
+            FailureClass.SCHEMA,
+            FailureClass.FINGERPRINT,
+            FailureClass.RANGE_MISMATCH,
+            FailureClass.LEDGER,
+        )
+    ],
+    (
+        "lease lost and nobody owns it any more",
+        RUNNING,
+        seen(memory=Memory(failures=(failed(FailureClass.LEASE_LOST, 2),))),
+        Kind.START,
+        "",
+    ),
+    (
+        "given up",
+        RUNNING,
+        seen(memory=Memory(broken_at=NOW - 10 * S, broken_because="why", failures=UNKNOWN5)),
+        Kind.WAIT,
+        "given up until a new start is asked for: why",
+    ),
+    (
+        "given up, then asked again",
+        replace(RUNNING, updated_at=NOW - 5 * S),
+        seen(memory=Memory(broken_at=NOW - 10 * S, broken_because="why", failures=UNKNOWN5)),
+        Kind.START,
+        "asked again",
+    ),
+    (
+        "two starts are never closer than two seconds",
+        RUNNING,
+        seen(memory=Memory(last_start_at=NOW - S)),
+        Kind.WAIT,
+        "backoff",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+def test_a_case_gives_its_action_with_its_reason(case: Case) -> None:
+    check_case(case)
+
+
+def test_a_stop_for_lost_records_pages_what_is_lost_by_name() -> None:
+    lost = Failure(NOW, FailureClass.RETENTION, progressed=False, epoch=1, message="gap gap-1: partition 0 [3, 9)")
+    action = decide(RUNNING, seen(memory=Memory(failures=(lost,))), NOW)
+    assert (action.kind, action.page) == (Kind.STOP_AND_PAGE, "retention")
+    assert "partition 0 [3, 9)" in action.reason

@@ -1,0 +1,94 @@
+"""What the agent does about a driver that lives, starts, leaves or is not wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rivertwice.supervise.decide import Kind
+from rivertwice.supervise.memory import Memory
+from supervision import AGENT_DRAIN, DRIVER, KNOWN, NOW, RUNNING, STOPPED, Case, S, beat, check_case, seen
+
+CASES: list[Case] = [
+    ("nobody ever asked for anything", None, seen(), Kind.WAIT, "stopped"),
+    ("stopped and nothing lives", STOPPED, seen(), Kind.WAIT, "stopped"),
+    ("stopped is wanted, a driver runs", STOPPED, seen(owner=DRIVER, memory=KNOWN), Kind.DRAIN, "pid 100"),
+    ("stopped is wanted, a driver starts", STOPPED, seen(launched=DRIVER, memory=KNOWN), Kind.DRAIN, "pid 100"),
+    ("it drains already", STOPPED, seen(owner=DRIVER, memory=KNOWN, drain=AGENT_DRAIN), Kind.WAIT, "drains"),
+    (
+        "it drains for ever",
+        STOPPED,
+        seen(owner=DRIVER, memory=KNOWN, drain=replace(AGENT_DRAIN, since=NOW - 301 * S)),
+        Kind.PAGE,
+        "still runs",
+    ),
+    ("it runs", RUNNING, seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(1)), Kind.WAIT, "epoch 7"),
+    ("a driver that this agent does not know", RUNNING, seen(owner=DRIVER, heartbeat=beat(1)), Kind.ADOPT, "pid 100"),
+    (
+        "a driver that took the lease just now",
+        RUNNING,
+        seen(owner=DRIVER, memory=Memory(driver=replace(DRIVER, epoch=None))),
+        Kind.ADOPT,
+        "epoch 7",
+    ),
+    (
+        "a recycled pid is another driver",
+        RUNNING,
+        seen(owner=DRIVER, memory=Memory(driver=replace(DRIVER, pid_started=0.5))),
+        Kind.ADOPT,
+        "pid 100",
+    ),
+    ("it hangs", RUNNING, seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(121)), Kind.PAGE, "said nothing"),
+    (
+        "it hangs and was paged",
+        RUNNING,
+        seen(owner=DRIVER, memory=replace(KNOWN, paged=("hung",)), heartbeat=beat(121)),
+        Kind.WAIT,
+        "said nothing",
+    ),
+    (
+        "an older epoch's heartbeat does not make a fresh driver hang",
+        RUNNING,
+        seen(
+            owner=replace(DRIVER, since=NOW - 10 * S),
+            memory=KNOWN,
+            heartbeat=beat(500, epoch=6),
+        ),
+        Kind.WAIT,
+        "runs",
+    ),
+    (
+        "it beats but commits nothing although records wait",
+        RUNNING,
+        seen(
+            owner=replace(DRIVER, since=NOW - 900 * S),
+            memory=KNOWN,
+            heartbeat=beat(1, lag=9),
+            position_since=NOW - 601 * S,
+        ),
+        Kind.PAGE,
+        "9 records wait",
+    ),
+    (
+        "it commits nothing because nothing waits",
+        RUNNING,
+        seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(1, lag=0), position_since=NOW - 601 * S),
+        Kind.WAIT,
+        "runs",
+    ),
+    ("it starts", RUNNING, seen(launched=replace(DRIVER, epoch=None, since=NOW - 5 * S)), Kind.WAIT, "starts"),
+    (
+        "it starts for ever",
+        RUNNING,
+        seen(launched=replace(DRIVER, epoch=None, since=NOW - 181 * S)),
+        Kind.PAGE,
+        "no lease",
+    ),
+    ("one that had the lease for long leaves", RUNNING, seen(launched=DRIVER), Kind.WAIT, "leaves"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+def test_a_case_gives_its_action_with_its_reason(case: Case) -> None:
+    check_case(case)

@@ -1,0 +1,107 @@
+"""The agent's deliverers: started when wanted, ended at the end when not, patient with a sink that fails."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from delivery_home import DeliveryHome, fill
+from rivertwice.cli import cli
+from rivertwice.delivery.note import read_note
+from rivertwice.instants import utc_now
+from rivertwice.supervise.delivery import PAGE_AT, DeliveryKeeper
+from rivertwice.timeline.intent import write_intent
+
+SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliveryHome:
+    monkeypatch.delenv("TEST_HOOK", raising=False)
+    found = DeliveryHome(tmp_path, SINK)
+    fill(found, "t1", range(2), keys=1)
+    return found
+
+
+def want(world: DeliveryHome, desired: str) -> None:
+    write_intent(world.home, desired, by="test", now=utc_now())
+
+
+def keeper_of(world: DeliveryHome) -> DeliveryKeeper:
+    return DeliveryKeeper(world.settings, lambda: ["p"], threading.Event())
+
+
+def status(world: DeliveryHome) -> tuple[int, list[dict]]:
+    options = ["--output", "json", "--project", str(world.settings.project), "--home", str(world.settings.home)]
+    result = CliRunner().invoke(cli, [*options, "deliver", "status", "p"])
+    return result.exit_code, json.loads(result.stdout)["p"]
+
+
+def test_nothing_is_delivered_that_is_not_wanted(world: DeliveryHome) -> None:
+    keeper = keeper_of(world)
+    keeper.look("p", utc_now())
+    want(world, "stopped")
+    keeper.look("p", utc_now())
+    assert keeper.workers == {}
+    code, (sink,) = status(world)
+    assert (code, sink["lag_batches"], sink["batch"], sink["error"]) == (0, 2, None, None)
+
+
+def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: DeliveryHome) -> None:
+    want(world, "running")
+    keeper = keeper_of(world)
+    now = utc_now()
+    for number in range(1, PAGE_AT + 2):
+        now += timedelta(hours=1)
+        keeper.look("p", now)
+        keeper.workers[("p", "hook")].join(30)
+        note = read_note(world.home, "hook")
+        assert (note.failures, "TEST_HOOK holds no http" in note.error) == (number, True)
+        keeper.look("p", note.failed_at)  # too early: nothing is started
+        assert keeper.workers == {}
+    code, (sink,) = status(world)
+    assert (code, sink["consecutive_failures"], sink["lag_batches"]) == (3, PAGE_AT + 1, 2)
+    alerts = (world.settings.home / "alerts.jsonl").read_text().splitlines()
+    assert len(alerts) == 1
+    events = (world.settings.home / "agent" / "events.jsonl").read_text().splitlines()
+    assert len([line for line in events if "delivery_failed" in line]) == 1
+
+
+def test_a_definition_that_drops_a_sink_ends_its_deliverer(
+    world: DeliveryHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_HOOK", "http://127.0.0.1:9/")
+    monkeypatch.setattr("rivertwice.delivery.webhook_sink.WebhookSink.deliver", lambda *_: None)
+    want(world, "running")
+    keeper = keeper_of(world)
+    keeper.look("p", utc_now())
+    worker = keeper.workers[("p", "hook")]
+    path = world.settings.definitions / "p" / "pipeline.yaml"
+    path.write_text(path.read_text().replace(f"deliver: {SINK}", ""))
+    keeper.look("p", utc_now())
+    worker.join(30)
+    assert not worker.is_alive()
+    keeper.look("p", utc_now())
+    assert keeper.workers == {}
+
+
+def test_a_stream_that_is_stopped_is_delivered_to_its_end(world: DeliveryHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_HOOK", "http://127.0.0.1:9/")
+    taken = []
+    monkeypatch.setattr(
+        "rivertwice.delivery.webhook_sink.WebhookSink.deliver", lambda _, parcel: taken.extend(parcel.records)
+    )
+    want(world, "running")
+    keeper = keeper_of(world)
+    keeper.look("p", utc_now())
+    want(world, "stopped")
+    keeper.look("p", utc_now())
+    keeper.workers[("p", "hook")].join(30)
+    assert [one.address.batch for one in taken] == [0, 1]
+    code, (sink,) = status(world)
+    assert (code, sink["lag_batches"], sink["batch"], sink["on_head_path"]) == (0, 0, 1, True)
