@@ -24,18 +24,18 @@ from rivertwice.schemas.encode import prefixed
 from rivertwice.store import delta
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
-from schema_world import AT, ORDERS, REGISTERED, record
+from schema_world import AT, ORDERS, PROJECT, REGISTERED, record
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 SEED, RECORDS, PARTITIONS, HOURS = 47, 240, 3, 4
 
 
-def project(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
+def make_project(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
     target = folder / "project" / "pipelines" / ORDERS.name
     shutil.copytree(ORDERS, target)
     shutil.copytree(REGISTERED, folder / "project" / "schemas")
     for name in (".build", "expectations"):
-        (folder / "project" / name).symlink_to(ORDERS.parents[1] / name)
+        (folder / "project" / name).symlink_to(PROJECT / name)
     document = yaml.safe_load((target / "pipeline.yaml").read_text())
     document["sources"]["orders"]["topic"] = topic
     document["stream"] = {"max_offsets_per_trigger": 60}
@@ -75,7 +75,7 @@ def make_events() -> tuple[list[Event], dict[tuple[datetime, str], tuple[int, De
 def test_all_versions_are_counted_and_every_other_record_is_a_dead_letter_by_address(
     tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = project(tmp_path, broker, topic)
+    settings = make_project(tmp_path, broker, topic)
     ensure_topic(settings, topic, PARTITIONS)
     events, truth, dead = make_events()
     produce_events(settings, topic, events)

@@ -45,8 +45,8 @@ MAX_FILE_BYTES = 262_144
 _REMEDIES = {
     "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",
     "missing": "add it; docs/definitions.md shows an example",
-    "union_tag_invalid": "use one of not_null, in_set, range, pattern",
-    "union_tag_not_found": "say which rule it is: not_null, in_set, range or pattern",
+    "union_tag_invalid": "use one of those it names; docs/definitions.md explains them",
+    "union_tag_not_found": "say which kind it is; docs/definitions.md lists the kinds",
 }
 
 
