@@ -16,6 +16,7 @@ from rivertwice.deadletters.model import (
     Amendment,
     DeadLetter,
     Desk,
+    Header,
     count_states,
     newest_by_address,
 )
@@ -24,6 +25,8 @@ from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 
+BRIEF = ("_timeline", "_batch", "reason", "detail", "topic", "topic_id", "partition", "offset", "record_time")
+"""Columns of the table without the records' own bytes: enough to count, and cheap to read often."""
 Judge = Callable[[DeadLetter, bytes], str | None]
 """Decode a letter with another value; return why it is not accepted either, None if it is."""
 
@@ -31,7 +34,10 @@ Judge = Callable[[DeadLetter, bytes], str | None]
 def select_valid(
     rows: Iterable[Mapping[str, Any]], ledger: Iterable[LedgerRow], decisions: Mapping[Address, Amendment]
 ) -> list[DeadLetter]:
-    """Return the dead letters that count, by partition and offset: those of committed batches on the head's path. Pure."""
+    """Return the dead letters that count, by partition and offset: those of committed batches on the head's path. Pure.
+
+    Key, value and headers are None where the rows were read without them (`BRIEF`).
+    """
     counted = {(row.timeline, row.batch) for row in ledger}
     letters = []
     for row in rows:
@@ -47,27 +53,40 @@ def select_valid(
                 reason=row["reason"],
                 detail=row["detail"],
                 record_time=row["record_time"],
-                key=row["key"],
-                value=row["value"],
-                headers=None if row["headers"] is None else [(one["key"], one["value"]) for one in row["headers"]],
+                key=row.get("key"),
+                value=row.get("value"),
+                headers=_headers(row.get("headers")),
                 amendment=decisions.get(address),
             )
         )
     return sorted(letters, key=lambda one: (one.topic, one.address.partition, one.address.offset))
 
 
+def _headers(found: Sequence[Mapping[str, Any]] | None) -> list[Header] | None:
+    return None if found is None else [(one["key"], one["value"]) for one in found]
+
+
 def read_letters(home: PipelineHome) -> list[DeadLetter]:
-    """Return every dead letter that counts, with what was decided about it."""
-    rows = delta.read(home.tables.dead_letters)
+    """Return every dead letter that counts, with its bytes and what was decided about it."""
+    return _read(home, path_ledger(home), None)
+
+
+def read_brief(home: PipelineHome, ledger: Sequence[LedgerRow]) -> list[DeadLetter]:
+    """Return every dead letter that counts, without its bytes. `ledger`: the head's path, which the caller has read."""
+    return _read(home, ledger, BRIEF)
+
+
+def _read(home: PipelineHome, ledger: Sequence[LedgerRow], columns: Sequence[str] | None) -> list[DeadLetter]:
+    rows = delta.read(home.tables.dead_letters, columns=columns)
     if rows is None:
         return []
-    return select_valid(rows.to_pylist(), path_ledger(home), newest_by_address(read_amendments(home)))
+    return select_valid(rows.to_pylist(), ledger, newest_by_address(read_amendments(home)))
 
 
-def view_desk(home: PipelineHome) -> Desk:
-    """Return where the dead letters stand."""
-    letters = read_letters(home)
-    committed = {(row.timeline, row.batch): row.committed_at for row in path_ledger(home)}
+def view_desk(home: PipelineHome, ledger: Sequence[LedgerRow]) -> Desk:
+    """Return where the dead letters stand. `ledger`: the head's path, which the caller has read."""
+    letters = read_brief(home, ledger)
+    committed = {(row.timeline, row.batch): row.committed_at for row in ledger}
     since = [committed[one.timeline, one.batch] for one in letters if one.state == OPEN]
     return Desk(count_states(letters), min(since, default=None), last_amendment(home))
 

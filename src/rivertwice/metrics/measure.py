@@ -28,6 +28,7 @@ from rivertwice.metrics.model import BatchFigures, Measures
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, list_savepoints, select_newest
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 
@@ -54,7 +55,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     committed = rows[-1].end_offsets if rows else {}
     found = _from_batches(found, batches, definition.stream.max_offsets_per_trigger, now)
     found = _from_log(found, settings, definition, committed, now)
-    found = _from_desk(found, home, now)
+    found = _from_desk(found, home, rows, now)
     found = _from_checkpoint(found, home)
     found = _from_savepoints(found, home, rows[0].committed_at if rows else None, now)
     return replace(_from_reconcile(found, home, now), latency_s=_latency(found))
@@ -124,8 +125,8 @@ def _from_log(
     return replace(found, lag_records=sum(lags.values()), lag_s=age, partition_lag=lags)
 
 
-def _from_desk(found: Measures, home: PipelineHome, now: datetime) -> Measures:
-    desk = view_desk(home)
+def _from_desk(found: Measures, home: PipelineHome, rows: Sequence[LedgerRow], now: datetime) -> Measures:
+    desk = view_desk(home, rows)
     oldest = 0.0 if desk.oldest_open is None else (now - desk.oldest_open).total_seconds()
     return replace(found, dead_open=desk.total(OPEN), dead_oldest_s=oldest)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rivertwice.backfill.model import OffsetRuns
 from rivertwice.backfill.store import list_backfills, load_plan
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.desk import read_letters
+from rivertwice.deadletters.desk import read_brief
 from rivertwice.deadletters.model import OPEN
 from rivertwice.errors import RequestError
 from rivertwice.log.leases import Claim
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.stream.gaps import next_offsets
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import head_path, load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
@@ -79,7 +80,7 @@ def observe_claims(settings: Settings, pipeline: str) -> tuple[str, str, list[Cl
         if one.manifest.topic_ids.get(topic) == topic_id
     ]
     claims += _backfills(home, {one.backfill for one in publications_of(entries)}, topic, topic_id)
-    dead = claim_dead_letters(_dead_letters(home, topic_id))
+    dead = claim_dead_letters(_dead_letters(home, topic_id, ledger))
     return topic, topic_id, claims if dead is None else [*claims, dead]
 
 
@@ -88,11 +89,10 @@ def _backfills(home: PipelineHome, published: set[str], topic: str, topic_id: st
     return [claim_backfill(plan.id, plan.offsets, topic) for plan in plans if plan.topic_ids.get(topic) == topic_id]
 
 
-def _dead_letters(home: PipelineHome, topic_id: str) -> list[tuple[int, int]]:
-    letters = read_letters(home)
+def _dead_letters(home: PipelineHome, topic_id: str, ledger: Sequence[LedgerRow]) -> list[tuple[int, int]]:
     return [
         (one.address.partition, one.address.offset)
-        for one in letters
+        for one in read_brief(home, ledger)
         if one.state == OPEN and one.address.topic_id == topic_id
     ]
 

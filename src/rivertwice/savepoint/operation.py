@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LostRaceError, RequestError
@@ -15,6 +15,7 @@ from rivertwice.instants import parse_iso, to_iso
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1
+Record = TypeVar("Record")
 RECORDED, CHECKED, DRAINED, FORKED, REPLAYED, CREATED, MOVED, DONE, ABANDONED = range(1, 10)
 STEPS = {
     RECORDED: "recorded",
@@ -55,14 +56,12 @@ class Operation:
 
 def read_operations(home: PipelineHome) -> list[Operation]:
     """Return all restores of a pipeline, oldest first."""
-    found = [_decode(read_json(path)) for path in sorted(home.operations.glob("restore-*.json"))]
-    return sorted((o for o in found if o is not None), key=lambda operation: operation.started_at)
+    return sorted(read_records(home, "restore-*", Operation, FORMAT, "started_at"), key=lambda one: one.started_at)
 
 
 def write_operation(home: PipelineHome, operation: Operation) -> Operation:
     """Write a record, whole; return it."""
-    values = {"format": FORMAT, **asdict(operation), "started_at": to_iso(operation.started_at)}
-    replace_json(home.operations / f"{operation.id}.json", values)
+    write_record(home, operation.id, operation, FORMAT, "started_at")
     return operation
 
 
@@ -71,7 +70,7 @@ def advance(home: PipelineHome, operation: Operation, step: int, **changes: Any)
     return write_operation(home, replace(operation, step=step, **changes))
 
 
-def select_unfinished(operations: list[Operation], savepoint: str | None) -> Operation | None:
+def select_unfinished(operations: Sequence[Operation], savepoint: str | None) -> Operation | None:
     """Return the restore that must be gone on with, or None to begin a new one.
 
     Raises:
@@ -118,17 +117,12 @@ class FallBackReport:
 
 def write_fall_back(home: PipelineHome, report: FallBackReport) -> None:
     """Record what the fall-back came to."""
-    values = {"format": FORMAT, **asdict(report), "at": to_iso(report.at)}
-    replace_json(home.operations / "fall-back.json", values)
+    write_record(home, "fall-back", report, FORMAT, "at")
 
 
 def read_fall_back(home: PipelineHome) -> FallBackReport | None:
     """Return what the last fall-back came to, or None."""
-    data = read_json(home.operations / "fall-back.json")
-    if data is None or data.get("format") != FORMAT:
-        return None
-    values = {key: value for key, value in data.items() if key != "format"}
-    return FallBackReport(**{**values, "at": parse_iso(values["at"])})
+    return next(iter(read_records(home, "fall-back", FallBackReport, FORMAT, "at")), None)
 
 
 @contextmanager
@@ -148,8 +142,18 @@ def only_restore(home: PipelineHome) -> Iterator[None]:
         yield
 
 
-def _decode(data: Any) -> Operation | None:
-    if data is None or data.get("format") != FORMAT:
-        return None
-    values = {key: value for key, value in data.items() if key != "format"}
-    return Operation(**{**values, "started_at": parse_iso(values["started_at"])})
+def write_record(home: PipelineHome, name: str, record: Any, version: int, instant: str) -> None:
+    """Write a record of an operation, whole; `instant` names its one field that is an instant."""
+    values = {"format": version, **asdict(record), instant: to_iso(getattr(record, instant))}
+    replace_json(home.operations / f"{name}.json", values)
+
+
+def read_records(home: PipelineHome, pattern: str, made: type[Record], version: int, instant: str) -> list[Record]:
+    """Return the records whose names match, in the names' order; one of another format is left out."""
+    found = []
+    for path in sorted(home.operations.glob(f"{pattern}.json")):
+        data = read_json(path)
+        if data is not None and data.get("format") == version:
+            values = {key: value for key, value in data.items() if key != "format"}
+            found.append(made(**{**values, instant: parse_iso(values[instant])}))
+    return found

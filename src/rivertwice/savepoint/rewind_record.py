@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError
-from rivertwice.instants import parse_iso, to_iso
-from rivertwice.savepoint.operation import DONE as RESTORED
-from rivertwice.savepoint.operation import Operation
-from rivertwice.store.files import read_json, replace_json
+from rivertwice.savepoint.operation import Operation, read_records, select_unfinished, write_record
 
 FORMAT = 1
 RECORDED, CHECKED, DRAINED, COPIED, CREATED, COMPARED, MOVED, DONE, ABANDONED = range(1, 10)
@@ -63,14 +60,12 @@ class Rewind:
 
 def read_rewinds(home: PipelineHome) -> list[Rewind]:
     """Return all rewinds of a pipeline, oldest first."""
-    found = [_decode(read_json(path)) for path in sorted(home.operations.glob("rewind-*.json"))]
-    return sorted((one for one in found if one is not None), key=lambda one: one.started_at)
+    return sorted(read_records(home, "rewind-*", Rewind, FORMAT, "started_at"), key=lambda one: one.started_at)
 
 
 def write_rewind(home: PipelineHome, found: Rewind) -> Rewind:
     """Write a record, whole; return it."""
-    values = {"format": FORMAT, **asdict(found), "started_at": to_iso(found.started_at)}
-    replace_json(home.operations / f"{found.id}.json", values)
+    write_record(home, found.id, found, FORMAT, "started_at")
     return found
 
 
@@ -120,17 +115,10 @@ def require_no_restore(operations: Sequence[Operation]) -> None:
     Raises:
         RequestError: one is not.
     """
-    unfinished = [operation for operation in operations if operation.step < RESTORED]
-    if unfinished:
+    found = select_unfinished(operations, None)
+    if found is not None:
         message = (
-            f"{unfinished[-1].id} of savepoint {unfinished[-1].savepoint} is not finished; a rewind would move the head under it; "
+            f"{found.id} of savepoint {found.savepoint} is not finished; a rewind would move the head under it; "
             "finish it (`rivertwice savepoint restore NAME`) or give it up (`rivertwice savepoint restore NAME --abandon`)"
         )
         raise RequestError(message)
-
-
-def _decode(data: Any) -> Rewind | None:
-    if data is None or data.get("format") != FORMAT:
-        return None
-    values = {key: value for key, value in data.items() if key != "format"}
-    return Rewind(**{**values, "started_at": parse_iso(values["started_at"])})

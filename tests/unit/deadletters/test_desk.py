@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from rivertwice.deadletters.model import (
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import Timeline, create_timeline
+from rivertwice.timeline.lineage import Timeline, create_timeline, path_ledger
 from rivertwice.timeline.sequence import move_head
 
 LATER = NOW + timedelta(hours=1)
@@ -77,7 +76,7 @@ def test_a_letter_is_open_until_somebody_decides_and_the_newest_decision_holds()
 
 
 def test_the_desk_counts_by_reason_and_knows_the_oldest_open_one(home: PipelineHome) -> None:
-    desk = view_desk(home)
+    desk = view_desk(home, path_ledger(home))
     assert desk.counts == {
         "json": {OPEN: 2, AMENDED: 0, DISCARDED: 0},
         "schema": {OPEN: 1, AMENDED: 0, DISCARDED: 0},
@@ -98,7 +97,7 @@ def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> N
         "ana",
     )
     assert after[0].value == b"broken"
-    assert view_desk(home).oldest_open == LATER
+    assert view_desk(home, path_ledger(home)).oldest_open == LATER
     assert [one.seq for one in read_amendments(home)] == [1, 2]
 
 
@@ -156,5 +155,5 @@ def test_a_book_of_a_newer_format_is_not_guessed_at(home: PipelineHome) -> None:
 
 def test_letters_and_amendments_without_tables_are_none(tmp_path: Path) -> None:
     empty = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
-    assert (read_letters(empty), read_amendments(empty), view_desk(empty).oldest_open) == ([], [], None)
-    assert replace(view_desk(empty)).total(OPEN) == 0
+    assert (read_letters(empty), read_amendments(empty), view_desk(empty, []).oldest_open) == ([], [], None)
+    assert view_desk(empty, []).total(OPEN) == 0
