@@ -152,13 +152,30 @@ def ensure_topic(settings: Settings, topic: str, partitions: int, config: Mappin
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    found = len(_partitions(settings, topic))
+    found = len(_described(settings, topic))
     if found != partitions:
         message = (
             f"topic {topic} has {found} partitions, not {partitions}; keys would move and offsets would not fit "
             f"the definition; write `partitions: {found}` in the definition or use another topic"
         )
         raise ConfigError(message)
+
+
+def _described(settings: Settings, topic: str) -> list[int]:
+    """Return the partitions of a topic that exists: a busy broker answers for one made a moment ago as if it did not."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            return _partitions(settings, topic)
+        except ServiceError as error:
+            if not _is_unknown(error.__cause__) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
+
+
+def _is_unknown(error: BaseException | None) -> bool:
+    told = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return isinstance(told, KafkaError) and told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def delete_topic(settings: Settings, topic: str) -> None:
