@@ -23,7 +23,7 @@ from ledger_rows import ledger_row
 from rivertwice.config import Settings
 from rivertwice.instants import EPOCH, to_iso
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
-from rivertwice.pipeline.compile import accepted, compile_stream
+from rivertwice.pipeline.compile import accepted, batch_rows, compile_stream
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fingerprint import fingerprint_of
@@ -32,8 +32,8 @@ from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.late_rule import with_watermarks
 from rivertwice.reconcile.rederive import BatchCounts, Ranges, derive_chain
+from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
-from rivertwice.reconcile.session_rule import late_rule
 from rivertwice.reconcile.verdict import Evidence
 from rivertwice.reconcile.view import HeadView, Meaning
 
@@ -59,30 +59,69 @@ keys: [k]
 count_column: n
 columns: {n: {}, total: {}, top: {}}
 """
-_SQL = """
+_GROUPED = """
 SELECT FUNCTION.start AS window_start, FUNCTION.end AS window_end, k, count(*) AS n, sum(v) AS total, max(v) AS top
 FROM events GROUP BY CALL, k
 """
+_JOINED = """
+SELECT a.window_start, a.window_end, a.k, a.at, a.record AS id, count(b.v) AS n, coalesce(sum(b.v), 0) AS total, max(b.v) AS top
+FROM events AS a
+LEFT JOIN events AS b
+  ON b.window_start = a.window_start AND b.k = a.k AND b.v < a.v
+  AND b.at BETWEEN a.at - INTERVAL 20 SECONDS AND a.at + INTERVAL 40 SECONDS
+WHERE a.v <> 7
+GROUP BY a.window_start, a.window_end, a.k, a.at, a.record
+"""
+_FIRST = """
+SELECT window_start, window_end, k, at, record AS id, n, total, coalesce(top, 0) AS top
+FROM (
+  SELECT
+    *,
+    count(*) OVER (PARTITION BY window_start, k ORDER BY at RANGE BETWEEN INTERVAL 60 SECONDS PRECEDING AND CURRENT ROW) AS n,
+    sum(v) OVER (PARTITION BY window_start, k ORDER BY at RANGE BETWEEN INTERVAL 60 SECONDS PRECEDING AND CURRENT ROW) AS total,
+    lag(v) OVER (PARTITION BY window_start, k, v ORDER BY at, record) AS top
+  FROM events
+)
+WHERE n > 1
+"""
 _ROWS = "SELECT * FROM events WHERE v <> 7"
+_KEYS = "keys: [k]\ncount_column: n"
+_SLICED = "keys: [k, at, id]"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of windows: what is written under `window`, the transform, and whether rows are filtered apart."""
+
+    window: str
+    sql: str
+    sliced: bool = False
+
+
+def _grouped(window: str, call: str) -> Kind:
+    return Kind(window, _GROUPED.replace("FUNCTION", call.partition("(")[0]).replace("CALL", call))
 
 
 KINDS = {
-    "tumbling": ("{size: 1 minute}", "window(at, '1 minute')"),
-    "hopping": ("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"),
-    "session": ("{session: 15 s}", "session_window(at, '15 seconds')"),
+    "tumbling": _grouped("{size: 1 minute}", "window(at, '1 minute')"),
+    "hopping": _grouped("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"),
+    "session": _grouped("{session: 15 s}", "session_window(at, '15 seconds')"),
+    "joined slices": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, sliced=True),
+    "rolling slices": Kind("{every: 30 s, lookback: 60 s, at: at}", _FIRST, sliced=True),
 }
 
 
-def definition_files(window: str, call: str) -> dict[str, str]:
-    """Return the files of a definition with the given windows; some records do not pass its row filter."""
-    sql = _SQL.replace("FUNCTION", call.partition("(")[0]).replace("CALL", call)
-    return {"pipeline.yaml": _YAML.replace("WINDOW", window), "transform.sql": sql, "rows.sql": _ROWS}
+def definition_files(kind: str) -> dict[str, str]:
+    """Return the files of a definition with windows of a kind; some records do not pass the row filter, where there is one."""
+    one = KINDS[kind]
+    yaml = _YAML.replace("WINDOW", one.window)
+    files = {"pipeline.yaml": yaml.replace(_KEYS, _SLICED) if one.sliced else yaml, "transform.sql": one.sql}
+    return files if one.sliced else {**files, "rows.sql": _ROWS}
 
 
-def make_definition(window: str, call: str) -> Definition:
+def make_definition(kind: str) -> Definition:
     """Return that definition."""
-    files = definition_files(window, call)
-    return parse_files({name: text.encode() for name, text in files.items()}, "histories")
+    return parse_files({name: text.encode() for name, text in definition_files(kind).items()}, "histories")
 
 
 @dataclass(frozen=True)
@@ -162,9 +201,10 @@ def run_histories(
     """Run the batches as one stream, one file each, ended and started again behind each of `restarts`, and derive the rest."""
     (folder / "log").mkdir(parents=True)
     emitted: list[pa.Table] = []
+    rows_of = batch_rows(definition)
 
     def collect(frame: DataFrame, batch: int) -> None:
-        rows = frame.toArrow()
+        rows = rows_of(frame)
         stamps = {
             "_timeline": pa.array(["t1"] * rows.num_rows, pa.string()),
             "_batch": pa.array([batch] * rows.num_rows, pa.int64()),

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows
 from rivertwice.pipeline.case_files import Case, load_cases, record_headers, record_value
-from rivertwice.pipeline.compile import accepted, compile_batch, compile_stream, included, with_window_end
+from rivertwice.pipeline.compile import accepted, batch_rows, compile_batch, compile_stream, included, with_window_end
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.model import Definition
@@ -144,9 +144,10 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
 def _run_stream(spark: SparkSession, definition: Definition, folder: Path) -> tuple[list[Row], list[int]]:
     """Return the emitted rows and, per micro-batch, the watermark its late filter used."""
     emitted: list[Row] = []
+    rows = batch_rows(definition)
 
     def collect(frame: DataFrame, _batch: int) -> None:
-        emitted.extend(_collect(frame))
+        emitted.extend(dict(row) for row in rows(frame).to_pylist())
 
     reader = spark.readStream.schema(RAW_SCHEMA).option("maxFilesPerTrigger", 1)
     raw = reader.parquet(str(folder / "log"))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
-from rivertwice.pipeline.compile import result_schema, rows_schema, run_sql, transform
+from rivertwice.pipeline.compile import compile_batch, result_schema, rows_schema, run_sql, transform
 from rivertwice.pipeline.model import Definition, Source
 from rivertwice.pipeline.plan_check import (
     HOPPING_NODES,
@@ -26,6 +26,9 @@ from rivertwice.pipeline.plan_check import (
     leaf_columns,
 )
 from rivertwice.pipeline.rules import InSet, Pattern
+from rivertwice.pipeline.slice_check import find_slice_refusals
+from rivertwice.pipeline.slices import view_schema
+from rivertwice.pipeline.views import run_views
 from rivertwice.pipeline.windows import Window
 
 SAMPLES = 24
@@ -45,8 +48,7 @@ def check_definition(spark: SparkSession, definition: Definition) -> None:
         findings = _rows_findings(spark, definition, rows)
         if not findings:
             result_schema(spark, definition)
-            result = transform(spark, definition, rows)
-            findings = _transform_findings(definition, result)
+            result, findings = _judged(spark, definition, rows)
             # Only a plan that holds nothing refused is run.
             findings = findings or _window_findings(definition, result.toArrow().to_pylist())
     except PySparkException as error:
@@ -54,6 +56,17 @@ def check_definition(spark: SparkSession, definition: Definition) -> None:
         raise DefinitionError(message) from error
     if findings:
         raise DefinitionError("\n".join(f"{definition.name}: {finding}" for finding in findings))
+
+
+def _judged(spark: SparkSession, definition: Definition, rows: DataFrame) -> tuple[DataFrame, list[str]]:
+    """Return the result over made-up rows, not run yet, and what its plan holds that may not be there."""
+    if not definition.window.is_sliced:
+        result = transform(spark, definition, rows)
+        return result, _transform_findings(definition, result)
+    views = {view: spark.createDataFrame([], view_schema(definition, view)) for view in definition.sources}
+    plan = run_views(spark, definition.transform_sql, views)
+    findings = [*find_slice_refusals(plan, definition), *_inexact(definition, plan)]
+    return compile_batch(spark, definition, rows), findings
 
 
 def sample_rows(definition: Definition) -> list[tuple[Any, ...]]:
@@ -131,14 +144,17 @@ def _transform_findings(definition: Definition, result: DataFrame) -> list[str]:
         f"did with each key can be derived: group by {name}, and rename or clean it before the log"
         for name in computed
     ]
+    return [*findings, *_inexact(definition, result)]
+
+
+def _inexact(definition: Definition, result: DataFrame) -> list[str]:
     exact = {name for name, column in definition.columns.items() if column.compare == "exact"} | set(definition.keys)
     wrong = sorted(inexact_columns(result) & exact) if definition.compare else []
-    findings += [
+    return [
         f"column {name!r} adds floating-point numbers, whose sum depends on their order; cast to DECIMAL before "
         "adding, or declare compare: tolerance"
         for name in wrong
     ]
-    return findings
 
 
 def _window_findings(definition: Definition, rows: list[dict[str, Any]]) -> list[str]:
@@ -150,6 +166,8 @@ def _window_findings(definition: Definition, rows: list[dict[str, Any]]) -> list
                 f"transform.sql yields the window [{start}, {end}), but the definition's windows last {window.text} from "
                 f"{'the first event on' if window.is_session else 'the epoch on'}; take both columns from {window.function}()"
             ]
+    if definition.count_column is None:
+        return []
     counted = sum(row[definition.count_column] or 0 for row in rows)
     pairs = SAMPLES * window.passes
     if counted != pairs:

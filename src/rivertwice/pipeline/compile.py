@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -12,11 +14,11 @@ from pyspark.sql.types import StructType
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
 from rivertwice.pipeline.model import Definition, Source
+from rivertwice.pipeline.slices import SliceSink, slice_result, stream_slices, view_rows
+from rivertwice.pipeline.views import run_views
 
 READ_METRICS = "rt_read"
 ACCEPTED_METRICS = "rt_accepted"
-# A temp view lives from its creation to the analysis of one statement; two threads of one session must not mix.
-_VIEW = threading.Lock()
 
 
 def accepted(decoded: DataFrame, source: Source) -> DataFrame:
@@ -55,12 +57,28 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
             F.min(event_ms).alias("min_event_ms"),
             F.max(event_ms).alias("max_event_ms"),
         )
+    if definition.window.is_sliced:
+        view, _ = definition.source
+        return stream_slices(definition, {view: rows})
     return transform(spark, definition, included(spark, definition, rows))
+
+
+def batch_rows(definition: Definition) -> Callable[[Any], pa.Table]:
+    """Return what turns a micro-batch of `compile_stream`'s frame into result rows; it materialises all of its state."""
+    return SliceSink(definition).rows if definition.window.is_sliced else lambda frame: frame.toArrow()
 
 
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
     """Return the result of the same transform over `accepted_rows`: all of them or any subset."""
+    if definition.window.is_sliced:
+        return compile_pairs(spark, definition, with_window_end(accepted_rows, definition))
     return transform(spark, definition, included(spark, definition, accepted_rows))
+
+
+def compile_pairs(spark: SparkSession, definition: Definition, pairs: DataFrame) -> DataFrame:
+    """Return the result of slices over `pairs` of accepted rows and windows (`with_window_end`): all or any subset."""
+    view, _ = definition.source
+    return slice_result(spark, definition, {view: view_rows(definition, view, pairs)})
 
 
 def included(spark: SparkSession, definition: Definition, rows: DataFrame) -> DataFrame:
@@ -122,6 +140,10 @@ def result_schema(spark: SparkSession, definition: Definition) -> StructType:
         if schema[name].dataType.typeName() != "timestamp":
             message = f"result column {name!r} is {schema[name].dataType.simpleString()}; take it from window()"
             raise DefinitionError(message)
+    at = definition.window.at
+    if at is not None and schema[at].dataType.typeName() != "timestamp":
+        message = f"result column {at!r} (window.at) is {schema[at].dataType.simpleString()}; it must be a timestamp"
+        raise DefinitionError(message)
     return schema
 
 
@@ -137,9 +159,4 @@ def transform(spark: SparkSession, definition: Definition, rows: DataFrame) -> D
 def run_sql(spark: SparkSession, definition: Definition, sql: str, rows: DataFrame) -> DataFrame:
     """Return what the definition's `sql` makes of `rows`, seen under the source's name."""
     view, _ = definition.source
-    with _VIEW:
-        rows.createOrReplaceTempView(view)
-        try:
-            return spark.sql(sql)
-        finally:
-            spark.catalog.dropTempView(view)
+    return run_views(spark, sql, {view: rows})

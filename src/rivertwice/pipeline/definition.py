@@ -92,8 +92,13 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
     except ValidationError as error:
         raise DefinitionError(describe(error, f"{where}/{YAML_FILE}")) from None
     definition = _pinned(definition, files, where)
-    check_sql(definition.transform_sql, f"{where}/{TRANSFORM_FILE}", compared=definition.compare)
-    check_transform_shape(definition, f"{where}/{TRANSFORM_FILE}")
+    sliced = definition.window.is_sliced
+    check_sql(definition.transform_sql, f"{where}/{TRANSFORM_FILE}", compared=definition.compare, sliced=sliced)
+    if sliced and definition.rows_sql is not None:
+        message = f"{where}/{ROWS_FILE}: slices take no {ROWS_FILE}; write the condition into {TRANSFORM_FILE}'s WHERE"
+        raise DefinitionError(message)
+    if not sliced:
+        check_transform_shape(definition, f"{where}/{TRANSFORM_FILE}")
     if definition.rows_sql is not None:
         check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare)
     return definition

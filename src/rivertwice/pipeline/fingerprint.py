@@ -132,6 +132,9 @@ def _window_parts(window: Window) -> list[str]:
     columns = [window.start_column, window.end_column]
     if window.is_session:
         return ["session", format_duration(window.length), *columns]
+    if window.every is not None:
+        reach = [format_duration(one) for one in (window.every, window.lookback, window.lookahead)]
+        return ["slices", *reach, str(window.at), *columns]
     slide = [] if window.slide is None else ["slide", format_duration(window.slide)]
     return [format_duration(window.length), *columns, *slide]
 

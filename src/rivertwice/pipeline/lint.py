@@ -80,6 +80,8 @@ def _window_text(definition: Definition) -> str:
     window = definition.window
     if window.is_session:
         return f"session, gap {format_duration(window.length)}"
+    if window.is_sliced:
+        return window.text
     if window.slide is not None:
         return f"hopping, {format_duration(window.length)} every {format_duration(window.slide)}"
     return f"tumbling, {format_duration(window.length)}"
@@ -175,7 +177,7 @@ def _late_measured(definition: Definition) -> LintFinding:
 def _state_bound(definition: Definition) -> LintFinding:
     _, source = definition.source
     window = definition.window
-    step = window.slide or window.length
+    step = window.step
     at_once = math.ceil((window.length + source.watermark + source.max_future) / step) + 1
     told = f"at most about {at_once} windows per key are open at once (length, watermark and max_future over {format_duration(step)})"
     if window.is_session:

@@ -23,6 +23,8 @@ _TYPE = re.compile(
     r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
 )
 NO_TIME = timedelta(0)
+RECORD = "record"
+"""Column of a slice's views: the record's place in its topic, different for every record; it breaks ties."""
 
 
 def _text(schema: dict[str, Any]) -> None:
@@ -30,6 +32,12 @@ def _text(schema: dict[str, Any]) -> None:
     schema.pop("anyOf", None)
     schema.pop("default", None)
     schema.update({"type": "string", "pattern": SUBJECT.pattern.replace(r"\Z", "$")})
+
+
+def _optional_column(schema: dict[str, Any]) -> None:
+    """Publish an optional column without null."""
+    schema.update(schema.pop("anyOf")[0])
+    schema.pop("default")
 
 
 def _subject(value: str) -> str:
@@ -211,7 +219,11 @@ class DefinitionFile(_Model):
     window: Window
     keys: list[Column] = Field(default_factory=list, description="Result columns that identify a row in its window.")
     columns: dict[Column, OutputColumn] = Field(min_length=1, description="The other result columns, in order.")
-    count_column: Column = Field(description="The column that counts the rows that went into a result row.")
+    count_column: Column | None = Field(
+        default=None,
+        description="The column that counts the rows that went into a result row; slices have none, all others need it.",
+        json_schema_extra=_optional_column,
+    )
     emit: Literal["final"] = "final"
     late: LatePolicy = LatePolicy()
     stream: StreamPins = StreamPins()
@@ -236,6 +248,12 @@ class DefinitionFile(_Model):
         if twice:
             message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
             raise ValueError(message)
+        if self.window.is_sliced:
+            self._check_slices()
+            return self
+        if self.count_column is None:
+            message = "count_column is missing; name the column that is count(*): the balance is built on it"
+            raise ValueError(message)
         if self.count_column not in self.columns:
             message = f"count_column {self.count_column!r} is not among columns {list(self.columns)}; correct it"
             raise ValueError(message)
@@ -243,6 +261,28 @@ class DefinitionFile(_Model):
             message = f"count_column {self.count_column!r} must be compared exactly; the balance is built on it"
             raise ValueError(message)
         return self
+
+    def _check_slices(self) -> None:
+        if self.count_column is not None:
+            message = (
+                f"count_column is {self.count_column!r}, but rows of slices are not counted by a column; remove it"
+            )
+            raise ValueError(message)
+        if not self.keys:
+            message = "slices need keys: the result columns that tell a row from all others of its slice; name them"
+            raise ValueError(message)
+        if self.window.at not in (*self.keys, *self.columns):
+            message = f"window.at {self.window.at!r} is neither a key nor a column; add it to the result, or correct it"
+            raise ValueError(message)
+        reserved = {self.window.start_column, self.window.end_column, RECORD}
+        for view, source in self.sources.items():
+            taken = sorted(reserved & set(source.schema_))
+            if taken:
+                message = (
+                    f"field {taken[0]!r} of source {view!r} has the name of a column that slices add to every view; rename the "
+                    "window's columns (window.start_column, window.end_column), or the field before the log"
+                )
+                raise ValueError(message)
 
     def _check_session_keys(self) -> None:
         schema = self.source[1].schema_

@@ -35,60 +35,63 @@ _MOMENTS = frozenset(
 
 def find_plan_refusals(frame: DataFrame, allowed: frozenset[str], *, compared: bool) -> list[str]:
     """Return a sentence for each thing in the analysed plan of `frame` that may not be there."""
-    root = _plan(frame)
+    root = plan_of(frame)
     found: list[str] = []
-    for node in _tree(root):
-        name = _class(node)
+    for node in tree(root):
+        name = class_of(node)
         if name not in allowed and node.children().size():
             found.append(
                 f"the plan has {name}, for which no exact rule exists; use SELECT with GROUP BY over the source"
             )
-        for expression in _expressions(node):
-            why = _refusal(expression)
+        for expression in expressions_of(node):
+            why = refusal_of_expression(expression)
             if why is not None and (compared or why.always):
-                found.append(f"{_class(expression)} {why.cause}; {why.remedy}")
-    if sum(_class(node) == "Aggregate" for node in _tree(root)) > 1:
+                found.append(f"{class_of(expression)} {why.cause}; {why.remedy}")
+    if sum(class_of(node) == "Aggregate" for node in tree(root)) > 1:
         found.append("the plan aggregates twice, for which no exact late rule exists; write one GROUP BY")
     return list(dict.fromkeys(found))
 
 
 def leaf_columns(frame: DataFrame) -> list[list[str]]:
     """Return the column names of each relation that the plan of `frame` reads."""
-    leaves = [node for node in _tree(_plan(frame)) if not node.children().size() and _class(node) != "CTERelationRef"]
-    return [[attribute.name() for attribute in _items(node.output())] for node in leaves]
+    leaves = [
+        node for node in tree(plan_of(frame)) if not node.children().size() and class_of(node) != "CTERelationRef"
+    ]
+    return [[attribute.name() for attribute in items(node.output())] for node in leaves]
 
 
 def grouping_sizes(frame: DataFrame) -> list[int]:
     """Return by how many expressions each aggregation in the plan of `frame` groups."""
-    return [node.groupingExpressions().size() for node in _tree(_plan(frame)) if _class(node) == "Aggregate"]
+    return [node.groupingExpressions().size() for node in tree(plan_of(frame)) if class_of(node) == "Aggregate"]
 
 
 def computed_keys(frame: DataFrame, keys: Sequence[str]) -> list[str]:
     """Return which of `keys` are not plain fields of the relation that the plan of `frame` reads."""
-    root = _plan(frame)
+    root = plan_of(frame)
     fields: dict[int, str] = {}
-    for node in _tree(root):
+    for node in tree(root):
         if not node.children().size():
-            fields |= {attribute.exprId().id(): attribute.name() for attribute in _items(node.output())}
-    plain = {one.name() for one in _items(root.output()) if fields.get(one.exprId().id()) == one.name()}
+            fields |= {attribute.exprId().id(): attribute.name() for attribute in items(node.output())}
+    plain = {one.name() for one in items(root.output()) if fields.get(one.exprId().id()) == one.name()}
     return [key for key in keys if key not in plain]
 
 
 def inexact_columns(frame: DataFrame) -> set[str]:
     """Return the result columns whose value depends on the order in which floating-point numbers are added."""
-    root = _plan(frame)
+    root = plan_of(frame)
     tainted: set[int] = set()
-    for node in reversed(list(_tree(root))):
-        for expression in _items(node.expressions()):
-            parts = list(_tree(expression))
-            refers = {attribute.exprId().id() for attribute in _items(expression.references().toSeq())}
-            if _class(expression) == "Alias" and (any(map(_adds_doubles, parts)) or refers & tainted):
+    for node in reversed(list(tree(root))):
+        for expression in items(node.expressions()):
+            parts = list(tree(expression))
+            refers = {attribute.exprId().id() for attribute in items(expression.references().toSeq())}
+            if class_of(expression) == "Alias" and (any(map(_adds_doubles, parts)) or refers & tainted):
                 tainted.add(expression.exprId().id())
-    return {attribute.name() for attribute in _items(root.output()) if attribute.exprId().id() in tainted}
+    return {attribute.name() for attribute in items(root.output()) if attribute.exprId().id() in tainted}
 
 
-def _refusal(expression: Any) -> Refusal | None:
-    name = _class(expression)
+def refusal_of_expression(expression: Any) -> Refusal | None:
+    """Return why an expression of a plan is refused, or None."""
+    name = class_of(expression)
     if name == "AggregateExpression" and expression.isDistinct():
         return DISTINCT
     if name in _CLASSES:
@@ -100,7 +103,7 @@ def _refusal(expression: Any) -> Refusal | None:
 
 
 def _adds_doubles(expression: Any) -> bool:
-    name = _class(expression)
+    name = class_of(expression)
     if name in _MOMENTS:
         return True
     if name not in ("Sum", "Average"):
@@ -109,25 +112,30 @@ def _adds_doubles(expression: Any) -> bool:
     return kind in ("double", "float") or (name == "Average" and kind == "long")
 
 
-def _plan(frame: DataFrame) -> Any:
+def plan_of(frame: DataFrame) -> Any:
+    """Return the analysed plan of a frame."""
     return frame._jdf.queryExecution().analyzed()
 
 
-def _class(node: Any) -> str:
+def class_of(node: Any) -> str:
+    """Return the simple name of a Scala object's class."""
     return str(node.getClass().getSimpleName()).rstrip("$")
 
 
-def _items(sequence: Any) -> Iterator[Any]:
+def items(sequence: Any) -> Iterator[Any]:
+    """Yield the items of a Scala sequence."""
     for index in range(sequence.size()):
         yield sequence.apply(index)
 
 
-def _tree(node: Any) -> Iterator[Any]:
+def tree(node: Any) -> Iterator[Any]:
+    """Yield a plan's node, or an expression, and all below it."""
     yield node
-    for child in _items(node.children()):
-        yield from _tree(child)
+    for child in items(node.children()):
+        yield from tree(child)
 
 
-def _expressions(plan_node: Any) -> Iterator[Any]:
-    for expression in _items(plan_node.expressions()):
-        yield from _tree(expression)
+def expressions_of(plan_node: Any) -> Iterator[Any]:
+    """Yield every expression of a plan's node, with what each is made of."""
+    for expression in items(plan_node.expressions()):
+        yield from tree(expression)

@@ -72,6 +72,11 @@ FUNCTIONS: dict[str, Refusal] = {
     **dict.fromkeys(("reflect", "java_method", "try_reflect", "read_files", "secret"), JAVA),
     "dropduplicateswithinwatermark": ONLY_STREAM,
 }  # fmt: skip
+WINDOWED = frozenset(
+    {"first", "first_value", "last", "last_value", "any_value", "row_number", "nth_value", "lag", "lead", "ntile"}
+    | {"collect_list", "collect_set", "array_agg"}
+)
+"""Functions that a total order, or sorting what they give, makes exact."""
 _PREFIXES = {"approx_": SKETCH, "hll_": SKETCH, "kll_": SKETCH, "theta_": SKETCH, "bitmap_": SKETCH}
 _BARE = frozenset(
     {
@@ -114,23 +119,29 @@ def refusal_of(function: str) -> Refusal | None:
     return FUNCTIONS.get(name) or next((why for prefix, why in _PREFIXES.items() if name.startswith(prefix)), None)
 
 
-def find_refused(sql: str, *, compared: bool) -> list[tuple[str, Refusal]]:
-    """Return the refused functions that `sql` names, in order, with the reason of each."""
+def find_refused(sql: str, *, compared: bool, sliced: bool = False) -> list[tuple[str, Refusal]]:
+    """Return the refused functions that `sql` names, in order, with the reason of each.
+
+    Slices may count distinct values, for they run in batch; functions over an ordered window pass here, and `slice_check`
+    sees in the plan whether the order is a total one.
+    """
     words = tokens(sql)
     found: list[tuple[str, Refusal]] = []
     for index, word in enumerate(words):
         after = words[index + 1] if index + 1 < len(words) else ""
         before = words[index - 1].lower() if index else ""
-        if word.lower() == "distinct" and before == "(":
+        if word.lower() == "distinct" and before == "(" and not sliced:
             found.append((f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
         called = after == "(" or (word.lower() in _BARE and before not in (".", "as"))
         why = refusal_of(word) if called and re.match(r"[A-Za-z_`]", word) else None
+        if sliced and word.lower() in WINDOWED:
+            continue
         if why is not None:
             found.append((word, why))
     return [(name, why) for name, why in found if compared or why.always]
 
 
-def check_sql(sql: str, where: str, *, compared: bool) -> None:
+def check_sql(sql: str, where: str, *, compared: bool, sliced: bool = False) -> None:
     """Refuse SQL that cannot mean the same in a stream and in a recompute, or that leaves its sources.
 
     Raises:
@@ -147,7 +158,7 @@ def check_sql(sql: str, where: str, *, compared: bool) -> None:
     if _FILE_READ.search(normalise(sql)):
         message = f"{where} reads files; {JAVA.cause}: {JAVA.remedy}"
         raise DefinitionError(message)
-    refused = find_refused(sql, compared=compared)
+    refused = find_refused(sql, compared=compared, sliced=sliced)
     if refused:
         lines = [f"{where}: {name} {why.cause}; {why.remedy}" for name, why in refused]
         raise DefinitionError("\n".join(lines))

@@ -1,4 +1,4 @@
-"""The windows of a definition: tumbling, hopping or sessions."""
+"""The windows of a definition: tumbling, hopping, sessions or slices."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ MOST_PASSES = 60
 """A record belongs to at most so many hopping windows: each of them costs a recompute a run of the transform."""
 
 
+_NONE = timedelta(0)
+
+
 def _not_null(schema: dict[str, Any]) -> None:
-    """Publish an optional duration as a duration: YAML leaves it out, and never says null."""
+    """Publish what is optional without null: YAML leaves it out."""
     schema.update(schema.pop("anyOf")[0])
     schema.pop("default")
 
 
 class Window(BaseModel):
-    """Tumbling (`size`), hopping (`size` and `slide`) or session (`session`) windows, as Spark's functions make them.
+    """Tumbling (`size`), hopping (`size` and `slide`) or session (`session`) windows, as Spark's functions make them, or slices.
 
     Tumbling and hopping windows are aligned to the epoch. A session of a key begins with an event and ends `session`
-    after its last one; an event exactly at that end still belongs to it.
+    after its last one; an event exactly at that end still belongs to it. A slice is a stretch of `every` of event time,
+    whose rows are computed from all records of a window around it: `lookback` before it, `lookahead` behind it.
     """
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         populate_by_name=True,
-        json_schema_extra={"oneOf": [{"required": ["size"]}, {"required": ["session"]}]},
+        json_schema_extra={"oneOf": [{"required": ["size"]}, {"required": ["session"]}, {"required": ["every", "at"]}]},
     )
 
     size: Duration | None = Field(default=None, description="Length of a window.", json_schema_extra=_not_null)
@@ -45,10 +49,25 @@ class Window(BaseModel):
         description="The gap that ends a session: instead of a size, one window per key and run of events.",
         json_schema_extra=_not_null,
     )
+    every: Duration | None = Field(
+        default=None,
+        description="Slices instead of a size: rows of so much event time are computed together, from raw records.",
+        json_schema_extra=_not_null,
+    )
+    lookback: Duration = Field(default=_NONE, description="Of slices: records so long before a slice are seen too.")
+    lookahead: Duration = Field(
+        default=_NONE,
+        description="Of slices: records so long behind a slice are seen too; it is emitted as much later.",
+    )
+    at: Column | None = Field(
+        default=None,
+        description="Of slices: the result column, a timestamp, that says which slice a row belongs to.",
+        json_schema_extra=_not_null,
+    )
     start_column: Column = "window_start"
     end_column: Column = "window_end"
 
-    @field_validator("size", "slide", "session")
+    @field_validator("size", "slide", "session", "every")
     @classmethod
     def _positive(cls, value: timedelta | None) -> timedelta | None:
         if value is not None and value <= timedelta(0):
@@ -58,13 +77,14 @@ class Window(BaseModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.size is None) == (self.session is None):
-            message = "a window has either a size ('1 hour', perhaps with a slide) or a session gap; give exactly one"
+        if sum(one is not None for one in (self.size, self.session, self.every)) != 1:
+            message = "a window has a size ('1 hour', perhaps with a slide), a session gap, or is cut into slices (every); give exactly one"
             raise ValueError(message)
+        self._check_slices()
         if self.slide is None:
             return self
         if self.size is None:
-            message = "sessions do not slide; remove slide, or give a size instead of session"
+            message = "sessions and slices do not slide; remove slide, or give a size instead"
             raise ValueError(message)
         if self.slide >= self.size:
             message = (
@@ -80,6 +100,36 @@ class Window(BaseModel):
             raise ValueError(message)
         return self
 
+    def _check_slices(self) -> None:
+        if self.every is None:
+            if self.lookback or self.lookahead or self.at is not None:
+                message = (
+                    "lookback, lookahead and at are of slices; remove them, or give every instead of size or session"
+                )
+                raise ValueError(message)
+            return
+        if self.at is None:
+            message = "slices need at: the result column, a timestamp, by which a row belongs to a slice; name it"
+            raise ValueError(message)
+        for name, reach in (("lookback", self.lookback), ("lookahead", self.lookahead)):
+            if reach < _NONE or reach % self.every:
+                message = (
+                    f"{name} {format_duration(reach)} is no multiple of every {format_duration(self.every)}; slices are cut "
+                    "by every, so give one of them another length"
+                )
+                raise ValueError(message)
+        if self.passes > MOST_PASSES:
+            message = (
+                f"lookback, every and lookahead are {self.passes} times every: each record would be kept and read that often, "
+                f"at most {MOST_PASSES} times is allowed; make every longer"
+            )
+            raise ValueError(message)
+
+    @property
+    def is_sliced(self) -> bool:
+        """Whether rows are computed slice by slice from raw records."""
+        return self.every is not None
+
     @property
     def is_session(self) -> bool:
         """Whether windows are sessions, whose ends depend on the events."""
@@ -87,7 +137,9 @@ class Window(BaseModel):
 
     @property
     def length(self) -> timedelta:
-        """Length of a window; of a session the gap, which is the shortest it can be."""
+        """Length of a window; of a session the gap, which is the shortest it can be; of a slice with what it sees."""
+        if self.every is not None:
+            return self.lookback + self.every + self.lookahead
         length = self.session or self.size
         assert length is not None, "the definition was checked"
         return length
@@ -95,7 +147,7 @@ class Window(BaseModel):
     @property
     def step(self) -> timedelta:
         """Time between the starts of two windows; of sessions the gap."""
-        return self.slide or self.length
+        return self.slide or self.every or self.length
 
     @property
     def passes(self) -> int:
@@ -112,5 +164,8 @@ class Window(BaseModel):
         """The windows in words."""
         if self.session is not None:
             return f"session, gap {format_duration(self.session)}"
+        if self.every is not None:
+            seen = f"{format_duration(self.lookback)} before and {format_duration(self.lookahead)} behind"
+            return f"slices of {format_duration(self.every)} that see {seen}"
         every = "" if self.slide is None else f" every {format_duration(self.slide)}"
         return f"{format_duration(self.length)}{every}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,7 +23,7 @@ from rivertwice.reconcile.gaps import (
     with_filled,
 )
 from rivertwice.reconcile.late_rule import LateRule
-from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, StreamRow
+from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, Shape, StreamRow
 from rivertwice.reconcile.rederive import (
     BatchCounts,
     Chain,
@@ -95,8 +96,11 @@ def gather_evidence(view: HeadView, derived: Derived, rule: LateRule) -> tuple[E
     late = rule.late_rows(shape, batches)
     stream = _stream_rows(view, derived.chain)
     mixed: dict[int, str] = {}
+    if definition.window.is_sliced:
+        mixed = _ambiguous(rule.truth(definition), shape)
     if len(view.meanings) > 1:
-        mixed, pure = _sort_out_meanings(view, derived.chain, rule, {row[:2] for row in {*truth, *expected, *stream}})
+        unlike, pure = _sort_out_meanings(view, derived.chain, rule, {row[:2] for row in {*truth, *expected, *stream}})
+        mixed |= unlike
         for group, starts in pure.items():
             other = view.meanings[group].definition
             truth = _replaced(truth, unique_rows(rule.truth(other), shape), starts)
@@ -124,8 +128,19 @@ def gather_evidence(view: HeadView, derived: Derived, rule: LateRule) -> tuple[E
         blamed=blamed,
         doubts=doubts,
         families=rule.families(shape, batches),
+        sliced=definition.window.is_sliced,
     )
     return evidence, late
+
+
+def _ambiguous(table: pa.Table, shape: Shape) -> dict[int, str]:
+    """Return window start to reason, for windows in which the keys do not tell rows apart."""
+    counted = Counter(addresses(table, shape))
+    return {
+        row.start_ms: f"the transform yields {count} rows with the keys {row.key}, so they cannot be told apart; add a key"
+        for row, count in counted.items()
+        if count > 1
+    }
 
 
 def _replaced(rows: dict[RowId, Any], others: Mapping[RowId, Any], starts: set[int]) -> dict[RowId, Any]:

@@ -18,7 +18,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump
 from rivertwice.reconcile.late_rule import LateRule, with_watermarks
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
-from rivertwice.reconcile.session_rule import late_rule
+from rivertwice.reconcile.rules import late_rule
 
 _HEAVY = ("_key", "_value", "_headers")
 

@@ -94,17 +94,21 @@ class LateRule:
 
     def truth_as_of(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> pa.Table:
         """Return the batch result over the rows below `ends` (partition to offset), for the given windows only."""
-        below = F.lit(False)
-        for partition, end in ends.items():
-            below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
-        wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
-        rows = self._pairs.where(below).join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
+        rows = self._pairs_below(ends, windows_end_ms)
         if self._definition.window.passes == 1:
             return compile_batch(self._spark, self._definition, rows).toArrow()
         records = rows.dropDuplicates(["_partition", "_offset"])
         result = compile_batch(self._spark, self._definition, records)
         column = self._definition.window.end_column
+        wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
         return result.join(wanted, F.unix_micros(column) == wanted["_end_us"], "left_semi").toArrow()
+
+    def _pairs_below(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> DataFrame:
+        below = F.lit(False)
+        for partition, end in ends.items():
+            below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
+        wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
+        return self._pairs.where(below).join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
 
     def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address. `batches` gives the batch number of each path index.

@@ -194,10 +194,12 @@ def draw_balance(
     unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
     checked = [rows for row, rows in evidence.stream.items() if unread.of(row.start_ms, row.end_ms) is None]
     emitted = sum(evidence.shape.count(one.values) for rows in checked for one in rows)
-    emitted += sum(  # where the stream's input is gone, only what is left of it can be counted
+    emitted += sum(  # where the stream's input is gone, or rows count nothing, only what is left of it can be counted
         pair.rows
         for pair in pairs
-        if not pair.late and pair.end_ms <= derived.chain.closed_ms and unread.of(pair.end_ms - size_ms, pair.end_ms)
+        if not pair.late
+        and pair.end_ms <= derived.chain.closed_ms
+        and (evidence.sliced or unread.of(pair.end_ms - size_ms, pair.end_ms))
     )
     return partitions, balance_total(partitions, emitted)
 
@@ -221,7 +223,7 @@ def name_causes(
             causes.extend(_record_cause(one, "late", record) for record in family.late)
             causes.extend(_record_cause(one, "split", record) for record in family.split)
         elif one.verdict == LATE:
-            causes.extend(_record_cause(one, "late", record) for record in by_row.get(one.row, ()))
+            causes.extend(_record_cause(one, "late", record) for record in by_row.get(evidence.cause_id(one.row), ()))
         elif one.verdict == DEFECT:
             kind = "ledger" if one.reason.startswith("ledger: ") else "unexplained"
             causes.append(Cause(pair=one.pair, cause=kind, row=one.row, detail=one.reason))

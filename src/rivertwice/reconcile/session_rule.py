@@ -38,13 +38,6 @@ from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 
 
-def late_rule(spark: SparkSession, definition: Definition, rows: DataFrame, chain: Chain) -> LateRule:
-    """Return the late rule of the definition's windows over accepted rows with `_index`, `_late_ms` and `_group`."""
-    if definition.window.is_session:
-        return SessionRule(spark, definition, rows, chain)
-    return LateRule(spark, definition, rows)
-
-
 class SessionRule(LateRule):
     """The accepted rows of a path, followed key by key; one line per record lies in this process."""
 

@@ -24,8 +24,14 @@ from rivertwice.reconcile.model import (
     StreamRow,
     Values,
     Verdict,
+    key_text,
 )
 from rivertwice.timeline.digest import digest_values
+
+_UNREADABLE = "unreadable"
+_WHOLE = "the whole row"
+_SPLIT = "split"
+_SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class Evidence:
         blamed: window start to reason, for windows that a ledger defect puts in doubt.
         doubts: windows that lost records may belong to; they are never AGREES.
         families: by address, the sessions that are not the same on both sides, with the records that made them differ.
+        sliced: rows are made of a whole window's records, so late ones stand under the window's address, without a key.
     """
 
     shape: Shape
@@ -55,6 +62,20 @@ class Evidence:
     blamed: Mapping[int, str] = field(default_factory=dict)
     doubts: Doubts = field(default_factory=Doubts)
     families: Mapping[RowId, Family] = field(default_factory=dict)
+    sliced: bool = False
+
+    @property
+    def standing(self) -> str:
+        """What a row is that stands only because of late records: part of a session, or one that they would have removed."""
+        return _SUPERSEDED if self.sliced else _SPLIT
+
+    def late_of(self, row: RowId) -> Sequence[LateRow]:
+        """Return the late records that belong to a row, or, of slices, to its window."""
+        return self.late.get(self.cause_id(row), ())
+
+    def cause_id(self, row: RowId) -> RowId:
+        """Return the address that late records of a row stand under."""
+        return row._replace(key=key_text((), ())) if self.sliced else row
 
 
 @dataclass(frozen=True)
@@ -109,7 +130,7 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
     emitted = evidence.stream.get(row, ())
     expected = evidence.expected.get(row)
     truth = evidence.truth.get(row)
-    late = len(evidence.late.get(row, ()))
+    late = len(evidence.late_of(row))
     got = emitted[0].values if emitted else None
     count = evidence.shape.count
     closed = row.end_ms <= evidence.closed_ms
@@ -132,7 +153,9 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
             verdict, reason = NOT_COMPARABLE, doubt.reason
         else:
             family = evidence.families.get(row)
-            if family is None:
+            if evidence.sliced:
+                verdict, reason, unexplained = _explain_slice(evidence.shape, expected, truth, late)
+            elif family is None:
                 verdict, reason, unexplained = _explain(evidence.shape, expected, truth, late, dirty)
             else:
                 verdict, reason, unexplained = _explain_family(evidence, family)
@@ -142,15 +165,13 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         row=row,
         verdict=verdict,
         reason=reason,
-        presence=_presence(STREAM, got, truth, verdict, doubted=doubt is not None),
+        presence=_presence(STREAM, got, truth, verdict, doubted=doubt is not None, standing=evidence.standing),
         late=late,
         unexplained=abs(unexplained),
         late_share=_share(late, count(truth)),
     )
 
 
-_UNREADABLE = "unreadable"
-_SPLIT = "split"
 _OPEN_EMITTED = "the stream emitted a row of a window that is not closed"
 
 
@@ -191,6 +212,20 @@ def _explain(
     return DEFECT, f"the truth differs in {', '.join(names) or 'nothing'}, but {detail}", missing - late
 
 
+def _explain_slice(shape: Shape, expected: Values | None, truth: Values | None, late: int) -> tuple[str, str, int]:
+    """Explain a row of a slice: what its window's late records changed, if there are any; they need not touch every row."""
+    names = _differing(shape, expected, truth)
+    if not names:
+        return AGREES, "", 0
+    if late:
+        return LATE, f"{late} records of its window came after it had closed; with them {_changed(names)}", 0
+    return DEFECT, f"the truth differs in {', '.join(names)}, but no record of the window was late", 0
+
+
+def _changed(names: Sequence[str]) -> str:
+    return "the row is there or not" if names == [_WHOLE] else f"{', '.join(names)} differ"
+
+
 def _explain_family(evidence: Evidence, family: Family) -> tuple[str, str, int]:
     """Explain sessions of the stream against the one session of the truth that holds them all.
 
@@ -226,7 +261,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
     found = served.rows.get(row, ())
     got = found[0].values if found else None
     truth = evidence.truth.get(row)
-    late = len(evidence.late.get(row, ()))
+    late = len(evidence.late_of(row))
     shape = evidence.shape
     published = row.start_ms in served.published
     missing = 0
@@ -244,12 +279,15 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
     else:
         base = served.publication_truth.get(row) if published else evidence.expected.get(row)
-        cause = len(served.late_since.get(row, ())) if published else late
+        cause = len(served.late_since.get(evidence.cause_id(row), ())) if published else late
         missing = shape.count(truth) - shape.count(got)
         family = None if published else evidence.families.get(row)
         if family is not None and not _differing(shape, got, base):
             verdict, reason, missing = _explain_family(evidence, family)
             missing = len(family.late) if verdict == LATE and row == family.truth else missing
+        elif evidence.sliced and cause and not _differing(shape, got, base):
+            verdict, reason, _ = _explain_slice(shape, got, truth, cause)
+            missing = cause
         elif not _differing(shape, got, base) and cause == missing > 0:
             since = " after the newest publication" if published else ""
             verdict, reason = LATE, f"{missing} of {shape.count(truth)} records came too late{since}"
@@ -262,7 +300,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         row=row,
         verdict=verdict,
         reason=reason,
-        presence=_presence(SERVED, got, truth, verdict, doubted=doubt is not None),
+        presence=_presence(SERVED, got, truth, verdict, doubted=doubt is not None, standing=evidence.standing),
         late=missing if verdict == LATE else 0,
         unexplained=0 if explained else abs(missing),
         late_share=_share(missing if verdict == LATE else 0, shape.count(truth)),
@@ -283,7 +321,7 @@ def select_stale_published(evidence: Evidence, served: ServedEvidence) -> set[in
 
 def _differing(shape: Shape, left: Values | None, right: Values | None) -> list[str]:
     if left is None or right is None:
-        return [] if left is right else ["the whole row"]
+        return [] if left is right else [_WHOLE]
     return shape.differences(left, right)
 
 
@@ -292,13 +330,15 @@ def _listed(shape: Shape, names: Sequence[str], got: Values, want: Values) -> st
     return ", ".join(f"{name} ({got[index[name]]} instead of {want[index[name]]})" for name in names)
 
 
-def _presence(pair: str, got: Values | None, truth: Values | None, verdict: str, *, doubted: bool) -> str:
+def _presence(
+    pair: str, got: Values | None, truth: Values | None, verdict: str, *, doubted: bool, standing: str = _SPLIT
+) -> str:
     if doubted and verdict == NOT_COMPARABLE:
         return _UNREADABLE
     if got is not None and truth is not None:
         return "both"
     if got is not None:
-        return _SPLIT if verdict == LATE else f"{pair} only"
+        return standing if verdict == LATE else f"{pair} only"
     return "truth only" if truth is not None else "neither"
 
 

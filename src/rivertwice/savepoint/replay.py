@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.errors import ReplayMismatchError
-from rivertwice.pipeline.compile import compile_stream
+from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition
 from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.recorded import ReplayTopic, encode_offsets
@@ -60,6 +61,7 @@ class _Replay:
         self,
         spark: SparkSession,
         result: DataFrame,
+        rows_of: Callable[[Any], pa.Table],
         checkpoint: Path,
         rows: Sequence[LedgerRow],
         override: ReplayTopic | None,
@@ -69,6 +71,7 @@ class _Replay:
         self._deadline = deadline
         self._spark = spark
         self._result = result
+        self._rows_of = rows_of
         self._checkpoint = checkpoint
         self._rows = rows
         self._override = override
@@ -137,7 +140,7 @@ class _Replay:
         try:
             self._started.wait()
             row = self._rows[len(self.done)]
-            table = frame.toArrow()
+            table = self._rows_of(frame)
             found = digest_rows(table, table.column_names)
             self._compare(row, batch, found)
             now = time.monotonic()
@@ -218,7 +221,7 @@ def replay_recorded(
     aside = checkpoint_dir.parent / f".{checkpoint_dir.name}.recorded"
     if topic_override is not None:
         _shift_checkpoint(checkpoint_dir, rows[0].batch - 1, topic_override, aside)
-    replay = _Replay(spark, result, checkpoint_dir, rows, topic_override, progress, deadline)
+    replay = _Replay(spark, result, batch_rows(definition), checkpoint_dir, rows, topic_override, progress, deadline)
     while len(replay.done) < len(rows):
         if replay.is_over():
             return replay.done

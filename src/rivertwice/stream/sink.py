@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
+from rivertwice.pipeline.compile import batch_rows
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.stream.checkpoint import PlannedBatch, read_planned, start_offsets
@@ -196,6 +197,7 @@ class Sink:
         self._check_log = check_log
         self._explain_holes = explain_holes
         self._check_dead = check_dead
+        self._rows = batch_rows(context.definition)
         self._fresh = True  # only a driver's first batch can have been tried by another driver
 
     def write(self, frame: Any, batch: int) -> None:
@@ -215,12 +217,12 @@ class Sink:
                 row.batch: row for row in read_ledger(context.home) if row.timeline == context.timeline.timeline
             }
             check_replay(recorded.get(batch), planned, start)
-            frame.toArrow()
+            self._rows(frame)
             self._check_log()  # or the state would be made of another topic's records
             _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
             self._committed(recorded[batch])
             return
-        rows = frame.toArrow()  # step 4
+        rows = self._rows(frame)  # step 4
         self._check_log()
         counts = self._observe()
         row = self._ledger_row(planned, start, counts, rows)

@@ -208,3 +208,42 @@ def test_a_wrong_served_row_is_a_defect_and_no_other_row_is(row: RowId, rows: li
     kept = {address: one for address, one in served().rows.items() if address != row}
     found = judge_served(RIGHT, served(rows={**kept, row: rows} if rows else kept))
     assert verdicts(found) == {**CLEAN, row: "DEFECT"}
+
+
+def window_of(row: RowId) -> RowId:
+    return row._replace(key="{}")
+
+
+SLICED = replace(
+    RIGHT,
+    shape=replace(SHAPE, count_column=None),
+    sliced=True,
+    late={window_of(at(11)): [late(window_of(at(11)))]},
+    truth={**TRUTH, at(11, "LGA"): (1, 1.0), at(11, "EWR"): (2, 2.0)},
+    expected={**EXPECTED, at(11, "EWR"): (2, 2.0), at(11, "BOS"): (1, 1.0)},
+    stream={**STREAM, at(11, "EWR"): [emitted(2, 2.0, 11)], at(11, "BOS"): [emitted(1, 1.0, 11)]},
+)
+
+
+def test_rows_of_a_slice_are_late_only_where_its_late_records_changed_them() -> None:
+    found = {one.row: one for one in judge_stream(SLICED)}
+    assert found[at(11)].verdict == "LATE"
+    assert (found[at(11, "LGA")].verdict, found[at(11, "LGA")].presence) == ("LATE", "truth only")
+    assert (found[at(11, "BOS")].verdict, found[at(11, "BOS")].presence) == ("LATE", "superseded")
+    assert (found[at(11, "EWR")].verdict, found[at(11, "EWR")].presence) == ("AGREES", "both")
+    assert found[at(10)].verdict == "AGREES"
+    assert {one.unexplained for one in found.values()} == {0}
+
+
+def test_a_row_of_a_slice_without_late_records_that_differs_is_a_defect() -> None:
+    found = verdicts(judge_stream(replace(SLICED, late={})))
+    assert {row for row, verdict in found.items() if verdict == "DEFECT"} == {at(11), at(11, "LGA"), at(11, "BOS")}
+
+
+def test_what_is_served_of_a_slice_is_late_by_its_window_s_records() -> None:
+    rows = {row: [ServedRow(one.values, "stream", None) for one in found] for row, found in SLICED.stream.items()}
+    found = {one.row: one for one in judge_served(SLICED, ServedEvidence(rows, 12 * HOUR))}
+    assert {row for row, one in found.items() if one.verdict == "LATE"} == {at(11), at(11, "LGA"), at(11, "BOS")}
+    assert found[at(11, "BOS")].presence == "superseded"
+    rows[at(11, "EWR")] = [ServedRow((9, 9.0), "stream", None)]
+    assert verdicts(judge_served(SLICED, ServedEvidence(rows, 12 * HOUR)))[at(11, "EWR")] == "DEFECT"

@@ -1,0 +1,232 @@
+"""Proof on Spark's analysed plan that a slice's rows depend on records of one window alone, and on no order but a total one.
+
+Each view carries the start of the window that a record is seen in. If every join demands that both sides' starts are equal, every
+aggregation groups by it and every OVER partitions by it, records of two windows never meet: then one statement over the
+records of many windows gives what one statement per window would. Walks the plan through py4j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from rivertwice.pipeline.model import RECORD, Definition
+from rivertwice.pipeline.plan_check import class_of, expressions_of, items, plan_of, refusal_of_expression, tree
+from rivertwice.pipeline.refusals import DISTINCT, ORDER
+
+_LEFT = ("Inner", "LeftOuter", "LeftSemi", "LeftAnti")
+_RIGHT = ("Inner", "RightOuter")
+_PLAIN = frozenset(
+    {"Project", "Filter", "SubqueryAlias", "View", "WithCTE", "CTERelationDef", "Generate", "ResolvedHint"}
+)
+_TIE_SAFE = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
+_SORTS = frozenset({"ArraySort", "SortArray"})
+_COLLECTS = frozenset({"CollectList", "CollectSet"})
+_PICKS = frozenset({"First", "Last", "AnyValue", "NthValue", "CollectList", "MaxBy", "MinBy"})
+_SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"})
+
+
+def find_slice_refusals(result: DataFrame, definition: Definition) -> list[str]:
+    """Return a sentence for each thing in the plan of `result` for which slices would not be exact; empty if there is none."""
+    return _Walk(definition).judge(plan_of(result))
+
+
+class _Walk:
+    """One walk over a plan, from its leaves up; follows the columns that hold the window's start by their ids."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+        self._start = definition.window.start_column
+        self._shared: dict[int, list[tuple[bool, bool]]] = {}
+        self._records: set[int] = set()
+        self.findings: list[str] = []
+
+    def judge(self, root: Any) -> list[str]:
+        starts = self._starts(root)
+        kept = {one.exprId().id() for one in items(root.output()) if one.name() == self._start}
+        if not kept & starts:
+            self._say(
+                f"the result's column {self._start!r} is not a view's own; take both window columns from one view, of a LEFT JOIN "
+                "the left one"
+            )
+        for node in tree(root):
+            for expression in expressions_of(node):
+                why = refusal_of_expression(expression)
+                if why not in (None, ORDER, DISTINCT) and (self._definition.compare or why.always):
+                    self._say(f"{class_of(expression)} {why.cause}; {why.remedy}")
+                if class_of(expression) in _SUBQUERIES:
+                    self._say(
+                        f"the plan has a subquery ({class_of(expression)}); write it as a JOIN, LEFT SEMI or LEFT ANTI JOIN"
+                    )
+            for name in _unordered(node):
+                self._say(
+                    f"{name} {ORDER.cause}; use it OVER (... ORDER BY ..., {RECORD}), or collect_list within array_sort"
+                )
+        return list(dict.fromkeys(self.findings))
+
+    def _say(self, finding: str) -> None:
+        self.findings.append(finding)
+
+    def _starts(self, node: Any) -> set[int]:
+        """Return the ids of the node's columns that hold the start of the one window that a row comes from."""
+        kind = class_of(node)
+        if kind == "WithCTE":
+            for definition in items(node.cteDefs()):
+                self._share(definition)
+            return self._starts(node.plan())
+        if kind == "CTERelationRef":
+            return self._referred(node)
+        children = list(items(node.children()))
+        if not children:
+            return self._leaf(node)
+        below = [self._starts(child) for child in children]
+        if kind == "Join":
+            return self._joined(node, *below)
+        if kind == "Union":
+            return self._united(node, children, below)
+        return self._kept(node, kind, set().union(*below))
+
+    def _leaf(self, node: Any) -> set[int]:
+        found = {one.name(): one.exprId().id() for one in items(node.output())}
+        self._records |= {found[RECORD]} if RECORD in found else set()
+        return {found[self._start]} if self._start in found else set()
+
+    def _kept(self, node: Any, kind: str, starts: set[int]) -> set[int]:
+        """Return the starts that a node with one child passes on."""
+        if kind == "Project":
+            return self._passed(node.projectList(), starts)
+        if kind == "Aggregate":
+            if not _holds(node.groupingExpressions(), starts):
+                self._say(
+                    f"a GROUP BY leaves {self._start} out, so records of several windows would meet; group by it too"
+                )
+            return self._passed(node.aggregateExpressions(), starts)
+        if kind == "Window":
+            self._check_window(node, starts)
+        elif kind == "Distinct":
+            if not starts & _ids(node.output()):
+                self._say(
+                    f"a DISTINCT leaves {self._start} out, so records of several windows would meet; select it too"
+                )
+        elif kind not in _PLAIN:
+            self._say(
+                f"the plan has {kind}, for which no exact rule exists; use SELECT, JOIN, GROUP BY, OVER and UNION ALL"
+            )
+        return starts
+
+    def _share(self, definition: Any) -> None:
+        child = definition.child()
+        starts = self._starts(child)
+        columns = [one.exprId().id() for one in items(child.output())]
+        self._shared[definition.id()] = [(one in starts, one in self._records) for one in columns]
+
+    def _referred(self, node: Any) -> set[int]:
+        marked = list(zip((one.exprId().id() for one in items(node.output())), self._shared[node.cteId()], strict=True))
+        self._records |= {one for one, (_, is_record) in marked if is_record}
+        return {one for one, (is_start, _) in marked if is_start}
+
+    def _passed(self, named: Any, starts: set[int]) -> set[int]:
+        """Return the starts among named expressions: plain references and their aliases; the records' column likewise."""
+        found = set()
+        for one in items(named):
+            source = one.child() if class_of(one) == "Alias" else one
+            if class_of(source) != "AttributeReference":
+                continue
+            if source.exprId().id() in self._records:
+                self._records.add(one.exprId().id())
+            if source.exprId().id() in starts:
+                found.add(one.exprId().id())
+        return found
+
+    def _joined(self, node: Any, left: set[int], right: set[int]) -> set[int]:
+        how = class_of(node.joinType())
+        how = class_of(node.joinType().tpe()) if how in ("UsingJoin", "NaturalJoin") else how
+        if how not in {*_LEFT, *_RIGHT}:
+            self._say(f"the plan has a join of kind {how}; use JOIN, LEFT, RIGHT, LEFT SEMI or LEFT ANTI JOIN")
+        condition = node.condition()
+        terms = [] if condition.isEmpty() else _conjuncts(condition.get())
+        equal = any(class_of(term) == "EqualTo" and _pairs(term, left, right) for term in terms)
+        if not equal:
+            self._say(
+                f"a JOIN does not demand that {self._start} is the same on both sides, so records of two windows would meet; add "
+                f"it to ON: l.{self._start} = r.{self._start}"
+            )
+        return (left if how in _LEFT else set()) | (right if how in _RIGHT else set())
+
+    def _united(self, node: Any, children: list[Any], below: list[set[int]]) -> set[int]:
+        columns = [[one.exprId().id() for one in items(child.output())] for child in children]
+        return {
+            one.exprId().id()
+            for place, one in enumerate(items(node.output()))
+            if all(ids[place] in starts for ids, starts in zip(columns, below, strict=True))
+        }
+
+    def _check_window(self, node: Any, starts: set[int]) -> None:
+        if not _holds(node.partitionSpec(), starts):
+            self._say(f"an OVER does not partition by {self._start}, so records of several windows would meet; add it")
+        ordered = {one.exprId().id() for order in items(node.orderSpec()) for one in items(order.references().toSeq())}
+        if ordered & self._records:
+            return
+        for expression in items(node.windowExpressions()):
+            for one in tree(expression):
+                name = _tied(one) if class_of(one) == "WindowExpression" else None
+                if name is not None:
+                    self._say(
+                        f"{name} OVER depends on the order of rows that tie; end its ORDER BY with {RECORD}, which never ties"
+                    )
+
+
+def _tied(expression: Any) -> str | None:
+    """Return the function of an OVER if rows that tie may change its result, else None."""
+    function, frame = expression.windowFunction(), expression.windowSpec().frameSpecification()
+    aggregates = class_of(function) == "AggregateExpression"
+    name = class_of(function.aggregateFunction()) if aggregates else class_of(function)
+    by_rows = class_of(frame) == "SpecifiedWindowFrame" and class_of(frame.frameType()) == "RowFrame"
+    if name in _TIE_SAFE or (aggregates and not by_rows and name not in _PICKS):
+        return None
+    return name
+
+
+def _unordered(node: Any) -> Iterator[str]:
+    """Yield the functions of a node whose result hangs on the order of rows that nothing gives."""
+    if class_of(node) == "Window":
+        return
+    left = list(items(node.expressions()))
+    while left:
+        one = left.pop()
+        sorts = class_of(one) in _SORTS
+        inner = list(items(one.children()))
+        if (
+            sorts
+            and inner
+            and class_of(inner[0]) == "AggregateExpression"
+            and class_of(inner[0].aggregateFunction()) in _COLLECTS
+        ):
+            inner = list(items(inner[0].aggregateFunction().children()))
+        if refusal_of_expression(one) is ORDER:
+            yield class_of(one)
+        left.extend(inner)
+
+
+def _ids(attributes: Any) -> set[int]:
+    return {one.exprId().id() for one in items(attributes)}
+
+
+def _holds(expressions: Any, starts: set[int]) -> bool:
+    return any(class_of(one) == "AttributeReference" and one.exprId().id() in starts for one in items(expressions))
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if class_of(condition) == "And":
+        return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
+    return [condition]
+
+
+def _pairs(term: Any, left: set[int], right: set[int]) -> bool:
+    sides = (term.left(), term.right())
+    if any(class_of(side) != "AttributeReference" for side in sides):
+        return False
+    one, other = (side.exprId().id() for side in sides)
+    return (one in left and other in right) or (one in right and other in left)

@@ -1,0 +1,137 @@
+"""Slices: raw records are kept until their stretch of event time is closed, then one SELECT runs over all of it at once.
+
+For what Spark has no exact streaming form of, or one whose result depends on how batches were cut: joins with unmatched rows,
+rolling figures per event, first sightings, patterns. A slice `[t, t + every)` sees the window `[t - lookback,
+t + every + lookahead)`. Slices of one length whose windows overlap are hopping windows, so Spark keeps and closes
+them, and drops what is late, exactly as it does for those; the streaming state holds the raw records, in blocks:
+
+    records of each view  ->  groupBy(window, view, block), collect_list  ->  closed slices  ->  transform.sql over the views
+
+The second step is the same for stream, backfill and reconcile. Each view has its source's fields, the window's two columns
+and `record`. `slice_check` proves on Spark's plan that no row of a result depends on records of two windows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.model import RECORD, Definition, Source
+from rivertwice.pipeline.views import run_views
+
+BLOCK = 256
+"""Records of one partition in a row of the state: a new record rewrites its block, and a block is few records."""
+_PARTITION_SHIFT = 44
+
+
+def stream_slices(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the closed slices of a stream: `_window` and `_records`, one row per block of a view's records.
+
+    Args:
+        definition: what to run.
+        rows: view to accepted rows, under their watermarks.
+    """
+    window = definition.window
+    kept = functools.reduce(DataFrame.unionByName, (_kept(definition, view, rows[view]) for view in definition.sources))
+    length, step = format_duration(window.length), format_duration(window.step)
+    frames = F.window("_event_time", length) if window.passes == 1 else F.window("_event_time", length, step)
+    block = F.floor(F.col("_records")["offset"] / BLOCK)
+    return (
+        kept.groupBy(frames.alias("_window"), "_view", F.col("_records")["partition"], block)
+        .agg(F.collect_list("_records").alias("_records"))
+        .select("_window", "_view", "_records")
+    )
+
+
+def _kept(definition: Definition, view: str, rows: DataFrame) -> DataFrame:
+    source = definition.sources[view]
+    fields = [
+        F.struct(*one.schema_).alias(name) if name == view else F.lit(None).cast(struct_type(one)).alias(name)
+        for name, one in definition.sources.items()
+    ]
+    address = [F.col("_partition").alias("partition"), F.col("_offset").alias("offset")]
+    return rows.select(
+        F.col(source.event_time).alias("_event_time"),
+        F.lit(view).alias("_view"),
+        F.struct(*address, *fields).alias("_records"),
+    )
+
+
+def struct_type(source: Source) -> str:
+    """Return the DDL of a source's fields as one struct."""
+    return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in source.schema_.items())}>"
+
+
+def view_rows(definition: Definition, view: str, pairs: DataFrame) -> DataFrame:
+    """Return a view as `transform.sql` sees it, of accepted rows once per slice that sees them (`_window_end`)."""
+    window = definition.window
+    start = F.col("_window_end") - F.make_dt_interval(secs=F.lit(window.length.total_seconds()))
+    return pairs.select(
+        start.alias(window.start_column),
+        F.col("_window_end").alias(window.end_column),
+        record_column(F.col("_partition"), F.col("_offset")),
+        *definition.sources[view].schema_,
+    )
+
+
+def view_schema(definition: Definition, view: str) -> str:
+    """Return the DDL of a view as `transform.sql` sees it."""
+    window = definition.window
+    fields = [f"`{name}` {kind}" for name, kind in definition.sources[view].schema_.items()]
+    return ", ".join([f"{window.start_column} timestamp, {window.end_column} timestamp, {RECORD} bigint", *fields])
+
+
+def record_column(partition: Column, offset: Column) -> Column:
+    """Return a record's place in its topic as one number, in the order of partition and offset."""
+    return F.shiftleft(partition.cast("long"), _PARTITION_SHIFT).bitwiseOR(offset).alias(RECORD)
+
+
+def slice_result(spark: SparkSession, definition: Definition, views: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the transform's rows over `views`, of each window those that belong to its slice."""
+    window = definition.window
+    assert window.at is not None, "the definition was checked"
+    result = run_views(spark, definition.transform_sql, views)
+    begin = F.col(window.start_column) + F.make_dt_interval(secs=F.lit(window.lookback.total_seconds()))
+    end = begin + F.make_dt_interval(secs=F.lit(window.step.total_seconds()))
+    return result.where((F.col(window.at) >= begin) & (F.col(window.at) < end))
+
+
+class SliceSink:
+    """Turns a micro-batch of a stream's closed slices into result rows."""
+
+    def __init__(self, definition: Definition) -> None:
+        """Take the definition whose slices come."""
+        self._definition = definition
+        self._empty: pa.Table | None = None
+
+    def rows(self, frame: Any) -> pa.Table:
+        """Return the result rows of the slices that the batch closes; all of the batch's state is materialised."""
+        closed: DataFrame = frame.persist()
+        try:
+            if self._empty is not None and not closed.count():
+                return self._empty
+            result = slice_result(closed.sparkSession, self._definition, self._views(closed)).toArrow()
+        finally:
+            closed.unpersist()
+        if self._empty is None:
+            self._empty = result.schema.empty_table()
+        return result
+
+    def _views(self, closed: DataFrame) -> dict[str, DataFrame]:
+        window = self._definition.window
+        found = {}
+        for view, source in self._definition.sources.items():
+            mine = closed.where(F.col("_view") == view).select("_window", F.explode("_records").alias("_one"))
+            found[view] = mine.select(
+                F.col("_window")["start"].alias(window.start_column),
+                F.col("_window")["end"].alias(window.end_column),
+                record_column(F.col("_one")["partition"], F.col("_one")["offset"]),
+                *(F.col("_one")[view][name].alias(name) for name in source.schema_),
+            )
+        return found

@@ -1,0 +1,101 @@
+"""Slices: what a definition may say of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from rivertwice.errors import DefinitionError
+from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
+
+YAML = """
+name: p
+description: test
+sources:
+  events:
+    topic: events
+    partitions: 1
+    schema: {k: string, at: timestamp, v: bigint, w: bigint}
+    required: [k]
+    event_time: at
+    watermark: 1 minute
+    max_future: 1 hour
+window: WINDOW
+keys: KEYS
+columns: {v: {}}
+"""
+SQL = "SELECT window_start, window_end, k, at, v FROM events WHERE v > 1"
+SLICE = "{every: 1 minute, lookback: 5 minutes, lookahead: 2 minutes, at: at}"
+
+
+def define(
+    window: str = SLICE, keys: str = "[k, at]", sql: str = SQL, extra: str = "", rows: str | None = None
+) -> Definition:
+    text = YAML.replace("WINDOW", window).replace("KEYS", keys) + extra
+    files = {"pipeline.yaml": text.encode(), "transform.sql": sql.encode()}
+    return parse_files(files if rows is None else {**files, "rows.sql": rows.encode()}, "p")
+
+
+def test_a_slice_s_window_reaches_back_and_ahead_and_steps_by_every() -> None:
+    window = define().window
+    assert window.is_sliced
+    assert (window.length, window.step, window.passes) == (timedelta(minutes=8), timedelta(minutes=1), 8)
+    assert window.text == "slices of 1 minute that see 5 minutes before and 2 minutes behind"
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        ("{every: 1 minute}", "slices need at"),
+        ("{every: 1 minute, size: 1 minute, at: at}", "give exactly one"),
+        ("{size: 1 minute, lookback: 1 minute}", "are of slices"),
+        ("{size: 1 minute, at: at}", "are of slices"),
+        ("{every: 2 minutes, lookback: 3 minutes, at: at}", "lookback 3 minutes is no multiple of every 2 minutes"),
+        ("{every: 1 s, lookback: 1 hour, at: at}", "3601 times every"),
+        ("{every: 1 minute, slide: 30 s, at: at}", "slices do not slide"),
+        ("{every: 1 minute, at: missing}", "window.at 'missing' is neither a key nor a column"),
+        ("{every: 1 minute, at: at, start_column: w}", "has the name of a column that slices add"),
+    ],
+)
+def test_a_slice_that_cannot_be_meant_is_refused(window: str, words: str) -> None:
+    with pytest.raises(DefinitionError, match=words):
+        define(window)
+
+
+def test_slices_need_keys_and_no_count_column_and_no_row_filter() -> None:
+    with pytest.raises(DefinitionError, match="slices need keys"):
+        define(keys="[]")
+    with pytest.raises(DefinitionError, match="rows of slices are not counted"):
+        define(extra="count_column: v\n")
+    with pytest.raises(DefinitionError, match=r"slices take no rows\.sql"):
+        define(rows="SELECT * FROM events WHERE v > 1")
+
+
+def test_other_windows_still_need_a_count_column() -> None:
+    with pytest.raises(DefinitionError, match="count_column is missing"):
+        define("{size: 1 minute}")
+
+
+def test_functions_over_an_order_and_distinct_counts_are_left_to_the_plan() -> None:
+    sql = "SELECT window_start, window_end, k, at, lag(v) OVER (PARTITION BY window_start ORDER BY record) AS v FROM events"
+    assert define(sql=sql).window.is_sliced
+    counted = "SELECT window_start, window_end, k, at, count(DISTINCT v) AS v FROM events GROUP BY ALL"
+    assert define(sql=counted).window.is_sliced
+    with pytest.raises(DefinitionError, match="reads the clock"):
+        define(sql=SQL.replace("v FROM", "now() AS v FROM"))
+
+
+@pytest.mark.parametrize("other", ["every: 2 minutes", "lookback: 4 minutes", "lookahead: 1 minute", "at: seen_at"])
+def test_another_reach_is_another_meaning(other: str) -> None:
+    name = other.partition(":")[0]
+    parts = dict(part.split(": ") for part in SLICE.strip("{}").split(", "))
+    parts |= {name: other.partition(": ")[2]}
+    if name == "every":
+        parts |= {"lookback": "4 minutes"}
+    window = "{" + ", ".join(f"{key}: {value}" for key, value in parts.items()) + "}"
+    keys = "[k, at, seen_at]"
+    changes = compare_fingerprints(fingerprint_of(define(keys=keys)), fingerprint_of(define(window, keys=keys)))
+    assert [change.component for change in changes] == ["window"]
+    assert set(changes[0].touches) == {"state", "semantics"}
