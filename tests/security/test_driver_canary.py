@@ -77,6 +77,7 @@ def lab(
     server.stop()
 
 
+@pytest.mark.faults
 def test_a_driver_streams_to_the_end_over_a_login_and_no_secret_is_left_anywhere(
     lab: Lab, listeners: SecureListeners
 ) -> None:
