@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ledger_rows import ledger_row
 from rivertwice.config import Settings
 from rivertwice.instants import EPOCH, to_iso
+from rivertwice.log.addresses import OffsetRanges, Part, parts_of
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
 from rivertwice.pipeline.compile import accepted, compile_stream
 from rivertwice.pipeline.decode import decode
@@ -31,7 +33,7 @@ from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.late_rule import with_watermarks
-from rivertwice.reconcile.rederive import BatchCounts, Ranges, derive_chain
+from rivertwice.reconcile.rederive import BatchCounts, derive_chain
 from rivertwice.reconcile.run import draw_balance
 from rivertwice.reconcile.session_rule import late_rule
 from rivertwice.reconcile.verdict import Evidence
@@ -178,6 +180,7 @@ def run_histories(
     _run(spark, definition, folder, collect)
     planned = _planned(folder / "checkpoint", batches)
     ranges = [ranges for ranges, _ in planned]
+    by_part = [parts_of(TOPIC, batch) for batch in ranges]
     raw = spark.read.schema(RAW_SCHEMA).parquet(str(folder / "log"))
     _, source = definition.source
     tagged = tag_batches(decode(raw, source).drop("_key", "_value", "_headers"), batch_marks(spark, ranges)).cache()
@@ -186,13 +189,12 @@ def run_histories(
     for (index, _), found in by_partition.items():
         counts[index] = counts[index].plus(found)
     chain = derive_chain(counts, [DELAY_S * 1000] * len(ranges))
-    derived = Derived(ranges, by_partition, counts, chain, [])
+    derived = Derived(by_part, by_partition, counts, chain, [])
     view = _view(definition, len(ranges), pa.concat_tables(emitted), folder)
     rule = late_rule(spark, definition, with_watermarks(spark, accepted(tagged, source), chain, view.groups), chain)
     evidence, _ = gather_evidence(view, derived, rule)
-    dead: dict[int, int] = {}
-    for record in (record for batch in batches for record in batch if record.event_s is None):
-        dead[record.partition] = dead.get(record.partition, 0) + 1
+    broken = (record for batch in batches for record in batch if record.event_s is None)
+    dead = Counter(Part(TOPIC, record.partition) for record in broken)
     partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition.window)
     tagged.unpersist()
     return Run(evidence, derived, partitions, total, [watermark for _, watermark in planned])
@@ -231,7 +233,7 @@ def _run(spark: SparkSession, definition: Definition, folder: Path, collect: Any
     query.awaitTermination()
 
 
-def _planned(checkpoint: Path, batches: Sequence[Batch]) -> list[tuple[Ranges, int]]:
+def _planned(checkpoint: Path, batches: Sequence[Batch]) -> list[tuple[OffsetRanges, int]]:
     """Return each micro-batch's offset ranges and watermark; a batch without a new file read nothing."""
     found = []
     position = dict.fromkeys(range(PARTITIONS), 0)
@@ -239,7 +241,7 @@ def _planned(checkpoint: Path, batches: Sequence[Batch]) -> list[tuple[Ranges, i
     for path in sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
         lines = path.read_text().splitlines()
         last = int(json.loads(lines[2])["logOffset"])
-        ranges: Ranges = {partition: (at, at) for partition, at in position.items()}
+        ranges: OffsetRanges = {partition: (at, at) for partition, at in position.items()}
         for record in (record for batch in batches[read + 1 : last + 1] for record in batch):
             start, end = ranges[record.partition]
             ranges[record.partition] = (start, max(end, record.offset + 1))
@@ -249,8 +251,8 @@ def _planned(checkpoint: Path, batches: Sequence[Batch]) -> list[tuple[Ranges, i
     return found
 
 
-def _count(batches: Sequence[Batch], ranges: Sequence[Ranges]) -> dict[tuple[int, int], BatchCounts]:
-    found: dict[tuple[int, int], BatchCounts] = {}
+def _count(batches: Sequence[Batch], ranges: Sequence[OffsetRanges]) -> dict[tuple[int, Part], BatchCounts]:
+    found: dict[tuple[int, Part], BatchCounts] = {}
     for record in (record for batch in batches for record in batch):
         index = next(
             index
@@ -259,7 +261,8 @@ def _count(batches: Sequence[Batch], ranges: Sequence[Ranges]) -> dict[tuple[int
         )
         ms = None if record.event_s is None else round(record.event_s * 1000)
         one = BatchCounts(1, int(ms is None), int(ms is not None), ms, ms)
-        found[index, record.partition] = found.get((index, record.partition), BatchCounts()).plus(one)
+        at = index, Part(TOPIC, record.partition)
+        found[at] = found.get(at, BatchCounts()).plus(one)
     return found
 
 
@@ -271,7 +274,7 @@ def _view(definition: Definition, batches: int, stream: pa.Table, folder: Path) 
         rows=[ledger_row(number) for number in range(batches)],
         groups=[0] * batches,
         meanings=[Meaning(definition, marks.semantics, marks.decode)],
-        genesis=dict.fromkeys(range(PARTITIONS), 0),
+        genesis={Part(TOPIC, partition): 0 for partition in range(PARTITIONS)},
         sequence=0,
         publications=[],
         stream=stream,

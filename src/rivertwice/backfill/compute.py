@@ -6,7 +6,7 @@ import fcntl
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -89,7 +89,10 @@ def compute_backfill(
         done = delta.applied_version(home.tables.corrections, app_of(plan.id))
         first = 0 if done is None else done + 1
         rows_written = 0
-        kept = _rows(spark, settings, plan, definition, plan.offsets).cache() if _read_once(plan, first) else None
+        kept: dict[str, DataFrame] | None = None
+        if _read_once(plan, first):
+            found = rows_by_view(spark, settings, plan, definition, plan.offsets)
+            kept = {view: rows.cache() for view, rows in found.items()}
         try:
             for chunk in plan.chunks[first:]:
                 rows_written += _compute_chunk(spark, settings, plan, definition, chunk, kept)
@@ -98,8 +101,8 @@ def compute_backfill(
                     f"{time.monotonic() - began:.1f} s"
                 )
         finally:
-            if kept is not None:
-                kept.unpersist()
+            for rows in (kept or {}).values():
+                rows.unpersist()
     return ComputeReport(len(plan.chunks) - first, first, rows_written, time.monotonic() - began)
 
 
@@ -113,11 +116,11 @@ def _compute_chunk(
     plan: BackfillPlan,
     definition: Definition,
     chunk: Chunk,
-    kept: DataFrame | None,
+    kept: Mapping[str, DataFrame] | None,
 ) -> int:
     """Compute one chunk and commit it; return its number of rows."""
     home = settings.pipeline(plan.pipeline)
-    rows = kept if kept is not None else _rows(spark, settings, plan, definition, chunk.offsets)
+    (rows,) = (kept or rows_by_view(spark, settings, plan, definition, chunk.offsets)).values()
     mine = _in_windows(spark, definition, rows, chunk, plan).cache()
     try:
         records = _count_records(spark, definition, mine, chunk)
@@ -153,21 +156,24 @@ def _check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
             raise LogGapError(message)
 
 
-def _rows(
+def rows_by_view(
     spark: SparkSession, settings: Settings, plan: BackfillPlan, definition: Definition, offsets: OffsetRuns
-) -> DataFrame:
-    """Return the accepted rows of offset runs; runs of one partition are read in as few passes as there are runs."""
-    _, source = definition.source
-    parts = offsets.get(source.topic, {})
+) -> dict[str, DataFrame]:
+    """Return view to the accepted rows of offset runs; one partition's are read in as few passes as there are runs."""
+    return {
+        view: accepted(decode(_raw(spark, settings, plan, source.topic, offsets), source), source)
+        for view, source in definition.sources.items()
+    }
+
+
+def _raw(spark: SparkSession, settings: Settings, plan: BackfillPlan, topic: str, offsets: OffsetRuns) -> DataFrame:
+    parts = offsets.get(topic, {})
     passes = max((len(runs) for runs in parts.values()), default=0)
     scans = [
         {partition: runs[index] for partition, runs in parts.items() if index < len(runs)} for index in range(passes)
     ]
-    frames = [
-        read_ranges(spark, settings, source.topic, ranges, topic_id=plan.topic_ids[source.topic])
-        for ranges in scans or [{}]
-    ]
-    return accepted(decode(functools.reduce(DataFrame.unionByName, frames), source), source)
+    frames = [read_ranges(spark, settings, topic, ranges, topic_id=plan.topic_ids[topic]) for ranges in scans or [{}]]
+    return functools.reduce(DataFrame.unionByName, frames)
 
 
 def _in_windows(

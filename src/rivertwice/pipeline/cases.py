@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows
-from rivertwice.pipeline.case_files import Case, load_cases, record_headers, record_value
+from rivertwice.pipeline.case_files import Case, load_cases, record_headers, record_value, source_of
 from rivertwice.pipeline.compile import accepted, compile_batch, compile_stream, included, with_window_end
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
@@ -118,7 +118,6 @@ def _late_offsets(
 
 def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
     folder.mkdir()
-    _, source = definition.source
     offset = 0
     for number, batch in enumerate(case.batches):
         records: list[dict[str, Any]] = []
@@ -128,7 +127,7 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
                     "key": event.id.encode(),
                     "value": record_value(case, event, definition),
                     "headers": record_headers(event, definition),
-                    "topic": source.topic,
+                    "topic": source_of(event, definition).topic,
                     "partition": 0,
                     "offset": offset,
                     "timestamp": event.at,

@@ -40,7 +40,8 @@ def check_definition(spark: SparkSession, definition: Definition) -> None:
     """
     _, source = definition.source
     try:
-        _check_patterns(spark, source)
+        for each in definition.sources.values():
+            _check_patterns(spark, each)
         rows = spark.createDataFrame(sample_rows(definition), rows_schema(source))
         findings = _rows_findings(spark, definition, rows)
         if not findings:

@@ -39,23 +39,50 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
         raw: a streaming frame with Kafka's columns.
         observe: whether the observations are wanted.
     """
-    _, source = definition.source
+    (rows,) = accepted_branches(definition, raw, observe=observe).values()
+    return transform(spark, definition, included(spark, definition, rows))
+
+
+def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool = True) -> dict[str, DataFrame]:
+    """Return view to accepted rows under that source's own watermark, all branches of one Kafka source.
+
+    Several sources are told apart by the record's topic. Each branch has its own two observations, named by
+    `metric_names`; see `compile_stream` for what they count, and why the second stands where it does.
+    """
+    several = len(definition.sources) > 1
+    return {
+        view: _accepted_branch(
+            raw.where(F.col("topic") == F.lit(source.topic)) if several else raw,
+            source,
+            metric_names(definition, view) if observe else None,
+        )
+        for view, source in definition.sources.items()
+    }
+
+
+def metric_names(definition: Definition, view: str) -> tuple[str, str]:
+    """Return the names of a source's two observations: of what was read, and of what was accepted."""
+    suffix = f"_{view}" if len(definition.sources) > 1 else ""
+    return f"{READ_METRICS}{suffix}", f"{ACCEPTED_METRICS}{suffix}"
+
+
+def _accepted_branch(raw: DataFrame, source: Source, metrics: tuple[str, str] | None) -> DataFrame:
     decoded = decode(raw, source)
-    if observe:
+    if metrics is not None:
         read = F.count(F.lit(1)).alias("read")
-        decoded = decoded.observe(READ_METRICS, read, F.count("_reason").alias("bad"))
+        decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"))
     # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
     delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
     rows = accepted(decoded, source).withWatermark(source.event_time, delay)
-    if observe:
-        event_ms = F.unix_millis(source.event_time)
-        rows = rows.observe(
-            ACCEPTED_METRICS,
-            F.count(F.lit(1)).alias("accepted"),
-            F.min(event_ms).alias("min_event_ms"),
-            F.max(event_ms).alias("max_event_ms"),
-        )
-    return transform(spark, definition, included(spark, definition, rows))
+    if metrics is None:
+        return rows
+    event_ms = F.unix_millis(source.event_time)
+    return rows.observe(
+        metrics[1],
+        F.count(F.lit(1)).alias("accepted"),
+        F.min(event_ms).alias("min_event_ms"),
+        F.max(event_ms).alias("max_event_ms"),
+    )
 
 
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:

@@ -15,6 +15,7 @@ from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
+from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
 from rivertwice.pipeline.windows import Window
 from rivertwice.schemas.pins import Pins
 from rivertwice.schemas.registry import SUBJECT
@@ -212,6 +213,10 @@ class DefinitionFile(_Model):
     keys: list[Column] = Field(default_factory=list, description="Result columns that identify a row in its window.")
     columns: dict[Column, OutputColumn] = Field(min_length=1, description="The other result columns, in order.")
     count_column: Column = Field(description="The column that counts the rows that went into a result row.")
+    watermark_policy: Literal["min", "max"] = Field(
+        default="min",
+        description="Of several sources: min: the slowest holds the watermark back, an idle one for ever; max: the fastest drives it.",
+    )
     emit: Literal["final"] = "final"
     late: LatePolicy = LatePolicy()
     stream: StreamPins = StreamPins()
@@ -223,12 +228,12 @@ class DefinitionFile(_Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if len(self.sources) > 1:
-            message = f"sources are {list(self.sources)}, but so far exactly one is built; keep one"
-            raise ValueError(message)
+        conflict = find_sources_conflict(self) or find_topics_conflict(self)
+        if conflict:
+            raise ValueError(conflict)
         if self.window.is_session:
             self._check_session_keys()
-        conflict = find_delivery_conflict(self.deliver, [source.topic for source in self.sources.values()])
+        conflict = find_delivery_conflict(self.deliver, self.topics)
         if conflict:
             raise ValueError(conflict)
         names = self.result_columns
@@ -257,8 +262,18 @@ class DefinitionFile(_Model):
 
     @property
     def source(self) -> tuple[str, Source]:
-        """The view name and the one source."""
+        """View name and source, for what has exactly one source: windows, sessions and their transform."""
         return next(iter(self.sources.items()))
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of all sources, in the definition's order."""
+        return [source.topic for source in self.sources.values()]
+
+    @property
+    def by_topic(self) -> dict[str, tuple[str, Source]]:
+        """Topic to view name and source."""
+        return {source.topic: (view, source) for view, source in self.sources.items()}
 
     @property
     def result_columns(self) -> list[str]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.log.addresses import Part
 from rivertwice.pipeline.compile import compile_batch, included, window_micros, with_window_end
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
@@ -92,10 +93,10 @@ class LateRule:
         table = pa.table({"_end_us": pa.array(sorted(set(ends_us)), pa.int64())})
         return F.broadcast(self._spark.createDataFrame(table))
 
-    def truth_as_of(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> pa.Table:
-        """Return the batch result over the rows below `ends` (partition to offset), for the given windows only."""
+    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
+        """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
         below = F.lit(False)
-        for partition, end in ends.items():
+        for partition, end in as_of.get(self._definition.source[1].topic, {}).items():
             below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
         wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
         rows = self._pairs.where(below).join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
@@ -144,7 +145,11 @@ class LateRule:
         rows = included(self._spark, self._definition, self._pairs.where(F.col("_index") != GAP_INDEX))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
         table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
-        return [PairCount(row["_partition"], row["end_ms"], row["_late"], row["rows"]) for row in table.to_pylist()]
+        topic = self._definition.source[1].topic
+        return [
+            PairCount(Part(topic, row["_partition"]), row["end_ms"], row["_late"], row["rows"])
+            for row in table.to_pylist()
+        ]
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""

@@ -14,8 +14,9 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,28 +27,19 @@ import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
+from rivertwice.log.addresses import OffsetRanges, Parts
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.stream.checkpoint import PlannedBatch, read_planned, start_offsets
 from rivertwice.stream.lease import Lease
 from rivertwice.stream.seal import app_of, check_sealed
+from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, read_ledger
 from rivertwice.timeline.lineage import Timeline
 
 FORMAT = 1
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class BatchCounts:
-    """What the two observations of a batch counted; event times in epoch milliseconds, None without rows."""
-
-    read: int
-    bad: int
-    accepted: int
-    min_event_ms: int | None
-    max_event_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -171,22 +163,22 @@ class Sink:
     def __init__(
         self,
         context: SinkContext,
-        observe: Callable[[], BatchCounts],
-        write_dead: Callable[[int, dict[int, tuple[int, int]]], None],
+        observe: Callable[[], Mapping[str, BatchCounts]],
+        write_dead: Callable[[int, Parts, Collection[str]], None],
         committed: Callable[[LedgerRow], None],
         check_log: Callable[[], None] = lambda: None,
-        explain_holes: Callable[[dict[int, tuple[int, int]]], str] = lambda _: "",
-        check_dead: Callable[[int, dict[int, tuple[int, int]]], None] = lambda *_: None,
+        explain_holes: Callable[[str, OffsetRanges], str] = lambda *_: "",
+        check_dead: Callable[[int, Parts], None] = lambda *_: None,
     ) -> None:
         """Create a sink.
 
         Args:
             context: what stays the same.
-            observe: returns the running batch's observed counts, once its rows are computed.
-            write_dead: writes the dead letters of (batch, offset ranges), idempotently.
+            observe: returns the running batch's observed counts by topic, once its rows are computed.
+            write_dead: writes the dead letters of (batch, offset ranges, topics that have any), idempotently.
             committed: told of every committed batch.
             check_log: raises LogGapError if the records just read may be another topic's.
-            explain_holes: names the offsets of a range that hold no record.
+            explain_holes: names the offsets of a topic's ranges that hold no record.
             check_dead: raises RangeMismatchError if an earlier attempt at the batch left dead letters of another range.
         """
         self._context = context
@@ -224,13 +216,13 @@ class Sink:
         self._check_log()
         counts = self._observe()
         row = self._ledger_row(planned, start, counts, rows)
-        _, source = context.definition.source
-        check_counts(counts, row.ranges(source.topic), batch, self._explain_holes)
+        for topic, found in counts.items():
+            check_counts(found, row.ranges(topic), batch, functools.partial(self._explain_holes, topic))
         check_windows(rows, context.definition)
-        if counts.bad:  # step 5
-            self._write_dead(batch, row.ranges(source.topic))
+        if row.bad:  # step 5
+            self._write_dead(batch, row.parts(), [topic for topic, found in counts.items() if found.bad])
         elif self._fresh:
-            self._check_dead(batch, row.ranges(source.topic))
+            self._check_dead(batch, row.parts())
         self._fresh = False
         context.lease.check()
         delta.append(  # step 6
@@ -243,8 +235,11 @@ class Sink:
         append_ledger(context.home, [row])  # step 7
         self._committed(row)
 
-    def _ledger_row(self, planned: PlannedBatch, start: Any, counts: BatchCounts, rows: pa.Table) -> LedgerRow:
+    def _ledger_row(
+        self, planned: PlannedBatch, start: Any, by_topic: Mapping[str, BatchCounts], rows: pa.Table
+    ) -> LedgerRow:
         context = self._context
+        counts = total_of(by_topic.values())
         return LedgerRow(
             pipeline=context.definition.name,
             timeline=context.timeline.timeline,
@@ -267,4 +262,5 @@ class Sink:
             digest=digest_rows(rows, rows.column_names),
             references={},
             committed_at=context.now(),
+            by_topic=dict(by_topic),
         )
