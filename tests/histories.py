@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,26 +19,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ledger_rows import ledger_row
 from rivertwice.config import Settings
 from rivertwice.instants import EPOCH, to_iso
-from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
+from rivertwice.log.addresses import Part, Parts, of_topic
+from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA, decode_views
 from rivertwice.pipeline.compile import accepted, batch_rows, compile_stream
-from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.late_rule import with_watermarks
-from rivertwice.reconcile.rederive import BatchCounts, Ranges, derive_chain
+from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
 from rivertwice.reconcile.verdict import Evidence
 from rivertwice.reconcile.view import HeadView, Meaning
+from rivertwice.timeline.counts import BatchCounts, total_of
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.watermarks import rule_of
 
-TOPIC = "events"
 PARTITIONS = 2
 SIDE_BY_SIDE = 20
 EPOCH_SECONDS = 100_000
@@ -84,6 +88,31 @@ FROM (
 )
 WHERE n > 1
 """
+_OTHERS = """  others:
+    topic: others
+    partitions: 1
+    schema: {k: string, at: timestamp, v: bigint}
+    required: [k, v]
+    event_time: at
+    watermark: 20 s
+    max_future: 10000 days
+"""
+_NAMES = """  names:
+    topic: names
+    role: table
+    table_keys: [k]
+    partitions: 1
+    schema: {k: string, at: timestamp, v: bigint}
+    required: [k, v]
+    event_time: at
+    max_future: 10000 days
+"""
+_AS_OF = """
+SELECT e.window_start, e.window_end, e.k, e.at, e.record AS id, coalesce(n.v, -1) AS n, e.v AS total, n.valid_from AS top
+FROM events AS e
+LEFT JOIN names AS n
+  ON n.window_start = e.window_start AND n.k = e.k AND n.valid_from <= e.at AND (n.valid_to IS NULL OR e.at < n.valid_to)
+"""
 _ROWS = "SELECT * FROM events WHERE v <> 7"
 _KEYS = "keys: [k]\ncount_column: n"
 _SLICED = "keys: [k, at, id]"
@@ -91,11 +120,12 @@ _SLICED = "keys: [k, at, id]"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of windows: what is written under `window`, the transform, and whether rows are filtered apart."""
+    """A kind of windows: what is written under `window`, the transform, whether these are slices, and further sources."""
 
     window: str
     sql: str
     sliced: bool = False
+    more: str = ""
 
 
 def _grouped(window: str, call: str) -> Kind:
@@ -107,6 +137,13 @@ KINDS = {
     "hopping": _grouped("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"),
     "session": _grouped("{session: 15 s}", "session_window(at, '15 seconds')"),
     "joined slices": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, sliced=True),
+    "joined sources": Kind(
+        "{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}",
+        _JOINED.replace("JOIN events", "JOIN others"),
+        True,
+        _OTHERS,
+    ),
+    "as-of slices": Kind("{every: 1 minute, at: at}", _AS_OF, True, _NAMES),
     "rolling slices": Kind("{every: 30 s, lookback: 60 s, at: at}", _FIRST, sliced=True),
 }
 
@@ -114,7 +151,7 @@ KINDS = {
 def definition_files(kind: str) -> dict[str, str]:
     """Return the files of a definition with windows of a kind; some records do not pass the row filter, where there is one."""
     one = KINDS[kind]
-    yaml = _YAML.replace("WINDOW", one.window)
+    yaml = _YAML.replace("WINDOW", one.window).replace("window:", f"{one.more}window:", 1)
     files = {"pipeline.yaml": yaml.replace(_KEYS, _SLICED) if one.sliced else yaml, "transform.sql": one.sql}
     return files if one.sliced else {**files, "rows.sql": _ROWS}
 
@@ -195,16 +232,36 @@ class Run:
     watermarks: list[int]
 
 
+def places_of(definition: Definition) -> list[Part]:
+    """Return where the records of each of the two partitions lie: in one topic, or each in a topic of its own."""
+    topics = definition.topics
+    return (
+        [Part(topics[0], number) for number in range(PARTITIONS)] if len(topics) == 1 else [Part(t, 0) for t in topics]
+    )
+
+
 def run_histories(
     spark: SparkSession, definition: Definition, batches: Sequence[Batch], folder: Path, restarts: Sequence[int]
 ) -> Run:
     """Run the batches as one stream, one file each, ended and started again behind each of `restarts`, and derive the rest."""
     (folder / "log").mkdir(parents=True)
+    places = places_of(definition)
     emitted: list[pa.Table] = []
-    rows_of = batch_rows(definition)
+    epochs: dict[int, int] = {}
+    runs = 0
+
+    def versions(session: SparkSession, batch: int) -> dict[str, DataFrame]:
+        read = int(json.loads((folder / "checkpoint" / "offsets" / str(batch)).read_text().split("\n")[2])["logOffset"])
+        files = [str(folder / "log" / f"{number:05d}.parquet") for number in range(read + 1)]
+        decoded = decode_views(definition, session.read.schema(RAW_SCHEMA).parquet(*files))
+        known = {view: accepted(decoded[view], source) for view, source in definition.tables.items()}
+        return {view: rows.withColumn("_index", F.lit(0)) for view, rows in known.items()}
+
+    rows_of = batch_rows(definition, versions)
 
     def collect(frame: DataFrame, batch: int) -> None:
-        rows = rows_of(frame)
+        rows = rows_of(frame, batch)
+        epochs[batch] = runs
         stamps = {
             "_timeline": pa.array(["t1"] * rows.num_rows, pa.string()),
             "_batch": pa.array([batch] * rows.num_rows, pa.int64()),
@@ -212,40 +269,65 @@ def run_histories(
         emitted.append(pa.table({**stamps, **{name: rows[name] for name in rows.column_names}}))
 
     for number, batch in enumerate(batches):
-        _write(folder / "log" / f"{number:05d}.parquet", number, batch)
+        _write(folder / "log" / f"{number:05d}.parquet", number, batch, places)
         if number in restarts:
             _run(spark, definition, folder, collect)
+            runs += 1
     _run(spark, definition, folder, collect)
-    planned = _planned(folder / "checkpoint", batches)
+    planned = _planned(folder / "checkpoint", batches, places)
     ranges = [ranges for ranges, _ in planned]
+    by_partition = _count(batches, ranges, places, definition)
+    by_topic = [_of_batch(by_partition, index, definition.topics) for index in range(len(ranges))]
+    counts = [total_of(found.values()) for found in by_topic]
+    rows = [
+        ledger_row(number, epoch=epochs[number], batch_watermark_ms=watermark)
+        for number, (_, watermark) in enumerate(planned)
+    ]
+    if len(definition.topics) > 1:
+        chain = derive_chain_of_many(by_topic, [rule_of(definition)] * len(rows), rows)
+    else:
+        chain = derive_chain(counts, [DELAY_S * 1000] * len(ranges))
     raw = spark.read.schema(RAW_SCHEMA).parquet(str(folder / "log"))
-    _, source = definition.source
-    tagged = tag_batches(decode(raw, source).drop("_key", "_value", "_headers"), batch_marks(spark, ranges)).cache()
-    by_partition = _count(batches, ranges)
-    counts = [BatchCounts() for _ in ranges]
-    for (index, _), found in by_partition.items():
-        counts[index] = counts[index].plus(found)
-    chain = derive_chain(counts, [DELAY_S * 1000] * len(ranges))
+    tagged = {
+        view: tag_batches(
+            decoded.drop("_key", "_value", "_headers"),
+            batch_marks(spark, [of_topic(batch, definition.sources[view].topic) for batch in ranges]),
+        ).cache()
+        for view, decoded in decode_views(definition, raw).items()
+    }
     derived = Derived(ranges, by_partition, counts, chain, [])
-    view = _view(definition, len(ranges), pa.concat_tables(emitted), folder)
-    rule = late_rule(spark, definition, with_watermarks(spark, accepted(tagged, source), chain, view.groups), chain)
+    view = _view(definition, rows, pa.concat_tables(emitted), folder, places)
+    marked = {
+        view: with_watermarks(spark, accepted(tagged[view], source), chain, [0] * len(rows))
+        for view, source in definition.sources.items()
+    }
+    rule = late_rule(spark, definition, marked, chain)
     evidence, _ = gather_evidence(view, derived, rule)
-    dead: dict[int, int] = {}
-    for record in (record for batch in batches for record in batch if record.event_s is None):
-        dead[record.partition] = dead.get(record.partition, 0) + 1
+    broken = (record for batch in batches for record in batch if record.event_s is None)
+    dead = Counter(places[record.partition] for record in broken)
     partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition.window)
-    tagged.unpersist()
+    for one in tagged.values():
+        one.unpersist()
     return Run(evidence, derived, partitions, total, [watermark for _, watermark in planned])
 
 
-def _write(path: Path, number: int, batch: Batch) -> None:
+def _of_batch(
+    by_partition: Mapping[tuple[int, Part], BatchCounts], index: int, topics: Sequence[str]
+) -> dict[str, BatchCounts]:
+    return {
+        topic: total_of(one for (at, part), one in by_partition.items() if at == index and part.topic == topic)
+        for topic in topics
+    }
+
+
+def _write(path: Path, number: int, batch: Batch, places: Sequence[Part]) -> None:
     rows = [
         {
             "key": record.key.encode(),
             "value": record_bytes(record),
             "headers": None,
-            "topic": TOPIC,
-            "partition": record.partition,
+            "topic": places[record.partition].topic,
+            "partition": places[record.partition].partition,
             "offset": record.offset,
             "timestamp": EPOCH,
         }
@@ -271,47 +353,50 @@ def _run(spark: SparkSession, definition: Definition, folder: Path, collect: Any
     query.awaitTermination()
 
 
-def _planned(checkpoint: Path, batches: Sequence[Batch]) -> list[tuple[Ranges, int]]:
+def _planned(checkpoint: Path, batches: Sequence[Batch], places: Sequence[Part]) -> list[tuple[Parts, int]]:
     """Return each micro-batch's offset ranges and watermark; a batch without a new file read nothing."""
     found = []
-    position = dict.fromkeys(range(PARTITIONS), 0)
+    position = dict.fromkeys(places, 0)
     read = -1
     for path in sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
         lines = path.read_text().splitlines()
         last = int(json.loads(lines[2])["logOffset"])
-        ranges: Ranges = {partition: (at, at) for partition, at in position.items()}
+        ranges: Parts = {part: (at, at) for part, at in position.items()}
         for record in (record for batch in batches[read + 1 : last + 1] for record in batch):
-            start, end = ranges[record.partition]
-            ranges[record.partition] = (start, max(end, record.offset + 1))
-        position = {partition: end for partition, (_, end) in ranges.items()}
+            start, end = ranges[places[record.partition]]
+            ranges[places[record.partition]] = (start, max(end, record.offset + 1))
+        position = {part: end for part, (_, end) in ranges.items()}
         read = last
         found.append((ranges, int(json.loads(lines[1])["batchWatermarkMs"])))
     return found
 
 
-def _count(batches: Sequence[Batch], ranges: Sequence[Ranges]) -> dict[tuple[int, int], BatchCounts]:
-    found: dict[tuple[int, int], BatchCounts] = {}
+def _count(
+    batches: Sequence[Batch], ranges: Sequence[Parts], places: Sequence[Part], definition: Definition
+) -> dict[tuple[int, Part], BatchCounts]:
+    found: dict[tuple[int, Part], BatchCounts] = {}
+    tables = {source.topic for source in definition.tables.values()}
     for record in (record for batch in batches for record in batch):
-        index = next(
-            index
-            for index, batch in enumerate(ranges)
-            if batch[record.partition][0] <= record.offset < batch[record.partition][1]
-        )
+        part = places[record.partition]
+        index = next(index for index, batch in enumerate(ranges) if batch[part][0] <= record.offset < batch[part][1])
         ms = None if record.event_s is None else round(record.event_s * 1000)
-        one = BatchCounts(1, int(ms is None), int(ms is not None), ms, ms)
-        found[index, record.partition] = found.get((index, record.partition), BatchCounts()).plus(one)
+        seen = None if part.topic in tables else ms
+        one = BatchCounts(1, int(ms is None), int(ms is not None), seen, seen)
+        found[index, part] = found.get((index, part), BatchCounts()).plus(one)
     return found
 
 
-def _view(definition: Definition, batches: int, stream: pa.Table, folder: Path) -> HeadView:
+def _view(
+    definition: Definition, rows: Sequence[LedgerRow], stream: pa.Table, folder: Path, places: Sequence[Part]
+) -> HeadView:
     marks = fingerprint_of(definition)
     settings = Settings(project=folder, home=folder / "home")
     return HeadView(
         home=settings.pipeline("histories"),
-        rows=[ledger_row(number) for number in range(batches)],
-        groups=[0] * batches,
+        rows=rows,
+        groups=[0] * len(rows),
         meanings=[Meaning(definition, marks.semantics, marks.decode)],
-        genesis=dict.fromkeys(range(PARTITIONS), 0),
+        genesis=dict.fromkeys(places, 0),
         sequence=0,
         publications=[],
         stream=stream,

@@ -45,8 +45,8 @@ class _Definition:
         return SimpleNamespace(start_column="window_start", end_column="window_end", size=timedelta(seconds=10))
 
     @property
-    def source(self) -> Any:
-        return TOPIC, SimpleNamespace(topic=TOPIC)
+    def topics(self) -> list[str]:
+        return [TOPIC]
 
     @property
     def result_columns(self) -> list[str]:

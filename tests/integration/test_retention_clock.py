@@ -67,7 +67,7 @@ def test_the_clock_runs_from_the_records_own_timestamp(kafka_settings: Settings,
     now = utc_now()
     view = view_retention(kafka_settings, NAME, now)
     assert view.worst is not None
-    assert (view.worst.holder, view.worst.level, view.waiting) == ("stream t1", Level.WARNING, 20)
+    assert (view.worst.holder, view.worst.level, view.topics[0].waiting) == ("stream t1", Level.WARNING, 20)
     assert view.worst.clock.deadline is not None
     assert abs((view.worst.clock.deadline - now) - timedelta(hours=2)) < timedelta(minutes=5)
     later = view_retention(kafka_settings, NAME, now + timedelta(hours=1, minutes=30))
@@ -143,9 +143,9 @@ def test_retention_by_bytes_is_measured_in_what_is_free_and_the_pace(
     fill(kafka_settings, topic, 20, utc_now())
     begin(kafka_settings, topic)
     earlier = (time.monotonic() - 10.0, {0: 0, 1: 0})
-    view = view_retention(kafka_settings, NAME, utc_now(), earlier=earlier)
+    view = view_retention(kafka_settings, NAME, utc_now(), earlier={topic: earlier})
     assert view.worst is not None
-    assert view.log.per_second[0] == pytest.approx(1.0, rel=0.5)
+    assert view.topics[0].log.per_second[0] == pytest.approx(1.0, rel=0.5)
     assert 0.9 < view.worst.clock.share < 1.0  # 10 records of some 4 bytes
     assert view.worst.clock.left is not None
 
@@ -177,7 +177,7 @@ def test_a_topic_created_anew_has_nothing_for_the_claims_on_the_old_one(kafka_se
     kafka.ensure_topic(replace(kafka_settings), finite, 2)
     fill(kafka_settings, finite, 50, utc_now())
     view = view_retention(kafka_settings, NAME, utc_now())
-    assert not view.same_topic
+    assert not view.topics[0].same_topic
     assert {lease.kafka for lease in view.leases} == {0}
 
 

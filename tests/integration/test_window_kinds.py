@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from definition_files import PROJECT
-from histories import PARTITIONS, definition_files, random_batches, record_bytes
+from histories import Record, definition_files, places_of, random_batches, record_bytes
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
@@ -34,12 +34,31 @@ def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str) -> Set
     target = folder / "project" / "pipelines" / NAME
     target.mkdir(parents=True)
     for name, text in definition_files(kind).items():
-        (target / name).write_text(text.replace("topic: events", f"topic: {topic}"))
+        for own in ("events", "others", "names"):
+            text = text.replace(f"topic: {own}\n", f"topic: {topic_of(topic, own)}\n")
+        (target / name).write_text(text)
     with (target / "pipeline.yaml").open("a") as file:
         file.write("stream: {max_offsets_per_trigger: 50}\n")
     for name in (".build", "expectations"):
         (folder / "project" / name).symlink_to(PROJECT / name)
     return Settings(folder / "project", folder / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+
+
+def topic_of(topic: str, own: str) -> str:
+    return topic if own == "events" else f"{topic}-{own}"
+
+
+def send(settings: Settings, definition: Definition, records: list[Record]) -> None:
+    """Create the topics and send the records, in order; all of one topic before those of the next."""
+    places = places_of(definition)
+    for source in definition.sources.values():
+        ensure_topic(settings, source.topic, source.partitions)
+        mine = [one for one in records if places[one.partition].topic == source.topic]
+        events = [
+            Event(places[one.partition].partition, one.key.encode(), record_bytes(one), 1_767_225_600_000)
+            for one in mine
+        ]
+        produce_events(settings, source.topic, events)
 
 
 def run_killed(settings: Settings, batches: int, log: Path) -> None:
@@ -86,19 +105,17 @@ def check_explained(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-@pytest.mark.parametrize("kind", ["hopping", "session", "joined slices"])
+@pytest.mark.parametrize("kind", ["hopping", "session", "joined slices", "joined sources", "as-of slices"])
 def test_a_killed_stream_is_explained_to_the_last_row(
     kind: str, seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(f"{kind} on Kafka {seed}")
     settings = make_project(tmp_path, broker, topic, kind)
-    ensure_topic(settings, topic, PARTITIONS)
+    definition = load_definition(settings.definitions / NAME)
     records = [record for batch in random_batches(chance, 20) for record in batch]
-    events = [Event(one.partition, one.key.encode(), record_bytes(one), 1_767_225_600_000) for one in records]
-    produce_events(settings, topic, events)
+    send(settings, definition, records)
     run_killed(settings, chance.randint(2, 8), tmp_path / "driver.log")
     home = settings.pipeline(NAME)
-    definition = load_definition(settings.definitions / NAME)
     rebuild_served(home, definition)
     report = command(settings, "reconcile", NAME)
     check_explained(report)

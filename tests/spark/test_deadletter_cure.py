@@ -54,9 +54,11 @@ def test_only_amended_letters_become_rows_and_keep_their_own_address(spark: Spar
         replace(LETTER, address=Address("id", 2, 118), amendment=decided(DISCARD, None)),
         replace(LETTER, address=Address("id", 2, 119)),
     ]
-    (row,) = amended_rows(spark, LAB, letters).toArrow().to_pylist()
+    (rows,) = amended_rows(spark, LAB, letters).values()
+    (row,) = rows.toArrow().to_pylist()
     assert (row["_partition"], row["_offset"], row["_record_time"], row["k"], row["amount"]) == (2, 117, AT, "k1", 7)
 
 
 def test_without_amended_letters_there_are_no_rows(spark: SparkSession) -> None:
-    assert amended_rows(spark, LAB, [LETTER]).count() == 0
+    (rows,) = amended_rows(spark, LAB, [LETTER]).values()
+    assert rows.count() == 0

@@ -20,6 +20,7 @@ from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_r
 from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, from_table, read_ledger, to_table
+from rivertwice.timeline.lineage import path_ledger
 from streamed_run import StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -267,7 +268,8 @@ def moved(offsets: Any) -> dict[str, dict[str, int]]:
 def test_a_forged_dead_letter_is_a_finding_and_breaks_the_balance(
     judge: Judge, copy: StreamedRun, clean: ReconcileReport
 ) -> None:
-    forged = {"_timeline": "t1", "_batch": 3, "partition": 1, "offset": 2, "reason": "json"}
+    (topic,) = path_ledger(copy.home)[0].end_offsets
+    forged = {"_timeline": "t1", "_batch": 3, "topic": topic, "partition": 1, "offset": 2, "reason": "json"}
     delta.append(copy.home.tables.dead_letters, pa.Table.from_pylist([forged]))
     report = judge(copy)
     assert changed(report, clean) == {}

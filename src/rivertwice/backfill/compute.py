@@ -6,7 +6,8 @@ import fcntl
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,9 +28,9 @@ from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
 from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.compile import accepted, compile_batch, included, window_micros, with_window_end
+from rivertwice.pipeline.compile import accepted, compile_sources, included, window_micros, with_window_end
 from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.store import delta
 from rivertwice.timeline.serving import to_epoch_ms
 
@@ -89,7 +90,10 @@ def compute_backfill(
         done = delta.applied_version(home.tables.corrections, app_of(plan.id))
         first = 0 if done is None else done + 1
         rows_written = 0
-        kept = _rows(spark, settings, plan, definition, plan.offsets).cache() if _read_once(plan, first) else None
+        kept: dict[str, DataFrame] | None = None
+        if _read_once(plan, first):
+            found = rows_by_view(spark, settings, plan, definition, plan.offsets)
+            kept = {view: rows.cache() for view, rows in found.items()}
         try:
             for chunk in plan.chunks[first:]:
                 rows_written += _compute_chunk(spark, settings, plan, definition, chunk, kept)
@@ -98,8 +102,8 @@ def compute_backfill(
                     f"{time.monotonic() - began:.1f} s"
                 )
         finally:
-            if kept is not None:
-                kept.unpersist()
+            for rows in (kept or {}).values():
+                rows.unpersist()
     return ComputeReport(len(plan.chunks) - first, first, rows_written, time.monotonic() - began)
 
 
@@ -113,17 +117,23 @@ def _compute_chunk(
     plan: BackfillPlan,
     definition: Definition,
     chunk: Chunk,
-    kept: DataFrame | None,
+    kept: Mapping[str, DataFrame] | None,
 ) -> int:
     """Compute one chunk and commit it; return its number of rows."""
     home = settings.pipeline(plan.pipeline)
-    rows = kept if kept is not None else _rows(spark, settings, plan, definition, chunk.offsets)
-    mine = _in_windows(spark, definition, rows, chunk, plan).cache()
+    rows = kept or rows_by_view(spark, settings, plan, definition, chunk.offsets)
+    mine = {
+        view: (_in_windows(spark, source, one, chunk, plan) if view in definition.streams else one).cache()
+        for (view, one), source in zip(rows.items(), definition.sources.values(), strict=True)
+    }
     try:
-        records = _count_records(spark, definition, mine, chunk)
-        result = _of_chunk(compile_batch(spark, definition, mine).toArrow(), definition, chunk)
+        records: Counter[int] = Counter()
+        for view in definition.streams:
+            records.update(_count_records(spark, definition, view, mine[view], chunk))
+        result = _of_chunk(compile_sources(spark, definition, mine).toArrow(), definition, chunk)
     finally:
-        mine.unpersist()
+        for one in mine.values():
+            one.unpersist()
     _check_same_topics(settings, plan)
     delta.append(
         home.tables.corrections,
@@ -153,31 +163,38 @@ def _check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
             raise LogGapError(message)
 
 
-def _rows(
+def rows_by_view(
     spark: SparkSession, settings: Settings, plan: BackfillPlan, definition: Definition, offsets: OffsetRuns
-) -> DataFrame:
-    """Return the accepted rows of offset runs; runs of one partition are read in as few passes as there are runs."""
-    _, source = definition.source
-    parts = offsets.get(source.topic, {})
+) -> dict[str, DataFrame]:
+    """Return view to the accepted rows of offset runs; one partition's are read in as few passes as there are runs.
+
+    Of a table all versions are read that the plan looks at, whatever the runs: one may be valid for ever.
+    """
+    return {
+        view: accepted(
+            decode(_raw(spark, settings, plan, source.topic, plan.offsets if source.is_table else offsets), source),
+            source,
+        )
+        for view, source in definition.sources.items()
+    }
+
+
+def _raw(spark: SparkSession, settings: Settings, plan: BackfillPlan, topic: str, offsets: OffsetRuns) -> DataFrame:
+    parts = offsets.get(topic, {})
     passes = max((len(runs) for runs in parts.values()), default=0)
     scans = [
         {partition: runs[index] for partition, runs in parts.items() if index < len(runs)} for index in range(passes)
     ]
-    frames = [
-        read_ranges(spark, settings, source.topic, ranges, topic_id=plan.topic_ids[source.topic])
-        for ranges in scans or [{}]
-    ]
-    return accepted(decode(functools.reduce(DataFrame.unionByName, frames), source), source)
+    frames = [read_ranges(spark, settings, topic, ranges, topic_id=plan.topic_ids[topic]) for ranges in scans or [{}]]
+    return functools.reduce(DataFrame.unionByName, frames)
 
 
-def _in_windows(
-    spark: SparkSession, definition: Definition, rows: DataFrame, chunk: Chunk, plan: BackfillPlan
-) -> DataFrame:
+def _in_windows(spark: SparkSession, source: Source, rows: DataFrame, chunk: Chunk, plan: BackfillPlan) -> DataFrame:
     """Return the rows whose event time lies in one of the chunk's windows."""
     held = reach(chunk.ranges, plan.window_ms, plan.step)
     blocks = pa.table({"_block_ms": pa.array([start for start, _ in windows(held, plan.step)], pa.int64())})
     wanted = F.broadcast(spark.createDataFrame(blocks))
-    event_ms = F.unix_millis(definition.source[1].event_time)
+    event_ms = F.unix_millis(source.event_time)
     return rows.join(wanted, event_ms - F.pmod(event_ms, F.lit(plan.step)) == wanted["_block_ms"], "left_semi")
 
 
@@ -188,10 +205,12 @@ def _of_chunk(result: pa.Table, definition: Definition, chunk: Chunk) -> pa.Tabl
     return result.filter(pa.array(starts_inside(to_epoch_ms(result[definition.window.start_column]), chunk)))
 
 
-def _count_records(spark: SparkSession, definition: Definition, rows: DataFrame, chunk: Chunk) -> dict[int, int]:
+def _count_records(
+    spark: SparkSession, definition: Definition, view: str, rows: DataFrame, chunk: Chunk
+) -> dict[int, int]:
     """Count the rows of each window without the transform: what the audit holds the result against."""
     size_us, _ = window_micros(definition)
-    pairs = with_window_end(included(spark, definition, rows), definition)
+    pairs = with_window_end(included(spark, definition, rows), definition, view)
     start = F.unix_millis(F.timestamp_micros(F.unix_micros("_window_end") - size_us)).alias("start")
     counted = pairs.groupBy(start).count().toArrow()
     inside = starts_inside(counted["start"].to_numpy().astype(np.int64), chunk)

@@ -43,6 +43,7 @@ class BatchZone:
         min_event_ms: smallest accepted event time; None if it accepted nothing.
         max_event_ms: largest accepted event time, inclusive.
         trusted: False if another decode ran then: the head's bundle may accept other rows, so it is always read.
+        versions: what it read of tables, apart from its rows: always read, for a version may be valid for ever.
     """
 
     timeline: str
@@ -52,6 +53,7 @@ class BatchZone:
     min_event_ms: int | None
     max_event_ms: int | None
     trusted: bool = True
+    versions: bool = False
 
 
 @dataclass(frozen=True)

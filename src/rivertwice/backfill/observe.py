@@ -13,12 +13,14 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, from_ms
 from rivertwice.log import kafka
+from rivertwice.log.addresses import drop_empty
 from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.gaps import REPAIRABLE, accepted_gaps
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.files import read_json
+from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
@@ -58,7 +60,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         pipeline=pipeline,
         window_ms=size,
         closed_ms=ledger[-1].batch_watermark_ms if ledger else None,
-        batches=(*(_zone(row, trusted=row.bundle in trusted) for row in ledger), *jumps),
+        batches=(*(zone for row in ledger for zone in _zones(row, definition, trusted=row.bundle in trusted)), *jumps),
         as_of={t: {int(p): int(o) for p, o in parts.items()} for t, parts in ledger[-1].end_offsets.items()}
         if ledger
         else {},
@@ -175,16 +177,26 @@ def _wanting(home: PipelineHome, publications: list[Publication], semantics: str
     return subtract(late, since)
 
 
-def _zone(row: LedgerRow, *, trusted: bool) -> BatchZone:
-    return BatchZone(
+def _zones(row: LedgerRow, definition: Definition, *, trusted: bool) -> list[BatchZone]:
+    """Return the zone of a batch's rows, and, if it read any versions of tables, theirs."""
+    tables = {source.topic for source in definition.tables.values()}
+    counts = total_of(one for topic, one in row.by_topic.items() if topic not in tables) if tables else row
+    offsets = {topic: row.ranges(topic) for topic in row.end_offsets}
+    mine = {topic: ranges for topic, ranges in offsets.items() if topic not in tables}
+    rows = BatchZone(
         timeline=row.timeline,
         batch=row.batch,
-        offsets={topic: row.ranges(topic) for topic in row.end_offsets},
-        accepted=row.accepted,
-        min_event_ms=row.min_event_ms,
-        max_event_ms=row.max_event_ms,
+        offsets=mine,
+        accepted=counts.accepted,
+        min_event_ms=counts.min_event_ms,
+        max_event_ms=counts.max_event_ms,
         trusted=trusted,
     )
+    kept = {topic: drop_empty(ranges) for topic, ranges in offsets.items() if topic in tables}
+    versions = {topic: ranges for topic, ranges in kept.items() if ranges}
+    if not versions:
+        return [rows]
+    return [rows, BatchZone(row.timeline, row.batch, versions, 0, None, None, versions=True)]
 
 
 def _same_decode(home: PipelineHome, line: Timeline) -> set[str]:

@@ -126,7 +126,7 @@ def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, O
 
 def _touches(batch: BatchZone, ranges: Sequence[Interval], ends: Sequence[int]) -> bool:
     """Say whether a batch may hold a row of sorted, disjoint `ranges`, whose ends are `ends`."""
-    if not batch.trusted:
+    if not batch.trusted or batch.versions:
         return True
     if batch.min_event_ms is None or batch.max_event_ms is None:
         return False

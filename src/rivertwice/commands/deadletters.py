@@ -67,7 +67,7 @@ def _letters(frame: Frame, name: str) -> list[DeadLetter]:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Lines; JSON has all.")
 @pass_frame
 def list_letters(frame: Frame, name: str, state: str | None, reason: str | None, limit: int) -> None:
-    """List the dead letters of NAME by place (PARTITION@OFFSET), with reason and state, and count them."""
+    """List the dead letters of NAME by place (PARTITION@OFFSET, of several topics TOPIC/PARTITION@OFFSET), with reason and state, and count them."""
     from rivertwice.deadletters.model import count_states
 
     found = [one for one in _letters(frame, name) if state in (None, one.state) and reason in (None, one.reason)]
@@ -105,8 +105,7 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
     from rivertwice.deadletters.desk import find_letter
     from rivertwice.deadletters.model import parse_place
 
-    partition, offset = parse_place(place)
-    return find_letter(_letters(frame, name), partition, offset, name)
+    return find_letter(_letters(frame, name), parse_place(place), name)
 
 
 @dead.command(

@@ -16,22 +16,23 @@ from rivertwice.errors import RequestError
 @click.option("--accept-hole", is_flag=True, help="Go on behind records that Kafka deleted before they were archived.")
 @pass_frame
 def archive(frame: Frame, name: str, accept_hole: bool) -> None:
-    """Copy the records of NAME's topic that the archive lacks; exact offset ranges, safe to repeat."""
+    """Copy the records of NAME's topics that the archive lacks; exact offset ranges, safe to repeat."""
     from rivertwice.log.archive import extend_archive
     from rivertwice.pipeline.definition import load_definition
     from rivertwice.pipeline.engine import spark_session
 
     settings = frame.settings
     definition = load_definition(settings.definitions / frame.known_pipeline(name))
-    _, source = definition.source
     spark = spark_session(settings, f"rivertwice-archive-{name}")
     try:
-        report = to_plain(
-            extend_archive(spark, settings, source.topic, progress=frame.progress, accept_hole=accept_hole)
-        )
+        reports = [
+            to_plain(extend_archive(spark, settings, topic, progress=frame.progress, accept_hole=accept_hole))
+            for topic in definition.topics
+        ]
     finally:
         spark.stop()
-    frame.emit(report, lambda: as_fields(report))
+    value = reports[0] if len(reports) == 1 else dict(zip(definition.topics, reports, strict=True))
+    frame.emit(value, lambda: "\n".join(as_fields(report) for report in reports))
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice replay flights --from 2013-06-30 --to 2013-07-01"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_fra
 @click.option("--check", is_flag=True, help="Exit 3 if anything needed is lost, or is nearly lost and not archived.")
 @pass_frame
 def retention(frame: Frame, name: str, check: bool) -> None:
-    """Show who needs which offsets of NAME's topic, who has them, and the time until Kafka deletes them; gaps too."""
+    """Show who needs which offsets of NAME's topics, who has them, and the time until Kafka deletes them; gaps too."""
     from rivertwice.instants import utc_now
     from rivertwice.retention.view import retention_to_plain, summary_of, view_retention
 
@@ -28,15 +29,13 @@ def retention(frame: Frame, name: str, check: bool) -> None:
 
 
 def _text(plain: dict[str, Any], summary: str | None) -> str:
-    kept = "for ever" if plain["retention_s"] is None else f"{plain['retention_s']:.0f} s"
-    if plain["retention_bytes"] is not None:
-        kept += f", {plain['retention_bytes']} bytes a partition"
-    clock = plain["unarchived"]
+    from rivertwice.retention.view import topics_in
+
     rows = [
         (
             lease["level"],
             lease["holder"],
-            lease["partition"],
+            f"{lease['topic']}/{lease['partition']}" if "topic" in lease else lease["partition"],
             f"[{lease['needs'][0]}, {lease['needs'][1]})",
             lease["archived"],
             lease["only_kafka"],
@@ -48,16 +47,24 @@ def _text(plain: dict[str, Any], summary: str | None) -> str:
         for lease in plain["leases"]
     ]
     headers = ("level", "holder", "partition", "needs", "archived", "kafka", "lost", "deadline", "left s", "left")
-    lines = [
-        f"topic    {plain['topic']}, kept {kept}" + ("" if plain["same_topic"] else ", created anew since"),
-        f"archive  lacks {clock['records']} records" + _left(clock),
-        as_table(headers, rows),
-    ]
+    lines = [line for topic in topics_in(plain) for line in _topic_lines(topic)]
+    lines.append(as_table(headers, rows))
     for gap in plain["gaps"]:
         accepted = gap["accepted"]
         state = "NOT accepted" if accepted is None else f"accepted by {accepted['by']}, timeline {accepted['timeline']}"
         lines.append(f"{gap['id']}: {gap['topic']} {gap['ranges']} {gap['cause']}, {gap['lost']} lost, {state}")
     return "\n".join([*lines, *([summary] if summary else [])])
+
+
+def _topic_lines(topic: Mapping[str, Any]) -> list[str]:
+    kept = "for ever" if topic["retention_s"] is None else f"{topic['retention_s']:.0f} s"
+    if topic["retention_bytes"] is not None:
+        kept += f", {topic['retention_bytes']} bytes a partition"
+    clock = topic["unarchived"]
+    return [
+        f"topic    {topic['topic']}, kept {kept}" + ("" if topic["same_topic"] else ", created anew since"),
+        f"archive  lacks {clock['records']} records" + _left(clock),
+    ]
 
 
 def _left(clock: dict[str, Any]) -> str:

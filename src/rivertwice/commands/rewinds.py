@@ -18,7 +18,21 @@ def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bo
     from rivertwice.savepoint.rewind import show_rewind
 
     plan = show_rewind(frame.settings, name, savepoint_id, unproved=unproved)
-    frame.emit(plan, lambda: describe_plan(plan))
+    frame.emit({**to_plain(plan), "reread": plain_reread(plan)}, lambda: describe_plan(plan))
+
+
+def plain_reread(plan: RewindPlan) -> list[dict[str, Any]]:
+    """Return what is read again, by partition, or by `topic/partition` if there are several topics."""
+    several = len({part.topic for part in plan.reread}) > 1
+    return [
+        {
+            "partition": f"{part.topic}/{part.partition}" if several else part.partition,
+            "start": part.start,
+            "end": part.end,
+            "log_begins": part.log_begins,
+        }
+        for part in plan.reread
+    ]
 
 
 def confirm_rewind(
@@ -67,7 +81,10 @@ def describe_plan(plan: RewindPlan) -> str:
         as_table(("what", "how much"), rows, title=f"rewind of {plan.pipeline}: nothing was changed"),
         as_table(
             ("partition", "from", "to", "records", "Kafka begins at"),
-            [[part.partition, part.start, part.end, part.records, part.log_begins] for part in plan.reread],
+            [
+                [shown["partition"], part.start, part.end, part.records, part.log_begins]
+                for shown, part in zip(plain_reread(plan), plan.reread, strict=True)
+            ],
         ),
     ]
     if plan.refusals:

@@ -12,6 +12,7 @@ from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, ex
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
+    from rivertwice.pipeline.definition import DefinitionFile, Source
     from rivertwice.schemas.refresh import RefreshPlan
     from rivertwice.schemas.registry import Kind, SchemaVersion
 
@@ -131,13 +132,16 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     epilog=example("rivertwice schema refresh order_totals --dry-run", "rivertwice schema refresh order_totals"),
 )
 @click.argument("name", metavar="PIPELINE")
+@click.option("--source", "chosen", metavar="VIEW", help="Of several sources: which one's schemas.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be pinned.")
 @click.option(
     "--reader", type=click.IntRange(1), metavar="VERSION", help="Read by this version of the subject from now on."
 )
 @click.option("--change-decode", is_flag=True, help="Write although a stream has begun, which then cannot be resumed.")
 @pass_frame
-def refresh(frame: Frame, name: str, dry_run: bool, reader: int | None, change_decode: bool) -> None:
+def refresh(
+    frame: Frame, name: str, chosen: str | None, dry_run: bool, reader: int | None, change_decode: bool
+) -> None:
     """Pin what the registry has under the pipeline's `subject`: schemas/VIEW-ID.avsc beside pipeline.yaml.
 
     Records of an id that is not pinned are dead letters (schema_id), by address; nothing is dropped. Versions whose
@@ -145,13 +149,14 @@ def refresh(frame: Frame, name: str, dry_run: bool, reader: int | None, change_d
     began with; it goes on, but is not started again over changed ones, so they are not written without --change-decode.
     """
     from rivertwice.pipeline.definition import load_draft
-    from rivertwice.schemas.pins import read_pinned
+    from rivertwice.schemas.pins import read_pinned, split_name
     from rivertwice.schemas.refresh import plan_refresh
     from rivertwice.schemas.registry import open_registry
     from rivertwice.store.files import replace_bytes
 
     folder = frame.settings.definitions / frame.known_pipeline(name)
-    view, source = load_draft(folder).source
+    draft = load_draft(folder)
+    view, source = _source_of(draft, chosen)
     if source.format != "avro" or source.subject is None:
         message = (
             f"{name} has format {source.format} and subject {source.subject}, so there is nothing to pin; give it format: avro "
@@ -160,9 +165,9 @@ def refresh(frame: Frame, name: str, dry_run: bool, reader: int | None, change_d
         raise RequestError(message)
     versions = open_registry(frame.settings.project).versions(source.subject)
     framed = source.framing == "confluent"
-    plan = plan_refresh(
-        source.subject, view, source.schema_, read_pinned(folder), versions, framed=framed, reader_version=reader
-    )
+    others = draft.sources.keys() - {view}
+    mine = {path: data for path, data in read_pinned(folder).items() if split_name(path)[0] not in others}
+    plan = plan_refresh(source.subject, view, source.schema_, mine, versions, framed=framed, reader_version=reader)
     began = _begun_otherwise(frame, name, plan)
     if plan.write and not dry_run:
         if began and not change_decode:
@@ -180,6 +185,18 @@ def refresh(frame: Frame, name: str, dry_run: bool, reader: int | None, change_d
     )
     if plan.refused:
         raise SystemExit(DEFECT)
+
+
+def _source_of(draft: DefinitionFile, chosen: str | None) -> tuple[str, Source]:
+    """Return the named source, or the only one that has a subject, or the only one at all."""
+    with_subject = [view for view, source in draft.sources.items() if source.subject is not None]
+    views = [chosen] if chosen is not None else with_subject if len(with_subject) == 1 else list(draft.sources)
+    if len(views) > 1 or views[0] not in draft.sources:
+        message = (
+            f"{draft.name} has the sources {list(draft.sources)}; say which one with --source VIEW; nothing was done"
+        )
+        raise RequestError(message)
+    return views[0], draft.sources[views[0]]
 
 
 def _begun_otherwise(frame: Frame, name: str, plan: RefreshPlan) -> str | None:

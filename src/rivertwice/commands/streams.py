@@ -104,14 +104,14 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
 @click.command(epilog=example("rivertwice pipelines"))
 @pass_frame
 def pipelines(frame: Frame) -> None:
-    """List the definitions of the project, with topic, window and watermark."""
+    """List the definitions of the project, with topics, window and watermarks."""
     from rivertwice.pipeline.definition import load_all
 
     found = load_all(frame.settings.definitions)
     rows = []
     for name, definition in found.items():
-        _, source = definition.source
-        rows.append((name, source.topic, definition.window.text, source.watermark, ", ".join(definition.keys)))
+        delays = ", ".join(str(source.watermark) for source in definition.sources.values())
+        rows.append((name, ", ".join(definition.topics), definition.window.text, delays, ", ".join(definition.keys)))
     value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql"}) for item in found.values()]
     frame.emit(value, lambda: as_table(("pipeline", "topic", "window", "watermark", "keys"), rows))
 

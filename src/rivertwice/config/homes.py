@@ -39,6 +39,10 @@ class Tables:
         """Head moves and publications, one row each, in one sequence."""
         return below(self.root, "sequence")
 
+    def versions(self, view: str) -> Place:
+        """Versions of the rows of a table that a pipeline joins with, stamped (_timeline, _batch)."""
+        return below(self.root, f"versions/{view}")
+
     @property
     def corrections(self) -> Place:
         """Rows that backfills computed, stamped (_backfill, _chunk)."""

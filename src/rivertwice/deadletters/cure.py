@@ -22,16 +22,19 @@ def raw_record(letter: DeadLetter, value: bytes | None) -> tuple[object, ...]:
 
 def problem_with(spark: SparkSession, definition: Definition, letter: DeadLetter, value: bytes) -> str | None:
     """Return why the definition rejects a letter's new value; None if it accepts it."""
-    _, source = definition.source
+    _, source = definition.by_topic[letter.topic]
     raw = spark.createDataFrame([raw_record(letter, value)], RAW_SCHEMA)
     (row,) = decode(raw, source).select("_reason", "_detail").toArrow().to_pylist()
     return None if row["_reason"] is None else f"{row['_reason']}: {row['_detail']}"
 
 
-def amended_rows(spark: SparkSession, definition: Definition, letters: Iterable[DeadLetter]) -> DataFrame:
-    """Return the accepted rows that the amended ones among `letters` give, with their own addresses."""
-    _, source = definition.source
-    cured = [
-        raw_record(one, one.amendment.value) for one in letters if one.state == AMENDED and one.amendment is not None
-    ]
-    return accepted(decode(spark.createDataFrame(cured, RAW_SCHEMA), source), source)
+def amended_rows(spark: SparkSession, definition: Definition, letters: Iterable[DeadLetter]) -> dict[str, DataFrame]:
+    """Return view to the accepted rows that the amended ones among `letters` give, with their own addresses."""
+    cured: dict[str, list[tuple[object, ...]]] = {topic: [] for topic in definition.topics}
+    for one in letters:
+        if one.state == AMENDED and one.amendment is not None and one.topic in cured:
+            cured[one.topic].append(raw_record(one, one.amendment.value))
+    return {
+        view: accepted(decode(spark.createDataFrame(cured[source.topic], RAW_SCHEMA), source), source)
+        for view, source in definition.sources.items()
+    }

@@ -38,7 +38,9 @@ def select_valid(
 
     Key, value and headers are None where the rows were read without them (`BRIEF`).
     """
-    counted = {(row.timeline, row.batch) for row in ledger}
+    batches = list(ledger)
+    counted = {(row.timeline, row.batch) for row in batches}
+    several = any(len(row.topic_ids) > 1 for row in batches)
     letters = []
     for row in rows:
         if (row["_timeline"], row["_batch"]) not in counted:
@@ -57,6 +59,7 @@ def select_valid(
                 value=row.get("value"),
                 headers=_headers(row.get("headers")),
                 amendment=decisions.get(address),
+                named=several,
             )
         )
     return sorted(letters, key=lambda one: (one.topic, one.address.partition, one.address.offset))
@@ -91,17 +94,28 @@ def view_desk(home: PipelineHome, ledger: Sequence[LedgerRow]) -> Desk:
     return Desk(count_states(letters), min(since, default=None), last_amendment(home))
 
 
-def find_letter(letters: Sequence[DeadLetter], partition: int, offset: int, pipeline: str) -> DeadLetter:
-    """Return the letter at a place.
+def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int], pipeline: str) -> DeadLetter:
+    """Return the letter at a place (`model.parse_place`).
 
     Raises:
-        RequestError: no dead letter lies there.
+        RequestError: no dead letter lies there, or several topics have one there and none is named.
     """
-    for one in letters:
-        if (one.address.partition, one.address.offset) == (partition, offset):
-            return one
+    topic, partition, offset = place
+    found = [
+        one
+        for one in letters
+        if (one.address.partition, one.address.offset) == (partition, offset) and topic in (None, one.topic)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        message = (
+            f"several dead letters of {pipeline} lie at {partition}@{offset}, in different topics; nothing was done; name one: "
+            + ", ".join(one.place for one in found)
+        )
+        raise RequestError(message)
     message = (
-        f"no dead letter of {pipeline} lies at {partition}@{offset}: the record was accepted, or not read yet; "
+        f"no dead letter of {pipeline} lies at {f'{topic}/' if topic else ''}{partition}@{offset}: the record was accepted, or not read yet; "
         f"`rivertwice dead list {pipeline}` shows those there are"
     )
     raise RequestError(message)

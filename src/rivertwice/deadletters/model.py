@@ -53,6 +53,7 @@ class DeadLetter:
         timeline, batch: the batch that read it.
         reason, detail: why it was not accepted.
         amendment: the newest decision, None while it is open.
+        named: its place names the topic, for the pipeline reads several.
     """
 
     topic: str
@@ -66,6 +67,7 @@ class DeadLetter:
     value: bytes | None
     headers: Sequence[Header] | None
     amendment: Amendment | None = None
+    named: bool = False
 
     @property
     def state(self) -> str:
@@ -74,8 +76,8 @@ class DeadLetter:
 
     @property
     def place(self) -> str:
-        """The address as a person writes it: PARTITION@OFFSET."""
-        return f"{self.address.partition}@{self.address.offset}"
+        """The address as a person writes it: PARTITION@OFFSET, of several topics TOPIC/PARTITION@OFFSET."""
+        return f"{f'{self.topic}/' if self.named else ''}{self.address.partition}@{self.address.offset}"
 
 
 @dataclass(frozen=True)
@@ -97,17 +99,22 @@ class Desk:
         return sum(states.get(state, 0) for states in self.counts.values())
 
 
-def parse_place(text: str) -> tuple[int, int]:
-    """Read PARTITION@OFFSET.
+def parse_place(text: str) -> tuple[str | None, int, int]:
+    """Read PARTITION@OFFSET or TOPIC/PARTITION@OFFSET: (topic or None, partition, offset).
 
     Raises:
         RequestError: it is no such place.
     """
-    partition, mark, offset = text.partition("@")
-    if not (mark and partition.isdecimal() and offset.isdecimal() and len(text) <= 40):
-        message = f"{text[:60]!r} names no record; write PARTITION@OFFSET as `rivertwice dead list` shows it, for instance 2@117"
+    topic, slash, rest = text.rpartition("/")
+    partition, mark, offset = rest.partition("@")
+    fits = mark and partition.isdecimal() and offset.isdecimal() and len(rest) <= 40 and len(topic) <= 249
+    if not fits or bool(slash) != bool(topic):
+        message = (
+            f"{text[:60]!r} names no record; write PARTITION@OFFSET (or TOPIC/PARTITION@OFFSET) as `rivertwice dead list` "
+            "shows it, for instance 2@117"
+        )
         raise RequestError(message)
-    return int(partition), int(offset)
+    return topic or None, int(partition), int(offset)
 
 
 def newest_by_address(amendments: Iterable[Amendment], upto: int | None = None) -> dict[Address, Amendment]:

@@ -1,15 +1,45 @@
 """Ranges of offsets, partition by partition. Pure; half-open: `(start, end)` holds start and not end.
 
 A record's address is (cluster id, topic id, partition, offset); the ids say which log, these ranges which records.
+Where several topics are looked at together, the key is a `Part` instead of the number of a partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from rivertwice.errors import RequestError
 
 OffsetRanges = dict[int, tuple[int, int]]
+
+
+class Part(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+Parts = dict[Part, tuple[int, int]]
+_Key = TypeVar("_Key", int, Part)
+
+
+def parts_of(topic: str, ranges: Mapping[int, tuple[int, int]]) -> Parts:
+    """Return one topic's ranges by part."""
+    return {Part(topic, partition): pair for partition, pair in ranges.items()}
+
+
+def of_topic(parts: Mapping[Part, tuple[int, int]], topic: str) -> OffsetRanges:
+    """Return the ranges of one topic by partition."""
+    return {part.partition: pair for part, pair in parts.items() if part.topic == topic}
+
+
+def name_parts(parts: Iterable[Part]) -> dict[Part, str]:
+    """Return how people and stored records name all parts of a pipeline: `0`, or `topic/0` if there are several topics."""
+    found = sorted(parts)
+    several = len({part.topic for part in found}) > 1
+    return {part: f"{part.topic}/{part.partition}" if several else str(part.partition) for part in found}
 
 
 def between(starts: Mapping[int, int], ends: Mapping[int, int]) -> OffsetRanges:
@@ -28,12 +58,12 @@ def between(starts: Mapping[int, int], ends: Mapping[int, int]) -> OffsetRanges:
     return {partition: (starts.get(partition, 0), end) for partition, end in sorted(ends.items())}
 
 
-def drop_empty(ranges: OffsetRanges) -> OffsetRanges:
+def drop_empty(ranges: dict[_Key, tuple[int, int]]) -> dict[_Key, tuple[int, int]]:
     """Return the ranges that hold at least one offset."""
     return {partition: (start, end) for partition, (start, end) in sorted(ranges.items()) if start < end}
 
 
-def count(ranges: OffsetRanges) -> int:
+def count(ranges: OffsetRanges | Parts) -> int:
     """Return how many offsets the ranges hold; on a plain topic that is the number of records."""
     return sum(max(0, end - start) for start, end in ranges.values())
 
@@ -44,7 +74,7 @@ def contains(ranges: OffsetRanges, partition: int, offset: int) -> bool:
     return start <= offset < end
 
 
-def intersect(left: OffsetRanges, right: OffsetRanges) -> OffsetRanges:
+def intersect(left: dict[_Key, tuple[int, int]], right: dict[_Key, tuple[int, int]]) -> dict[_Key, tuple[int, int]]:
     """Return the offsets that are in both; empty ranges are left out."""
     shared = {
         partition: (max(left[partition][0], right[partition][0]), min(left[partition][1], right[partition][1]))
@@ -141,3 +171,9 @@ def decode_ends(encoded: Mapping[str, int]) -> dict[int, int]:
 def describe(ranges: OffsetRanges) -> str:
     """Return the ranges as a person reads them: `partition 0 [3, 9), partition 2 [0, 4)`."""
     return ", ".join(f"partition {partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items()))
+
+
+def describe_parts(parts: Parts) -> str:
+    """Return the ranges as a person reads them, topic by topic: `flights partition 0 [3, 9), partition 2 [0, 4)`."""
+    topics = sorted({part.topic for part in parts})
+    return "; ".join(f"{topic} {describe(of_topic(parts, topic))}" for topic in topics)

@@ -15,6 +15,7 @@ from rivertwice.deadletters.model import OPEN
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms
 from rivertwice.log import kafka
+from rivertwice.log.addresses import Part, name_parts
 from rivertwice.log.reader import first_stamps
 from rivertwice.metrics.figures import (
     backpressure_seconds,
@@ -106,7 +107,7 @@ def _from_log(
     committed: Mapping[str, Mapping[str, int]],
     now: datetime,
 ) -> Measures:
-    lags: dict[int, int] = {}
+    lags: dict[Part, int] = {}
     oldest: int | None = None
     try:
         for source in definition.sources.values():
@@ -115,14 +116,15 @@ def _from_log(
             done = {int(partition): int(offset) for partition, offset in committed.get(source.topic, {}).items()}
             starts = {partition: max(done.get(partition, 0), begins.get(partition, 0)) for partition in ends}
             for partition, end in ends.items():
-                lags[partition] = lags.get(partition, 0) + max(0, end - starts[partition])
+                lags[Part(source.topic, partition)] = max(0, end - starts[partition])
             stamps = first_stamps(settings, source.topic, starts)
             oldest = min([*stamps.values(), *([] if oldest is None else [oldest])], default=None)
     except RivertwiceError as error:
         LOG.warning("the lag of %s is not known now: %s", found.pipeline, error)
         return found
     age = 0.0 if oldest is None else max(0.0, (now - from_ms(oldest)).total_seconds())
-    return replace(found, lag_records=sum(lags.values()), lag_s=age, partition_lag=lags)
+    named = {name: lags[part] for part, name in name_parts(lags).items()}
+    return replace(found, lag_records=sum(lags.values()), lag_s=age, partition_lag=named)
 
 
 def _from_desk(found: Measures, home: PipelineHome, rows: Sequence[LedgerRow], now: datetime) -> Measures:

@@ -59,7 +59,7 @@ class Measures:
         unproved: savepoints that are newer than it.
         failures: driver failures in a row.
         retention_left_share: of the time until Kafka deletes what only Kafka has, the worst of all claims.
-        partition_lag: partition to records that wait.
+        partition_lag: name of a partition to records that wait there (`0`, or `topic/0` if there are several topics).
     """
 
     pipeline: str
@@ -97,4 +97,4 @@ class Measures:
     unproved: int = 0
     failures: int = 0
     retention_left_share: float | None = None
-    partition_lag: Mapping[int, int] = field(default_factory=dict)
+    partition_lag: Mapping[str, int] = field(default_factory=dict)

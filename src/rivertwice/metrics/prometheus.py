@@ -101,7 +101,7 @@ class MeasuresCollector(Collector):
 
 
 def _partitions(found: Measures) -> Iterable[tuple[str, float]]:
-    return ((str(partition), float(lag)) for partition, lag in sorted(found.partition_lag.items()))
+    return ((partition, float(lag)) for partition, lag in found.partition_lag.items())
 
 
 def _quantiles(found: Measures) -> Iterable[tuple[str, float]]:

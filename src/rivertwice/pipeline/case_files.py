@@ -29,6 +29,7 @@ class Event(_Model):
 
     id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="How `expect` names the record.")
     at: datetime = Field(description="The record's own timestamp.")
+    source: str | None = Field(default=None, description="Of several sources: the view the record is of.")
     value: Row | None = Field(default=None, description="Fields that differ from `defaults`; written as JSON.")
     raw: str | None = Field(default=None, description="The value as text, instead of `value`.")
     hex: str | None = Field(default=None, pattern=r"^([0-9a-fA-F]{2})*$", description="The value's bytes, instead.")
@@ -135,10 +136,24 @@ def record_value(case: Case, event: Event, definition: Definition) -> bytes | No
     if event.raw is not None or event.hex is not None:
         return event.raw.encode() if event.raw is not None else bytes.fromhex(event.hex or "")
     fields = {**case.defaults, **(event.value or {})}
-    _, source = definition.source
+    source = source_of(event, definition)
     schema_id = newest_id(source) if event.schema_id is None else event.schema_id
     body = _avro(source, schema_id, fields) if source.format == "avro" else json.dumps(fields, default=_json).encode()
     return body if source.framing == "none" else prefixed(schema_id, body)
+
+
+def source_of(event: Event, definition: Definition) -> Source:
+    """Return the source that an event is of; where there is one, it need not be named.
+
+    Raises:
+        DefinitionError: it names none of the definition's, or there are several and it names none.
+    """
+    views = list(definition.sources)
+    named = views[0] if event.source is None and len(views) == 1 else event.source
+    if named not in definition.sources:
+        message = f"event {event.id!r} says source: {event.source}, but the sources of {definition.name} are {views}; name one of them"
+        raise DefinitionError(message)
+    return definition.sources[named]
 
 
 def newest_id(source: Source) -> int:
@@ -155,7 +170,7 @@ def _avro(source: Source, schema_id: int, fields: Row) -> bytes:
 
 def record_headers(event: Event, definition: Definition) -> list[dict[str, Any]]:
     """Return the event's headers; by default the first schema id the definition accepts."""
-    _, source = definition.source
+    source = source_of(event, definition)
     default = {SCHEMA_ID_HEADER: source.schema_ids[0]} if source.schema_ids and source.framing == "none" else {}
     headers = default if event.headers is None else event.headers
     return [{"key": key, "value": value.encode()} for key, value in headers.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows
-from rivertwice.pipeline.case_files import Case, load_cases, record_headers, record_value
-from rivertwice.pipeline.compile import accepted, batch_rows, compile_batch, compile_stream, included, with_window_end
+from rivertwice.pipeline.case_files import Case, load_cases, record_headers, record_value, source_of
+from rivertwice.pipeline.compile import (
+    accepted,
+    batch_rows,
+    compile_sources,
+    compile_stream,
+    included,
+    with_window_end,
+)
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.engine import watermark_confs
 from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.tables import late_versions, window_closes
 
 RAW_SCHEMA = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, "
@@ -89,13 +98,15 @@ def run_cases(spark: SparkSession, folder: Path) -> Iterator[CaseResult]:
 def _judge(
     spark: SparkSession, definition: Definition, case: Case, raw: DataFrame, stream: list[Row], watermarks: list[int]
 ) -> CaseResult:
-    _, source = definition.source
-    decoded = decode(raw, source)
-    rows = accepted(decoded, source)
-    batch = _collect(compile_batch(spark, definition, rows))
+    decoded = decode_views(definition, raw)
+    rows = {view: accepted(decoded[view], source) for view, source in definition.sources.items()}
+    batch = _collect(compile_sources(spark, definition, rows))
     ids = [event.id for event in case.events]
-    verdicts = decoded.where("_reason IS NOT NULL").select("_offset", "_reason")
-    dead = {ids[row["_offset"]]: row["_reason"] for row in _collect(verdicts)}
+    dead = {
+        ids[row["_offset"]]: row["_reason"]
+        for frame in decoded.values()
+        for row in _collect(frame.where("_reason IS NOT NULL").select("_offset", "_reason"))
+    }
     late = _late_offsets(spark, definition, case, rows, watermarks)
     expect = case.expect
     differences = [
@@ -107,18 +118,42 @@ def _judge(
     return CaseResult(case.name, batch, stream, [ids[offset] for offset in late], dead, differences)
 
 
+def decode_views(definition: Definition, raw: DataFrame) -> dict[str, DataFrame]:
+    """Return view to the decoded records of its topic."""
+    return {
+        view: decode(raw.where(F.col("topic") == F.lit(source.topic)), source)
+        for view, source in definition.sources.items()
+    }
+
+
 def _late_offsets(
-    spark: SparkSession, definition: Definition, case: Case, rows: DataFrame, watermarks: list[int]
+    spark: SparkSession, definition: Definition, case: Case, rows: Mapping[str, DataFrame], watermarks: list[int]
 ) -> list[int]:
-    ends = with_window_end(included(spark, definition, rows), definition)
-    ended = _collect(ends.select("_offset", F.unix_micros("_window_end").alias("end_us")))
     batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
-    return sorted({row["_offset"] for row in ended if row["end_us"] <= watermarks[batch_of[row["_offset"]]] * 1000})
+    late: set[int] = set()
+    ends: set[int] = set()
+    for view in definition.streams:
+        pairs = with_window_end(included(spark, definition, rows[view]), definition, view)
+        for row in _collect(pairs.select("_offset", F.unix_micros("_window_end").alias("end_us"))):
+            ends.add(row["end_us"])
+            if row["end_us"] <= watermarks[batch_of[row["_offset"]]] * 1000:
+                late.add(row["_offset"])
+    for view in definition.tables if ends else ():
+        versions = _tagged(spark, rows[view], case)
+        closes = window_closes(spark, definition, ends, watermarks[1:])
+        late |= {row["_offset"] for row in _collect(late_versions(definition, view, versions, closes))}
+    return sorted(late)
+
+
+def _tagged(spark: SparkSession, rows: DataFrame, case: Case) -> DataFrame:
+    """Return rows with `_index`: the micro-batch that each is of."""
+    numbers = [number for number, batch in enumerate(case.batches) for _ in batch]
+    marks = pa.table({"_offset": pa.array(range(len(numbers)), pa.int64()), "_index": pa.array(numbers, pa.int32())})
+    return rows.join(F.broadcast(spark.createDataFrame(marks)), "_offset")
 
 
 def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
     folder.mkdir()
-    _, source = definition.source
     offset = 0
     for number, batch in enumerate(case.batches):
         records: list[dict[str, Any]] = []
@@ -128,7 +163,7 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
                     "key": event.id.encode(),
                     "value": record_value(case, event, definition),
                     "headers": record_headers(event, definition),
-                    "topic": source.topic,
+                    "topic": source_of(event, definition).topic,
                     "partition": 0,
                     "offset": offset,
                     "timestamp": event.at,
@@ -144,11 +179,20 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
 def _run_stream(spark: SparkSession, definition: Definition, folder: Path) -> tuple[list[Row], list[int]]:
     """Return the emitted rows and, per micro-batch, the watermark its late filter used."""
     emitted: list[Row] = []
-    rows = batch_rows(definition)
 
-    def collect(frame: DataFrame, _batch: int) -> None:
-        emitted.extend(dict(row) for row in rows(frame).to_pylist())
+    def versions(session: SparkSession, batch: int) -> dict[str, DataFrame]:
+        read = sorted(str(path) for path in (folder / "log").glob("*.parquet"))[: batch + 1]
+        decoded = decode_views(definition, session.read.schema(RAW_SCHEMA).parquet(*read))
+        known = {view: accepted(decoded[view], source) for view, source in definition.tables.items()}
+        return {view: rows.withColumn("_index", F.lit(0)) for view, rows in known.items()}
 
+    rows_of = batch_rows(definition, versions)
+
+    def collect(frame: DataFrame, batch: int) -> None:
+        emitted.extend(dict(row) for row in rows_of(frame, batch).to_pylist())
+
+    for name, value in watermark_confs(definition).items():
+        spark.conf.set(name, value)
     reader = spark.readStream.schema(RAW_SCHEMA).option("maxFilesPerTrigger", 1)
     raw = reader.parquet(str(folder / "log"))
     checkpoint = folder / "checkpoint"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
-from rivertwice.pipeline.compile import compile_batch, result_schema, rows_schema, run_sql, transform
+from rivertwice.pipeline.compile import compile_sources, result_schema, rows_schema, run_sql, transform
 from rivertwice.pipeline.model import Definition, Source
 from rivertwice.pipeline.plan_check import (
     HOPPING_NODES,
@@ -41,11 +41,12 @@ def check_definition(spark: SparkSession, definition: Definition) -> None:
     Raises:
         DefinitionError: every finding with its remedy, one a line.
     """
-    _, source = definition.source
     try:
-        _check_patterns(spark, source)
-        rows = spark.createDataFrame(sample_rows(definition), rows_schema(source))
-        findings = _rows_findings(spark, definition, rows)
+        rows = {}
+        for view, source in definition.sources.items():
+            _check_patterns(spark, source)
+            rows[view] = spark.createDataFrame(sample_rows(definition, source), rows_schema(source))
+        findings = [] if definition.rows_sql is None else _rows_findings(spark, definition, *rows.values())
         if not findings:
             result_schema(spark, definition)
             result, findings = _judged(spark, definition, rows)
@@ -58,20 +59,19 @@ def check_definition(spark: SparkSession, definition: Definition) -> None:
         raise DefinitionError("\n".join(f"{definition.name}: {finding}" for finding in findings))
 
 
-def _judged(spark: SparkSession, definition: Definition, rows: DataFrame) -> tuple[DataFrame, list[str]]:
+def _judged(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> tuple[DataFrame, list[str]]:
     """Return the result over made-up rows, not run yet, and what its plan holds that may not be there."""
     if not definition.window.is_sliced:
-        result = transform(spark, definition, rows)
+        result = transform(spark, definition, *rows.values())
         return result, _transform_findings(definition, result)
     views = {view: spark.createDataFrame([], view_schema(definition, view)) for view in definition.sources}
     plan = run_views(spark, definition.transform_sql, views)
     findings = [*find_slice_refusals(plan, definition), *_inexact(definition, plan)]
-    return compile_batch(spark, definition, rows), findings
+    return compile_sources(spark, definition, rows), findings
 
 
-def sample_rows(definition: Definition) -> list[tuple[Any, ...]]:
+def sample_rows(definition: Definition, source: Source) -> list[tuple[Any, ...]]:
     """Return made-up accepted rows: several windows, every rule's values, nulls where they are allowed."""
-    _, source = definition.source
     base = datetime(2020, 1, 1, tzinfo=UTC)
     rows = []
     window = definition.window

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -14,7 +12,15 @@ from pyspark.sql.types import StructType
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
 from rivertwice.pipeline.model import Definition, Source
-from rivertwice.pipeline.slices import SliceSink, slice_result, stream_slices, view_rows
+from rivertwice.pipeline.slices import (
+    RowsOf,
+    SliceSink,
+    VersionsAt,
+    no_versions,
+    slice_result,
+    slice_views,
+    stream_slices,
+)
 from rivertwice.pipeline.views import run_views
 
 READ_METRICS = "rt_read"
@@ -41,44 +47,79 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
         raw: a streaming frame with Kafka's columns.
         observe: whether the observations are wanted.
     """
-    _, source = definition.source
-    decoded = decode(raw, source)
-    if observe:
-        read = F.count(F.lit(1)).alias("read")
-        decoded = decoded.observe(READ_METRICS, read, F.count("_reason").alias("bad"))
-    # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
-    delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
-    rows = accepted(decoded, source).withWatermark(source.event_time, delay)
-    if observe:
-        event_ms = F.unix_millis(source.event_time)
-        rows = rows.observe(
-            ACCEPTED_METRICS,
-            F.count(F.lit(1)).alias("accepted"),
-            F.min(event_ms).alias("min_event_ms"),
-            F.max(event_ms).alias("max_event_ms"),
-        )
+    branches = accepted_branches(definition, raw, observe=observe)
     if definition.window.is_sliced:
-        view, _ = definition.source
-        return stream_slices(definition, {view: rows})
+        return stream_slices(definition, branches)
+    (rows,) = branches.values()
     return transform(spark, definition, included(spark, definition, rows))
 
 
-def batch_rows(definition: Definition) -> Callable[[Any], pa.Table]:
-    """Return what turns a micro-batch of `compile_stream`'s frame into result rows; it materialises all of its state."""
-    return SliceSink(definition).rows if definition.window.is_sliced else lambda frame: frame.toArrow()
+def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool = True) -> dict[str, DataFrame]:
+    """Return view to accepted rows of each stream under its own watermark, all branches of one Kafka source.
+
+    Tables have no branch: what a batch holds of them is read apart (`stream.versions`). Several sources are told apart by the record's topic. Each branch has its own two observations, named by
+    `metric_names`; see `compile_stream` for what they count, and why the second stands where it does.
+    """
+    several = len(definition.sources) > 1
+    return {
+        view: _accepted_branch(
+            raw.where(F.col("topic") == F.lit(source.topic)) if several else raw,
+            source,
+            metric_names(definition, view) if observe else None,
+        )
+        for view, source in definition.streams.items()
+    }
+
+
+def metric_names(definition: Definition, view: str) -> tuple[str, str]:
+    """Return the names of a source's two observations: of what was read, and of what was accepted."""
+    suffix = f"_{view}" if len(definition.sources) > 1 else ""
+    return f"{READ_METRICS}{suffix}", f"{ACCEPTED_METRICS}{suffix}"
+
+
+def _accepted_branch(raw: DataFrame, source: Source, metrics: tuple[str, str] | None) -> DataFrame:
+    decoded = decode(raw, source)
+    if metrics is not None:
+        read = F.count(F.lit(1)).alias("read")
+        decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"))
+    # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
+    delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
+    rows = accepted(decoded, source).withWatermark(source.event_time, delay)
+    if metrics is None:
+        return rows
+    event_ms = F.unix_millis(source.event_time)
+    return rows.observe(
+        metrics[1],
+        F.count(F.lit(1)).alias("accepted"),
+        F.min(event_ms).alias("min_event_ms"),
+        F.max(event_ms).alias("max_event_ms"),
+    )
+
+
+def batch_rows(definition: Definition, versions: VersionsAt = no_versions) -> RowsOf:
+    """Return what turns a micro-batch of `compile_stream`'s frame, and its number, into result rows.
+
+    All of the batch's state is materialised. `versions` gives what is known of the tables when a batch runs.
+    """
+    return SliceSink(definition, versions).rows if definition.window.is_sliced else lambda frame, _: frame.toArrow()
+
+
+def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the result of the same transform over the accepted rows of each view: all of them or any subset."""
+    if not definition.window.is_sliced:
+        (only,) = rows.values()
+        return compile_batch(spark, definition, only)
+    pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
+    known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
+    return slice_result(spark, definition, slice_views(definition, pairs, known))
 
 
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
-    """Return the result of the same transform over `accepted_rows`: all of them or any subset."""
+    """Return the result of the same transform over `accepted_rows` of the one source: all of them or any subset."""
     if definition.window.is_sliced:
-        return compile_pairs(spark, definition, with_window_end(accepted_rows, definition))
+        view, _ = definition.source
+        return compile_sources(spark, definition, {view: accepted_rows})
     return transform(spark, definition, included(spark, definition, accepted_rows))
-
-
-def compile_pairs(spark: SparkSession, definition: Definition, pairs: DataFrame) -> DataFrame:
-    """Return the result of slices over `pairs` of accepted rows and windows (`with_window_end`): all or any subset."""
-    view, _ = definition.source
-    return slice_result(spark, definition, {view: view_rows(definition, view, pairs)})
 
 
 def included(spark: SparkSession, definition: Definition, rows: DataFrame) -> DataFrame:
@@ -88,13 +129,13 @@ def included(spark: SparkSession, definition: Definition, rows: DataFrame) -> Da
     return run_sql(spark, definition, definition.rows_sql, rows)
 
 
-def with_window_end(rows: DataFrame, definition: Definition) -> DataFrame:
+def with_window_end(rows: DataFrame, definition: Definition, view: str | None = None) -> DataFrame:
     """Return `rows` once per window that holds the row's event time, with that window's end as `_window_end`.
 
-    That is one row of a tumbling window, and `window.passes` of a hopping one. A session that holds the row alone
+    `view` says whose rows they are; None: the one source's. That is one row of a tumbling window, and `window.passes` of a hopping one. A session that holds the row alone
     ends the gap after it, and by that end Spark judges whether it is late.
     """
-    _, source = definition.source
+    source = definition.source[1] if view is None else definition.sources[view]
     size, step = window_micros(definition)
     event = F.unix_micros(source.event_time)
     if definition.window.is_session:
@@ -128,8 +169,8 @@ def result_schema(spark: SparkSession, definition: Definition) -> StructType:
     Raises:
         DefinitionError: the result's columns are not the definition's, in its order.
     """
-    _, source = definition.source
-    schema = compile_batch(spark, definition, spark.createDataFrame([], rows_schema(source))).schema
+    empty = {view: spark.createDataFrame([], rows_schema(source)) for view, source in definition.sources.items()}
+    schema = compile_sources(spark, definition, empty).schema
     if schema.names != definition.result_columns:
         message = (
             f"transform.sql of {definition.name!r} yields the columns {schema.names}, but the definition says "

@@ -21,7 +21,7 @@ from rivertwice.pipeline.model import (
 from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.window_call import check_transform_shape
 from rivertwice.pipeline.windows import Window
-from rivertwice.schemas.pins import FOLDER, parse_pins, read_pinned
+from rivertwice.schemas.pins import FOLDER, parse_pins, read_pinned, split_name
 
 __all__ = [
     "Definition",
@@ -157,18 +157,21 @@ def describe(error: ValidationError, path: str) -> str:
 
 
 def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> Definition:
-    """Return the definition with the schemas pinned beside it, if it decodes by schemas."""
-    view, source = definition.source
-    if source.format == "avro":
-        pins = parse_pins(files, view, source.schema_, framed=source.framing == "confluent", where=where)
-        return definition.model_copy(update={"sources": {view: source.with_pins(pins)}})
-    stray = sorted(name for name in files if name.startswith(f"{FOLDER}/"))
+    """Return the definition with the schemas pinned beside it, for each source that decodes by schemas."""
+    by_schema = {view: source for view, source in definition.sources.items() if source.format == "avro"}
+    others = definition.sources.keys() - by_schema.keys()
+    schemas = {name: by_schema and split_name(name)[0] for name in files if name.startswith(f"{FOLDER}/")}
+    stray = sorted(name for name, view in schemas.items() if not by_schema or view in others)
     if stray:
-        message = (
-            f"{where}/{stray[0]} is an Avro schema, but the format is {source.format}; remove it, or say format: avro"
-        )
+        message = f"{where}/{stray[0]} is an Avro schema, but the format is json; remove it, or say format: avro"
         raise DefinitionError(message)
-    return definition
+    pinned = dict(definition.sources)
+    for view, source in by_schema.items():
+        foreign = {name for name, named in schemas.items() if named != view and named in by_schema}
+        mine = {name: data for name, data in files.items() if name not in foreign}
+        pins = parse_pins(mine, view, source.schema_, framed=source.framing == "confluent", where=where)
+        pinned[view] = source.with_pins(pins)
+    return definition.model_copy(update={"sources": pinned}) if by_schema else definition
 
 
 def _text(data: bytes, path: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
+from rivertwice.pipeline.model import DefinitionFile
 from rivertwice.schemas.jvm import AVRO_LIMITS
 from rivertwice.setup.class_archive import class_options
 from rivertwice.setup.java import java_env
@@ -56,6 +57,13 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         if not settings.spark_master.startswith("local"):
             confs["spark.jars"] = ",".join(str(jar) for jar in jars)
     return confs
+
+
+def watermark_confs(definition: DefinitionFile) -> dict[str, str]:
+    """Return the setting by which several sources make one watermark; a checkpoint keeps its first value for ever."""
+    if len(definition.sources) == 1:
+        return {}
+    return {"spark.sql.streaming.multipleWatermarkPolicy": definition.watermark_policy}
 
 
 def connector_jars(settings: Settings) -> list[Path]:

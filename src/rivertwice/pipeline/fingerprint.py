@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,11 @@ DECODE = (
 SEMANTICS = (
     *("compiler", "view", "topic", "event_time", "window", "keys", "columns", "transform"),
     *("rows", "watermark", "late_policy", "emit"),
+    *("watermark_policy", "role", "table_keys"),  # only of several sources: definitions of one hash as they always did
     *DECODE,
 )
+_OF_SOURCE = ("view", "topic", "event_time", "field_types_used", "watermark", "role", "table_keys", *DECODE)
+"""Components that each source has of its own; of several sources they are kept by view."""
 
 
 @dataclass(frozen=True)
@@ -70,23 +73,53 @@ class Change:
 
 def fingerprint_of(definition: Definition) -> Fingerprint:
     """Return the fingerprint of a definition. Comments, white space and stream pins do not matter."""
-    view, source = definition.source
     used = {word.lower().strip("`") for word in tokens(definition.transform_sql)}
+    sources = {
+        view: _source_parts(
+            view, source, set(source.schema_) if definition.window.is_sliced else used
+        )  # raw records are kept
+        for view, source in definition.sources.items()
+    }
     components: dict[str, Any] = {
         "compiler": COMPILER_VERSION,
-        "decoder": DECODER_VERSION,
-        "view": view,
-        "topic": source.topic,
-        "event_time": source.event_time,
         "window": _window_parts(definition.window),
         "keys": definition.keys,
         "columns": list(definition.columns),
         "transform": normalise(definition.transform_sql),
-        "field_types_used": {name: kind for name, kind in source.schema_.items() if name in used},
         "rows": None if definition.rows_sql is None else normalise(definition.rows_sql),
-        "watermark": format_duration(source.watermark),
         "late_policy": definition.late.policy,
         "emit": definition.emit,
+        **_joined(sources),
+    }
+    if len(sources) > 1:
+        components["watermark_policy"] = definition.watermark_policy
+    return Fingerprint(
+        state=_hash(components, STATE),
+        semantics=_hash(components, SEMANTICS),
+        decode=_hash(components, DECODE),
+        components=components,
+    )
+
+
+def _joined(sources: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the components of one source as they are, those of several by view; what no source has is left out."""
+    if len(sources) == 1:
+        return dict(next(iter(sources.values())))
+    return {
+        name: {view: parts[name] for view, parts in sources.items() if name in parts}
+        for name in _OF_SOURCE
+        if any(name in parts for parts in sources.values())
+    }
+
+
+def _source_parts(view: str, source: Source, used: Collection[str]) -> dict[str, Any]:
+    parts: dict[str, Any] = {
+        "decoder": DECODER_VERSION,
+        "view": view,
+        "topic": source.topic,
+        "event_time": source.event_time,
+        "field_types_used": {name: kind for name, kind in source.schema_.items() if name in used},
+        "watermark": format_duration(source.watermark),
         "format": source.format,
         "schema": source.schema_,
         "required": sorted(source.required_fields),
@@ -96,13 +129,8 @@ def fingerprint_of(definition: Definition) -> Fingerprint:
         "schema_id_optional": source.schema_id_optional,
         "max_record_bytes": source.max_record_bytes,
     }
-    components |= _schema_parts(source)
-    return Fingerprint(
-        state=_hash(components, STATE),
-        semantics=_hash(components, SEMANTICS),
-        decode=_hash(components, DECODE),
-        components=components,
-    )
+    table = {"role": source.role, "table_keys": source.table_keys} if source.is_table else {}
+    return parts | table | _schema_parts(source)
 
 
 def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[Change]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from rivertwice.pipeline.delivery_model import AT_LEAST
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.model import Definition, Source
 
 SAFE, NOTE, WARNING, UNKNOWN = "safe", "note", "warning", "unknown"
 DAY = timedelta(days=1)
@@ -47,7 +47,6 @@ class LintFinding:
 
 def contract_of(definition: Definition) -> dict[str, str]:
     """Return what a pipeline promises and rests on, in the terms of a contract."""
-    _, source = definition.source
     limits = definition.alerts
     compared = "reconciled against a recompute, every differing row with a named cause"
     return {
@@ -55,7 +54,7 @@ def contract_of(definition: Definition) -> dict[str, str]:
         "boundary": _boundary(definition),
         "idempotence": "one commit per batch, known by (timeline, batch) and its offset range",
         "window": _window_text(definition),
-        "watermark": f"{format_duration(source.watermark)} behind the largest event time; it rises between batches",
+        "watermark": _watermark_text(definition),
         "lateness": f"{definition.late.policy}; alert above a share of {definition.late.alert_share:g}",
         "emit": definition.emit,
         "comparison": compared if definition.compare else "none (compare: false)",
@@ -74,6 +73,15 @@ def _boundary(definition: Definition) -> str:
         return f"{tables}; nothing is promised beyond the tables"
     sinks = [f"{name} ({sink.place}): {sink.guarantee}" for name, sink in sorted(definition.deliver.items())]
     return f"{tables}; beyond them, per sink: {'; '.join(sinks)}"
+
+
+def _watermark_text(definition: Definition) -> str:
+    delays = [format_duration(source.watermark) for source in definition.sources.values()]
+    if len(delays) == 1:
+        return f"{delays[0]} behind the largest event time; it rises between batches"
+    each = ", ".join(f"{view} {delay}" for view, delay in zip(definition.sources, delays, strict=True))
+    which = "slowest" if definition.watermark_policy == "min" else "fastest"
+    return f"each source's own behind its largest event time ({each}), of these the {which}; it rises between batches"
 
 
 def _window_text(definition: Definition) -> str:
@@ -95,7 +103,8 @@ def lint_definition(definition: Definition, topics: Mapping[str, TopicFacts | No
         _keys(definition),
         _late_measured(definition),
         _state_bound(definition),
-        _schema_ids(definition),
+        *_schema_ids(definition),
+        *_idle_source(definition),
         *(_retention(definition, topic, facts) for topic, facts in topics.items()),
         *(_partitions(definition, topic, facts) for topic, facts in topics.items()),
         _destructive(definition),
@@ -175,10 +184,10 @@ def _late_measured(definition: Definition) -> LintFinding:
 
 
 def _state_bound(definition: Definition) -> LintFinding:
-    _, source = definition.source
     window = definition.window
     step = window.step
-    at_once = math.ceil((window.length + source.watermark + source.max_future) / step) + 1
+    ahead = max(source.watermark + source.max_future for source in definition.sources.values())
+    at_once = math.ceil((window.length + ahead) / step) + 1
     told = f"at most about {at_once} windows per key are open at once (length, watermark and max_future over {format_duration(step)})"
     if window.is_session:
         return LintFinding(
@@ -190,8 +199,25 @@ def _state_bound(definition: Definition) -> LintFinding:
     return LintFinding("unbounded state", SAFE, told)
 
 
-def _schema_ids(definition: Definition) -> LintFinding:
-    _, source = definition.source
+def _idle_source(definition: Definition) -> list[LintFinding]:
+    if len(definition.sources) == 1:
+        return []
+    check = "idle source"
+    if definition.watermark_policy == "min":
+        told = "the slowest source holds the watermark back, so a source that falls silent keeps every window open"
+        return [LintFinding(check, NOTE, told, "let it send a record now and then, or say watermark_policy: max")]
+    told = "the fastest source drives the watermark, so records of a slower one are dropped as late"
+    return [LintFinding(check, NOTE, told, "say watermark_policy: min if no source may lose records to another")]
+
+
+def _schema_ids(definition: Definition) -> list[LintFinding]:
+    found = {view: _schema_ids_of(source) for view, source in definition.sources.items()}
+    if len(found) == 1:
+        return list(found.values())
+    return [replace(one, told=f"{view}: {one.told}") for view, one in found.items()]
+
+
+def _schema_ids_of(source: Source) -> LintFinding:
     if source.format == "avro" and source.pins.writers:
         ids = ", ".join(str(each) for each in source.pins.writers)
         told = f"records of the schema ids {ids} are resolved into the pinned reader, all others are dead letters"
@@ -254,8 +280,12 @@ def _partitions(definition: Definition, topic: str, facts: TopicFacts | None) ->
 
 
 def _destructive(definition: Definition) -> LintFinding:
-    _, source = definition.source
-    optional = [name for name in definition.keys if name in source.schema_ and name not in source.required_fields]
+    sources = definition.sources.values()
+    optional = [
+        name
+        for name in definition.keys
+        if any(name in source.schema_ and name not in source.required_fields for source in sources)
+    ]
     if optional:
         return LintFinding(
             "ambiguous events",

@@ -15,6 +15,7 @@ from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
+from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
 from rivertwice.pipeline.windows import Window
 from rivertwice.schemas.pins import Pins
 from rivertwice.schemas.registry import SUBJECT
@@ -23,6 +24,9 @@ _TYPE = re.compile(
     r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
 )
 NO_TIME = timedelta(0)
+VALID_FROM, VALID_TO = "valid_from", "valid_to"
+VERSION = {VALID_FROM, VALID_TO}
+"""Columns of a table's view: when a version was valid; `valid_to` is NULL of one that still is."""
 RECORD = "record"
 """Column of a slice's views: the record's place in its topic, different for every record; it breaks ties."""
 
@@ -79,6 +83,11 @@ class Source(_Model):
     """One topic, its record format and what makes a record acceptable."""
 
     topic: Name
+    role: Literal["stream", "table"] = Field(
+        default="stream",
+        description="table: records are versions of rows, joined as of the time of an event; only beside a stream, in slices.",
+    )
+    table_keys: list[Column] = Field(default_factory=list, description="Of a table: the fields that name its rows.")
     partitions: int = Field(ge=1, le=10_000, description="Partitions the topic is created with.")
     format: Literal["json", "avro"] = Field(
         default="json",
@@ -95,7 +104,9 @@ class Source(_Model):
     schema_: dict[Column, SqlType] = Field(alias="schema", min_length=1, description="Field name to SQL type.")
     required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
     event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
-    watermark: Duration = Field(description="How far the watermark stays behind the largest event time.")
+    watermark: Duration = Field(
+        default=NO_TIME, description="How far the watermark stays behind the largest event time; a table has none."
+    )
     max_future: Duration = Field(description="How far event time may lie after the record's own timestamp.")
     schema_ids: list[str] = Field(
         default_factory=list,
@@ -122,10 +133,38 @@ class Source(_Model):
             raise ValueError(message)
         for rule in self.rules:
             self._check_rule_type(rule)
+        wrong = self._role_finding()
+        if wrong:
+            raise ValueError(wrong)
         wrong = format_finding(self.format, self.framing, self.schema_ids, optional=self.schema_id_optional)
         if wrong:
             raise ValueError(wrong)
         return self
+
+    def _role_finding(self) -> str | None:
+        """Return why the fields do not fit the source's role, or None."""
+        has_watermark = "watermark" in self.model_fields_set
+        if self.role == "stream":
+            if self.table_keys:
+                return f"table_keys is {self.table_keys}, but the source is no table; remove it, or say role: table"
+            return (
+                None
+                if has_watermark
+                else "watermark is missing; say how far it stays behind, for instance '10 minutes'"
+            )
+        if has_watermark:
+            return "a table moves no watermark: its records are versions, and none is dropped; remove watermark"
+        if not self.table_keys:
+            return "a table needs table_keys: the fields that name the row which a record is a version of"
+        wrong = [name for name in self.table_keys if name not in self.required_fields or self.schema_[name] == "double"]
+        if wrong:
+            return f"table_keys has {wrong[0]!r}, which must be a required field of the schema and no double"
+        return None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether records are versions of rows."""
+        return self.role == "table"
 
     def _check_rule_type(self, rule: Rule) -> None:
         kind = self.schema_[rule.field]
@@ -224,6 +263,10 @@ class DefinitionFile(_Model):
         description="The column that counts the rows that went into a result row; slices have none, all others need it.",
         json_schema_extra=_optional_column,
     )
+    watermark_policy: Literal["min", "max"] = Field(
+        default="min",
+        description="Of several sources: min: the slowest holds the watermark back, an idle one for ever; max: the fastest drives it.",
+    )
     emit: Literal["final"] = "final"
     late: LatePolicy = LatePolicy()
     stream: StreamPins = StreamPins()
@@ -235,12 +278,12 @@ class DefinitionFile(_Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if len(self.sources) > 1:
-            message = f"sources are {list(self.sources)}, but so far exactly one is built; keep one"
-            raise ValueError(message)
+        conflict = find_sources_conflict(self) or find_topics_conflict(self)
+        if conflict:
+            raise ValueError(conflict)
         if self.window.is_session:
             self._check_session_keys()
-        conflict = find_delivery_conflict(self.deliver, [source.topic for source in self.sources.values()])
+        conflict = find_delivery_conflict(self.deliver, self.topics)
         if conflict:
             raise ValueError(conflict)
         names = self.result_columns
@@ -276,7 +319,7 @@ class DefinitionFile(_Model):
             raise ValueError(message)
         reserved = {self.window.start_column, self.window.end_column, RECORD}
         for view, source in self.sources.items():
-            taken = sorted(reserved & set(source.schema_))
+            taken = sorted((reserved | (VERSION if source.is_table else set())) & set(source.schema_))
             if taken:
                 message = (
                     f"field {taken[0]!r} of source {view!r} has the name of a column that slices add to every view; rename the "
@@ -297,8 +340,28 @@ class DefinitionFile(_Model):
 
     @property
     def source(self) -> tuple[str, Source]:
-        """The view name and the one source."""
+        """View name and source, for what has exactly one source: windows, sessions and their transform."""
         return next(iter(self.sources.items()))
+
+    @property
+    def streams(self) -> dict[str, Source]:
+        """View name to source, of those whose records belong to windows."""
+        return {view: source for view, source in self.sources.items() if not source.is_table}
+
+    @property
+    def tables(self) -> dict[str, Source]:
+        """View name to source, of those whose records are versions of rows."""
+        return {view: source for view, source in self.sources.items() if source.is_table}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of all sources, in the definition's order."""
+        return [source.topic for source in self.sources.values()]
+
+    @property
+    def by_topic(self) -> dict[str, tuple[str, Source]]:
+        """Topic to view name and source."""
+        return {source.topic: (view, source) for view, source in self.sources.items()}
 
     @property
     def result_columns(self) -> list[str]:

@@ -14,20 +14,31 @@ and `record`. `slice_check` proves on Spark's plan that no row of a result depen
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.model import RECORD, Definition, Source
-from rivertwice.pipeline.views import run_views
+from rivertwice.pipeline.model import RECORD, VALID_FROM, VALID_TO, Definition, Source
+from rivertwice.pipeline.tables import ALL, table_rows
+from rivertwice.pipeline.views import record_column, run_views
+
+RowsOf = Callable[[Any, int], pa.Table]
+"""Turns a micro-batch's frame, and its number, into result rows."""
+VersionsAt = Callable[[SparkSession, int], Mapping[str, DataFrame]]
+"""Gives view to the versions of each table that are known when a batch runs: accepted rows with `_index`."""
+
+
+def no_versions(_spark: SparkSession, _batch: int) -> Mapping[str, DataFrame]:
+    """Return nothing: there are no tables."""
+    return {}
+
 
 BLOCK = 256
 """Records of one partition in a row of the state: a new record rewrites its block, and a block is few records."""
-_PARTITION_SHIFT = 44
 
 
 def stream_slices(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
@@ -38,7 +49,7 @@ def stream_slices(definition: Definition, rows: Mapping[str, DataFrame]) -> Data
         rows: view to accepted rows, under their watermarks.
     """
     window = definition.window
-    kept = functools.reduce(DataFrame.unionByName, (_kept(definition, view, rows[view]) for view in definition.sources))
+    kept = functools.reduce(DataFrame.unionByName, (_kept(definition, view, rows[view]) for view in definition.streams))
     length, step = format_duration(window.length), format_duration(window.step)
     frames = F.window("_event_time", length) if window.passes == 1 else F.window("_event_time", length, step)
     block = F.floor(F.col("_records")["offset"] / BLOCK)
@@ -53,7 +64,7 @@ def _kept(definition: Definition, view: str, rows: DataFrame) -> DataFrame:
     source = definition.sources[view]
     fields = [
         F.struct(*one.schema_).alias(name) if name == view else F.lit(None).cast(struct_type(one)).alias(name)
-        for name, one in definition.sources.items()
+        for name, one in definition.streams.items()
     ]
     address = [F.col("_partition").alias("partition"), F.col("_offset").alias("offset")]
     return rows.select(
@@ -83,13 +94,46 @@ def view_rows(definition: Definition, view: str, pairs: DataFrame) -> DataFrame:
 def view_schema(definition: Definition, view: str) -> str:
     """Return the DDL of a view as `transform.sql` sees it."""
     window = definition.window
-    fields = [f"`{name}` {kind}" for name, kind in definition.sources[view].schema_.items()]
-    return ", ".join([f"{window.start_column} timestamp, {window.end_column} timestamp, {RECORD} bigint", *fields])
+    source = definition.sources[view]
+    fields = [f"`{name}` {kind}" for name, kind in source.schema_.items()]
+    versions = [f"{VALID_FROM} timestamp", f"{VALID_TO} timestamp"] if source.is_table else []
+    frame = [f"{name} timestamp" for name in (window.start_column, window.end_column)]
+    return ", ".join([*frame, f"{RECORD} bigint", *versions, *fields])
 
 
-def record_column(partition: Column, offset: Column) -> Column:
-    """Return a record's place in its topic as one number, in the order of partition and offset."""
-    return F.shiftleft(partition.cast("long"), _PARTITION_SHIFT).bitwiseOR(offset).alias(RECORD)
+def slice_views(
+    definition: Definition,
+    pairs: Mapping[str, DataFrame],
+    versions: Mapping[str, DataFrame],
+    closes: DataFrame | None = None,
+) -> dict[str, DataFrame]:
+    """Return all views as `transform.sql` sees them.
+
+    Args:
+        definition: what to run.
+        pairs: of each stream, accepted rows once per window that sees them (`_window_end`).
+        versions: of each table, accepted rows with `_index`.
+        closes: the windows, and `_close` of each (`tables.table_rows`); None: every window sees all versions.
+    """
+    views = {view: view_rows(definition, view, rows) for view, rows in pairs.items()}
+    return views | _table_views(definition, views, versions, closes)
+
+
+def _table_views(
+    definition: Definition,
+    views: Mapping[str, DataFrame],
+    versions: Mapping[str, DataFrame],
+    closes: DataFrame | None = None,
+) -> dict[str, DataFrame]:
+    if not versions:
+        return {}
+    frame = [definition.window.start_column, definition.window.end_column]
+    held = functools.reduce(DataFrame.unionAll, (rows.select(*frame) for rows in views.values())).distinct()
+    windows = held.withColumn("_close", F.lit(ALL)) if closes is None else closes
+    return {
+        view: table_rows(definition, view, rows, windows).drop("_index", "_partition", "_offset")
+        for view, rows in versions.items()
+    }
 
 
 def slice_result(spark: SparkSession, definition: Definition, views: Mapping[str, DataFrame]) -> DataFrame:
@@ -105,18 +149,21 @@ def slice_result(spark: SparkSession, definition: Definition, views: Mapping[str
 class SliceSink:
     """Turns a micro-batch of a stream's closed slices into result rows."""
 
-    def __init__(self, definition: Definition) -> None:
-        """Take the definition whose slices come."""
+    def __init__(self, definition: Definition, versions: VersionsAt = no_versions) -> None:
+        """Take the definition whose slices come, and what is known of its tables when a batch runs."""
         self._definition = definition
+        self._versions = versions
         self._empty: pa.Table | None = None
 
-    def rows(self, frame: Any) -> pa.Table:
+    def rows(self, frame: Any, batch: int) -> pa.Table:
         """Return the result rows of the slices that the batch closes; all of the batch's state is materialised."""
         closed: DataFrame = frame.persist()
         try:
             if self._empty is not None and not closed.count():
                 return self._empty
-            result = slice_result(closed.sparkSession, self._definition, self._views(closed)).toArrow()
+            spark, views = closed.sparkSession, self._views(closed)
+            views |= _table_views(self._definition, views, self._versions(spark, batch))
+            result = slice_result(spark, self._definition, views).toArrow()
         finally:
             closed.unpersist()
         if self._empty is None:
@@ -126,7 +173,7 @@ class SliceSink:
     def _views(self, closed: DataFrame) -> dict[str, DataFrame]:
         window = self._definition.window
         found = {}
-        for view, source in self._definition.sources.items():
+        for view, source in self._definition.streams.items():
             mine = closed.where(F.col("_view") == view).select("_window", F.explode("_records").alias("_one"))
             found[view] = mine.select(
                 F.col("_window")["start"].alias(window.start_column),

@@ -1,12 +1,16 @@
-"""One SQL text over named frames."""
+"""One SQL text over named frames, and the column that tells their records apart."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from rivertwice.pipeline.model import RECORD
+
+_PARTITION_SHIFT = 44
 # A temp view lives from its creation to the analysis of one statement; two threads of one session must not mix.
 _VIEW = threading.Lock()
 
@@ -21,3 +25,8 @@ def run_views(spark: SparkSession, sql: str, views: Mapping[str, DataFrame]) -> 
         finally:
             for view in views:
                 spark.catalog.dropTempView(view)
+
+
+def record_column(partition: Column, offset: Column) -> Column:
+    """Return a record's place in its topic as one number, in the order of partition and offset."""
+    return F.shiftleft(partition.cast("long"), _PARTITION_SHIFT).bitwiseOR(offset).alias(RECORD)

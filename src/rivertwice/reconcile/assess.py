@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rivertwice.log.addresses import Part
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
 from rivertwice.reconcile.gaps import (
     Doubts,
@@ -22,7 +23,7 @@ from rivertwice.reconcile.gaps import (
     widened,
     with_filled,
 )
-from rivertwice.reconcile.late_rule import LateRule
+from rivertwice.reconcile.late_rule import Rule
 from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, Shape, StreamRow
 from rivertwice.reconcile.rederive import (
     BatchCounts,
@@ -32,15 +33,18 @@ from rivertwice.reconcile.rederive import (
     blame_windows,
     check_ledger,
     derive_chain,
+    derive_chain_of_many,
     select_touching,
 )
 from rivertwice.reconcile.verdict import Evidence, ServedEvidence, select_stale_published
 from rivertwice.reconcile.view import HeadView, shape_of
+from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.digest import digest_values
 from rivertwice.timeline.serving import select_winners
+from rivertwice.timeline.watermarks import rule_of
 
-DeadLetter = tuple[int, int, int, str]
-"""(path index, partition, offset, reason)."""
+DeadLetter = tuple[int, Part, int, str]
+"""(path index, part, offset, reason)."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,13 @@ class Derived:
     """The ledger as the log says it must be.
 
     Attributes:
-        ranges, counts: per batch of the path. by_partition: (path index, partition) to counts.
+        ranges, counts: per batch of the path. by_partition: (path index, part) to counts.
         defects: fields of the recorded ledger that differ.
         missing: offsets that neither Kafka nor the archive has. doubts: windows they may belong to.
     """
 
     ranges: Sequence[Ranges]
-    by_partition: Mapping[tuple[int, int], BatchCounts]
+    by_partition: Mapping[tuple[int, Part], BatchCounts]
     counts: Sequence[BatchCounts]
     chain: Chain
     defects: Sequence[LedgerDefect]
@@ -66,27 +70,40 @@ def rederive_ledger(
     view: HeadView,
     ranges: Sequence[Ranges],
     range_defects: Sequence[LedgerDefect],
-    by_partition: Mapping[tuple[int, int], BatchCounts],
+    by_partition: Mapping[tuple[int, Part], BatchCounts],
     missing: Sequence[Missing] = (),
 ) -> Derived:
     """Re-derive counts and watermarks and compare the recorded ledger with them.
 
     A batch whose records cannot all be read any more is taken as the ledger says; its windows are in doubt.
     """
-    counts = [BatchCounts() for _ in view.rows]
-    for (index, _), found in by_partition.items():
-        counts[index] = counts[index].plus(found)
     unreadable = find_unreadable(ranges, missing)
-    counts = trusted_counts(counts, view.rows, unreadable)
-    delays = [view.meanings[group].definition.source[1].watermark for group in view.groups]
-    chain = derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays])
-    defects = [*range_defects, *check_ledger(view.rows, view.topic, counts, chain)]
-    doubts = find_doubts(view.rows, view.topic, unreadable, view.jumps, missing, chain)
+    by_topic = _by_topic(view, by_partition)
+    counts = trusted_counts([total_of(found.values()) for found in by_topic], view.rows, unreadable)
+    by_topic = [view.rows[n].by_topic if n in unreadable else found for n, found in enumerate(by_topic)]
+    chain = _chain(view, counts, by_topic)
+    defects = [*range_defects, *check_ledger(view.rows, view.topics, counts, chain, by_topic)]
+    doubts = find_doubts(view.rows, unreadable, view.jumps, missing, chain)
     ordered = sorted(defects, key=lambda one: (one.index, one.field))
     return Derived(ranges, by_partition, counts, chain, ordered, missing, doubts)
 
 
-def gather_evidence(view: HeadView, derived: Derived, rule: LateRule) -> tuple[Evidence, list[LateRow]]:
+def _by_topic(view: HeadView, by_partition: Mapping[tuple[int, Part], BatchCounts]) -> list[Mapping[str, BatchCounts]]:
+    found: list[dict[str, BatchCounts]] = [dict.fromkeys(view.topics, BatchCounts()) for _ in view.rows]
+    for (index, part), counts in by_partition.items():
+        found[index][part.topic] = found[index].get(part.topic, BatchCounts()).plus(counts)
+    return list(found)
+
+
+def _chain(view: HeadView, counts: Sequence[BatchCounts], by_topic: Sequence[Mapping[str, BatchCounts]]) -> Chain:
+    if len(view.topics) > 1:
+        rules = [rule_of(meaning.definition) for meaning in view.meanings]
+        return derive_chain_of_many(by_topic, [rules[group] for group in view.groups], view.rows)
+    delays = [view.meanings[group].definition.source[1].watermark for group in view.groups]
+    return derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays])
+
+
+def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evidence, list[LateRow]]:
     """Run the batch side and return everything the stream is judged by, and all late rows by address."""
     definition = view.newest.definition
     shape = shape_of(definition)
@@ -116,7 +133,7 @@ def gather_evidence(view: HeadView, derived: Derived, rule: LateRule) -> tuple[E
     if definition.window.is_session:
         doubts = widened(doubts, definition.window.length // timedelta(milliseconds=1))
     if view.jumps:
-        doubts = with_filled(doubts, view.jumps, view.topic, rule.filled())
+        doubts = with_filled(doubts, view.jumps, rule.filled())
     evidence = Evidence(
         shape=shape,
         closed_ms=derived.chain.closed_ms,
@@ -168,7 +185,7 @@ def _stream_rows(view: HeadView, chain: Chain) -> dict[RowId, list[StreamRow]]:
 
 
 def _sort_out_meanings(
-    view: HeadView, chain: Chain, rule: LateRule, windows: set[tuple[int, int]]
+    view: HeadView, chain: Chain, rule: Rule, windows: set[tuple[int, int]]
 ) -> tuple[dict[int, str], dict[int, set[int]]]:
     """Return the windows that cannot be compared, and those that an older definition alone made."""
     touched = rule.groups()
@@ -201,7 +218,7 @@ def _has_same_windows(view: HeadView, group: int) -> bool:
 
 
 def gather_served(
-    view: HeadView, evidence: Evidence, chain: Chain, rule: LateRule, late: Sequence[LateRow]
+    view: HeadView, evidence: Evidence, chain: Chain, rule: Rule, late: Sequence[LateRow]
 ) -> ServedEvidence | None:
     """Return what the served table is judged by; None if there is none that shows the head's path."""
     stamp = view.served_stamp
@@ -232,7 +249,7 @@ def _with_publication_truth(
     evidence: Evidence,
     served: ServedEvidence,
     owner: Mapping[int, int],
-    rule: LateRule,
+    rule: Rule,
     late: Sequence[LateRow],
 ) -> ServedEvidence:
     """Add what each publication owed when it was made, for windows that serve something else than the truth of now."""
@@ -243,11 +260,11 @@ def _with_publication_truth(
         starts = {start for start, seq in owner.items() if seq == publication.seq}
         if not starts:
             continue
-        ends = publication.as_of.get(view.topic, {})
-        table: pa.Table = rule.truth_as_of(ends, [start + size_ms for start in starts])
+        table: pa.Table = rule.truth_as_of(publication.as_of, [start + size_ms for start in starts])
         truth |= unique_rows(table, evidence.shape)
         for one in late:
-            if one.row.start_ms in starts and one.offset >= ends.get(one.partition, 0):
+            counted = publication.as_of.get(one.topic, {}).get(one.partition, 0)
+            if one.row.start_ms in starts and one.offset >= counted:
                 since.setdefault(one.row, []).append(one)
     return replace(served, publication_truth=truth, late_since=since)
 
@@ -282,7 +299,7 @@ def check_emitted(view: HeadView) -> list[Finding]:
 
 def check_dead_letters(
     view: HeadView, derived: Sequence[DeadLetter], missing: Sequence[Missing] = ()
-) -> tuple[list[Finding], dict[int, int]]:
+) -> tuple[list[Finding], dict[Part, int]]:
     """Compare the recorded dead letters with those the log says must exist: (findings, recorded per partition).
 
     Recorded rows of batches that were never committed do not count: a crash may leave them. Nor do those at addresses
@@ -293,11 +310,12 @@ def check_dead_letters(
     if view.dead is not None:
         for row in view.dead.to_pylist():
             number = index.get((row["_timeline"], row["_batch"]))
-            if number is not None and not is_missing(missing, row["partition"], row["offset"]):
-                recorded.append((number, row["partition"], row["offset"], row["reason"]))
-    per_partition: dict[int, int] = {}
-    for _, partition, _, _ in recorded:
-        per_partition[partition] = per_partition.get(partition, 0) + 1
+            part = Part(row["topic"], row["partition"])
+            if number is not None and not is_missing(missing, part, row["offset"]):
+                recorded.append((number, part, row["offset"], row["reason"]))
+    per_partition: dict[Part, int] = {}
+    for _, part, _, _ in recorded:
+        per_partition[part] = per_partition.get(part, 0) + 1
     findings = [
         _dead_finding(view, one, "is not in the dead letters as it must be")
         for one in sorted(set(derived) - set(recorded))
@@ -315,7 +333,7 @@ def check_dead_letters(
 
 
 def _dead_finding(view: HeadView, one: DeadLetter, what: str) -> Finding:
-    index, partition, offset, reason = one
+    index, (topic, partition), offset, reason = one
     batch = view.rows[index].batch
-    message = f"dead letter {view.topic}/{partition}@{offset} ({reason}, batch {batch}) {what}"
-    return Finding("dead_letters", message, batch, view.topic, partition, offset)
+    message = f"dead letter {topic}/{partition}@{offset} ({reason}, batch {batch}) {what}"
+    return Finding("dead_letters", message, batch, topic, partition, offset)

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rivertwice.log.addresses import Part
+
 
 @dataclass(frozen=True)
 class Account:
@@ -58,47 +60,47 @@ class Account:
 class PairCount:
     """Records of one partition in one window that passed the row filter, late or not."""
 
-    partition: int
+    part: Part
     end_ms: int
     late: bool
     rows: int
 
 
 def balance_partitions(
-    read: Mapping[int, int],
-    dead: Mapping[int, int],
-    accepted: Mapping[int, int],
+    read: Mapping[Part, int],
+    dead: Mapping[Part, int],
+    accepted: Mapping[Part, int],
     pairs: Iterable[PairCount],
     closed_ms: int,
     *,
     windows: int = 1,
-) -> dict[int, Account]:
+) -> dict[Part, Account]:
     """Return one account per partition, re-derived from the log; `dead` is counted from the dead-letter table.
 
     What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`.
     """
-    emitted: dict[int, int] = {}
-    opened: dict[int, int] = {}
-    late: dict[int, int] = {}
+    emitted: dict[Part, int] = {}
+    opened: dict[Part, int] = {}
+    late: dict[Part, int] = {}
     for pair in pairs:
         target = late if pair.late else emitted if pair.end_ms <= closed_ms else opened
-        target[pair.partition] = target.get(pair.partition, 0) + pair.rows
+        target[pair.part] = target.get(pair.part, 0) + pair.rows
     accounts = {}
-    for partition in sorted(read):
-        included = sum(side.get(partition, 0) for side in (emitted, opened, late))
-        accounts[partition] = Account(
-            read=read[partition],
-            emitted=emitted.get(partition, 0),
-            open=opened.get(partition, 0),
-            late=late.get(partition, 0),
-            dead=dead.get(partition, 0),
-            excluded=accepted.get(partition, 0) - included // windows,
+    for part in sorted(read):
+        included = sum(side.get(part, 0) for side in (emitted, opened, late))
+        accounts[part] = Account(
+            read=read[part],
+            emitted=emitted.get(part, 0),
+            open=opened.get(part, 0),
+            late=late.get(part, 0),
+            dead=dead.get(part, 0),
+            excluded=accepted.get(part, 0) - included // windows,
             windows=windows,
         )
     return accounts
 
 
-def balance_total(accounts: Mapping[int, Account], changelog_rows: int) -> Account:
+def balance_total(accounts: Mapping[Part, Account], changelog_rows: int) -> Account:
     """Return the account of all partitions, its `emitted` counted from what the changelog says it holds."""
     return Account(
         read=sum(one.read for one in accounts.values()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -11,12 +11,13 @@ from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
 from rivertwice.log import kafka
-from rivertwice.log.records import check_same_topic, observe_read, read_plan
+from rivertwice.log.addresses import OffsetRanges, Part, of_topic
+from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
 from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
-from rivertwice.reconcile.gaps import GAP_INDEX, Jump
-from rivertwice.reconcile.late_rule import LateRule, with_watermarks
+from rivertwice.reconcile.gaps import GAP_INDEX, Jump, Missing
+from rivertwice.reconcile.late_rule import Rule, with_watermarks
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 from rivertwice.reconcile.rules import late_rule
 
@@ -35,25 +36,31 @@ class DerivedLog:
         settings: Settings,
         definition: Definition,
         ranges: Sequence[Ranges],
-        topic_id: str | None = None,
+        topic_ids: Mapping[str, str] | None = None,
         jumps: Sequence[Jump] = (),
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous but for `jumps`.
 
-        What neither Kafka nor the archive has is left out and named in `missing`; what an accepted gap jumped over and
+        `topic_ids` are those of the topics that the offsets belong to; a topic without one is asked for its own. What neither Kafka nor the archive has is left out and named in `missing`; what an accepted gap jumped over and
         the archive has is read, and belongs to the truth.
         """
         self._spark = spark
         self._definition = definition
-        _, self._source = definition.source
         self._settings = settings
-        spanned = [*ranges, *(jump.gap.ranges for jump in jumps)]
-        self._topic_id = topic_id or kafka.topic_id(settings, self._source.topic)
-        self._plan = observe_read(settings, self._source.topic, _span(spanned), self._topic_id)
-        self.missing = self._plan.missing
-        raw = read_plan(spark, settings, self._source.topic, self._plan, self._topic_id)
-        decoded = decode(raw, self._source).drop(*_HEAVY)
-        self._tagged = tag_batches(decoded, batch_marks(spark, ranges, jumps)).persist(StorageLevel.MEMORY_AND_DISK)
+        self._reads: dict[str, tuple[str, ReadPlan]] = {}
+        self.tagged: dict[str, DataFrame] = {}
+        missing: list[Missing] = []
+        for topic, (view, source) in definition.by_topic.items():
+            mine = [of_topic(batch, topic) for batch in ranges]
+            skipped = [jump.gap.ranges for jump in jumps if jump.gap.topic == topic]
+            topic_id = (topic_ids or {}).get(topic) or kafka.topic_id(settings, topic)
+            plan = observe_read(settings, topic, _span([*mine, *skipped]), topic_id)
+            self._reads[topic] = (topic_id, plan)
+            missing += [(Part(topic, partition), start, end) for partition, start, end in plan.missing]
+            decoded = decode(read_plan(spark, settings, topic, plan, topic_id), source).drop(*_HEAVY)
+            tagged = tag_batches(decoded, batch_marks(spark, mine, skipped))
+            self.tagged[view] = tagged.persist(StorageLevel.MEMORY_AND_DISK)
+        self.missing = tuple(missing)
 
     def __enter__(self) -> DerivedLog:
         """Return the log."""
@@ -61,18 +68,28 @@ class DerivedLog:
 
     def __exit__(self, *_: object) -> None:
         """Release the cached records."""
-        self._tagged.unpersist()
+        for tagged in self.tagged.values():
+            tagged.unpersist()
 
-    def counts(self) -> dict[tuple[int, int], BatchCounts]:
-        """Return (path index, partition) to what the log holds there.
+    def counts(self) -> dict[tuple[int, Part], BatchCounts]:
+        """Return (path index, part) to what the log holds there.
 
         Raises:
-            LogGapError: the topic was created anew while it was read.
+            LogGapError: a topic was created anew while it was read.
         """
+        return {
+            (index, Part(topic, partition)): counts
+            for topic in self._definition.topics
+            for (index, partition), counts in self._counts(topic).items()
+        }
+
+    def _counts(self, topic: str) -> dict[tuple[int, int], BatchCounts]:
+        view, source = self._definition.by_topic[topic]
         fine = F.col("_reason").isNull()
-        event_ms = F.when(fine, F.unix_millis(self._source.event_time))
+        event_ms = F.when(fine & F.lit(not source.is_table), F.unix_millis(source.event_time))  # versions move nothing
         table = (
-            self._tagged.where(F.col("_index") != GAP_INDEX)
+            self.tagged[view]
+            .where(F.col("_index") != GAP_INDEX)
             .groupBy("_index", "_partition")
             .agg(
                 F.count(F.lit(1)).alias("read"),
@@ -82,7 +99,7 @@ class DerivedLog:
             )
             .toArrow()
         )
-        check_same_topic(self._settings, self._source.topic, self._topic_id, self._plan)
+        check_same_topic(self._settings, topic, *self._reads[topic])
         return {
             (row["_index"], row["_partition"]): BatchCounts(
                 row["read"], row["bad"], row["read"] - row["bad"], row["low"], row["high"]
@@ -90,21 +107,33 @@ class DerivedLog:
             for row in table.to_pylist()
         }
 
-    def dead(self) -> list[tuple[int, int, int, str]]:
-        """Return (path index, partition, offset, reason) of every record that decode rejects."""
-        bad = self._tagged.where(F.col("_reason").isNotNull() & (F.col("_index") != GAP_INDEX))
-        table = bad.select("_index", "_partition", "_offset", "_reason").toArrow()
-        return [tuple(row.values()) for row in table.to_pylist()]
+    def dead(self) -> list[tuple[int, Part, int, str]]:
+        """Return (path index, part, offset, reason) of every record that decode rejects."""
+        found = []
+        for topic, (view, _) in self._definition.by_topic.items():
+            bad = self.tagged[view].where(F.col("_reason").isNotNull() & (F.col("_index") != GAP_INDEX))
+            table = bad.select("_index", "_partition", "_offset", "_reason").toArrow()
+            found += [
+                (row["_index"], Part(topic, row["_partition"]), row["_offset"], row["_reason"])
+                for row in table.to_pylist()
+            ]
+        return found
 
-    def judged_by(self, chain: Chain, groups: Sequence[int]) -> LateRule:
+    def judged_by(self, chain: Chain, groups: Sequence[int]) -> Rule:
         """Return the accepted rows under the late rule of the definition's windows.
 
         Args:
             chain: re-derived watermarks by path index.
             groups: number of the definition that ran, by path index.
         """
-        rows = with_watermarks(self._spark, accepted(self._tagged, self._source), chain, groups)
-        return late_rule(self._spark, self._definition, rows, chain)
+        return late_rule(self._spark, self._definition, self.accepted_by_view(chain, groups), chain)
+
+    def accepted_by_view(self, chain: Chain, groups: Sequence[int]) -> dict[str, DataFrame]:
+        """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`late_rule.with_watermarks`)."""
+        return {
+            view: with_watermarks(self._spark, accepted(self.tagged[view], source), chain, groups)
+            for view, source in self._definition.sources.items()
+        }
 
 
 def tag_batches(records: DataFrame, marks: DataFrame) -> DataFrame:
@@ -122,10 +151,10 @@ def tag_batches(records: DataFrame, marks: DataFrame) -> DataFrame:
     return tagged.where("_record = 1").drop("_record")
 
 
-def batch_marks(spark: SparkSession, ranges: Sequence[Ranges], jumps: Sequence[Jump] = ()) -> DataFrame:
-    """Return where each batch begins: `_partition`, `_offset` and its path index; empty ranges begin nothing.
+def batch_marks(spark: SparkSession, ranges: Sequence[OffsetRanges], skipped: Sequence[OffsetRanges] = ()) -> DataFrame:
+    """Return where each batch of one topic begins: `_partition`, `_offset` and its path index; empty ranges begin nothing.
 
-    Where a gap begins that no batch read, GAP_INDEX begins.
+    Where a gap begins that no batch read (`skipped`), GAP_INDEX begins.
     """
     found = [
         (partition, start, index)
@@ -133,7 +162,7 @@ def batch_marks(spark: SparkSession, ranges: Sequence[Ranges], jumps: Sequence[J
         for partition, (start, end) in batch.items()
         if start < end
     ]
-    found += [(p, start, GAP_INDEX) for jump in jumps for p, (start, _) in jump.gap.ranges.items()]
+    found += [(p, start, GAP_INDEX) for gap in skipped for p, (start, _) in gap.items()]
     table = pa.table(
         {
             "_partition": pa.array([mark[0] for mark in found], pa.int32()),
@@ -144,8 +173,8 @@ def batch_marks(spark: SparkSession, ranges: Sequence[Ranges], jumps: Sequence[J
     return spark.createDataFrame(table)
 
 
-def _span(ranges: Sequence[Ranges]) -> Ranges:
-    span: Ranges = {}
+def _span(ranges: Sequence[OffsetRanges]) -> OffsetRanges:
+    span: OffsetRanges = {}
     for batch in ranges:
         for partition, (start, end) in batch.items():
             low, high = span.get(partition, (start, end))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rivertwice.instants import from_ms, to_ms
+from rivertwice.log.addresses import Part, name_parts
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.model import LateRow, RowId, Shape, Values, Verdict, key_text
 
@@ -79,10 +80,10 @@ def verdict_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
 
 
-def balance_frame(total: Account, partitions: Mapping[int, Account]) -> pd.DataFrame:
+def balance_frame(total: Account, partitions: Mapping[Part, Account]) -> pd.DataFrame:
     """Return one row per partition and one for all of them, for the suite `balance`."""
     import pandas as pd
 
-    named = {"all": total} | {str(number): account for number, account in partitions.items()}
+    named = {"all": total} | {name: partitions[part] for part, name in name_parts(partitions).items()}
     rows = [{"partition": name, **account.to_json()} for name, account in named.items()]
     return pd.DataFrame([{column: value for column, value in row.items() if column != "windows"} for row in rows])

@@ -12,24 +12,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rivertwice.log.addresses import OffsetRanges, count, describe, intersect
+from rivertwice.log.addresses import Part, Parts, count, describe_parts, intersect, parts_of
 from rivertwice.log.gaps import REPAIRABLE, Gap
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 from rivertwice.timeline.ledger import LedgerRow
 
 GAP_INDEX = -1
 """Path index of records that no batch read."""
-Missing = tuple[int, int, int]
-"""(partition, start, end) of offsets that neither Kafka nor the archive has."""
+Missing = tuple[Part, int, int]
+"""(part, start, end) of offsets that neither Kafka nor the archive has."""
 
 
 @dataclass(frozen=True)
 class Jump:
-    """The batch at a path index begins behind an accepted gap, at `start` (partition to offset)."""
+    """The batch at a path index begins behind an accepted gap, at `start`: the offsets of all topics."""
 
     index: int
     gap: Gap
-    start: Mapping[int, int]
+    start: Mapping[Part, int]
+
+    @property
+    def parts(self) -> Parts:
+        """What the stream went past."""
+        return parts_of(self.gap.topic, self.gap.ranges)
+
+    @property
+    def text(self) -> str:
+        """The gap by its id and what it lost."""
+        return f"{self.gap.id}, {describe_parts(self.parts)}"
 
 
 @dataclass(frozen=True)
@@ -77,14 +87,14 @@ class Doubts:
         return f"but for late records that may be among the lost: {lost[0].reason}" if lost else ""
 
 
-def find_unreadable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[int, OffsetRanges]:
+def find_unreadable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[int, Parts]:
     """Return path index to the part of the batch's range that can no longer be read, for the batches that have one."""
-    found: dict[int, OffsetRanges] = {}
+    found: dict[int, Parts] = {}
     for index, batch in enumerate(ranges):
-        gone: OffsetRanges = {}
-        for partition, start, end in missing:
-            part = intersect({partition: batch.get(partition, (0, 0))}, {partition: (start, end)})
-            for where, (low, high) in part.items():  # two holes of one batch are told as one
+        gone: Parts = {}
+        for part, start, end in missing:
+            shared = intersect({part: batch.get(part, (0, 0))}, {part: (start, end)})
+            for where, (low, high) in shared.items():  # two holes of one batch are told as one
                 first, last = gone.get(where, (low, high))
                 gone[where] = (min(first, low), max(last, high))
         if gone:
@@ -93,7 +103,7 @@ def find_unreadable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dic
 
 
 def trusted_counts(
-    derived: Sequence[BatchCounts], rows: Sequence[LedgerRow], unreadable: Mapping[int, OffsetRanges]
+    derived: Sequence[BatchCounts], rows: Sequence[LedgerRow], unreadable: Mapping[int, Parts]
 ) -> list[BatchCounts]:
     """Return each batch's counts: as derived from the log, or, where it cannot be read whole, as the ledger says."""
     return [
@@ -106,8 +116,7 @@ def trusted_counts(
 
 def find_doubts(
     rows: Sequence[LedgerRow],
-    topic: str,
-    unreadable: Mapping[int, OffsetRanges],
+    unreadable: Mapping[int, Parts],
     jumps: Iterable[Jump],
     missing: Sequence[Missing],
     chain: Chain,
@@ -116,7 +125,6 @@ def find_doubts(
 
     Args:
         rows: batches of the path.
-        topic: the topic.
         unreadable: as `find_unreadable` gave it.
         jumps: accepted gaps on the path.
         missing: what neither Kafka nor the archive has.
@@ -128,16 +136,16 @@ def find_doubts(
         if row.min_event_ms is None or row.max_event_ms is None:
             continue
         reason = (
-            f"gap: {topic} {describe(gone)}, read by batch {row.batch} of {row.timeline}, is in neither Kafka nor the "
+            f"gap: {describe_parts(gone)}, read by batch {row.batch} of {row.timeline}, is in neither Kafka nor the "
             "archive, so what the window holds cannot be checked"
         )
         doubts.append(Doubt(row.min_event_ms, row.max_event_ms, reason, unread=True))
     for jump in jumps:
-        lost = sum(count(intersect(jump.gap.ranges, {p: (low, high)})) for p, low, high in missing)
+        lost = sum(count(intersect(jump.parts, {part: (low, high)})) for part, low, high in missing)
         if lost:
             reason = (
-                f"gap: {jump.gap.id}, {topic} {describe(jump.gap.ranges)}: the stream went on past it, {lost} records are "
-                "lost for ever and may belong to the window"
+                f"gap: {jump.text}: the stream went on past it, {lost} records are lost for ever and may belong to the "
+                "window"
             )
             doubts.append(Doubt(chain.late[jump.index], jump.gap.until_ms, reason))
     return Doubts(tuple(doubts))
@@ -152,23 +160,23 @@ def widened(doubts: Doubts, gap_ms: int) -> Doubts:
     return replace(doubts, doubts=tuple(wider))
 
 
-def with_filled(doubts: Doubts, jumps: Sequence[Jump], topic: str, starts: Iterable[int]) -> Doubts:
+def with_filled(doubts: Doubts, jumps: Sequence[Jump], starts: Iterable[int]) -> Doubts:
     """Return the doubts with the windows (by start) that archived records belong to which the stream jumped over."""
-    what = "; ".join(f"{jump.gap.id}, {topic} {describe(jump.gap.ranges)}" for jump in jumps)
+    what = "; ".join(jump.text for jump in jumps)
     reason = f"{REPAIRABLE}: {what}: the stream went on past records of the window, and a backfill over it reads them"
     return replace(doubts, filled=dict.fromkeys(starts, reason))
 
 
-def count_readable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[int, int]:
-    """Return partition to the number of offsets of all batches that can be read."""
-    read: dict[int, int] = {}
+def count_readable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[Part, int]:
+    """Return part to the number of offsets of all batches that can be read."""
+    read: dict[Part, int] = {}
     for batch in ranges:
-        for partition, (start, end) in batch.items():
-            gone = sum(max(0, min(end, high) - max(start, low)) for where, low, high in missing if where == partition)
-            read[partition] = read.get(partition, 0) + end - start - gone
+        for part, (start, end) in batch.items():
+            gone = sum(max(0, min(end, high) - max(start, low)) for where, low, high in missing if where == part)
+            read[part] = read.get(part, 0) + end - start - gone
     return read
 
 
-def is_missing(missing: Sequence[Missing], partition: int, offset: int) -> bool:
+def is_missing(missing: Sequence[Missing], part: Part, offset: int) -> bool:
     """Say whether an address can no longer be read."""
-    return any(where == partition and low <= offset < high for where, low, high in missing)
+    return any(where == part and low <= offset < high for where, low, high in missing)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rivertwice.log.addresses import Part, name_parts
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.model import DEFECT, NOT_COMPARABLE, Finding
 
@@ -52,7 +53,7 @@ class GateInput:
 
     counts: Mapping[str, Mapping[str, int]]
     total: Account
-    partitions: Mapping[int, Account]
+    partitions: Mapping[Part, Account]
     alert_share: float
     findings: Sequence[Finding] = ()
     suites: Sequence[SuiteOutcome] = ()
@@ -107,7 +108,7 @@ def decide_gate(report: GateInput) -> Gate:
 
 def _balance_alerts(report: GateInput) -> list[Alert]:
     accounts = {"all partitions": report.total}
-    accounts |= {f"partition {number}": account for number, account in report.partitions.items()}
+    accounts |= {f"partition {name}": report.partitions[part] for part, name in name_parts(report.partitions).items()}
     alerts = [
         Alert(CRITICAL, "balance", f"{account.unexplained} of {_owed(account)} of {name} have no cause")
         for name, account in accounts.items()

@@ -11,12 +11,14 @@ are computed so; any other is as the truth has it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.log.addresses import Part
 from rivertwice.pipeline.compile import compile_batch, included, window_micros, with_window_end
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
@@ -41,18 +43,55 @@ def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: 
     return rows.join(F.broadcast(spark.createDataFrame(marks)), "_index")
 
 
-class LateRule:
-    """The accepted rows of a path, each pair with a window late or in time."""
+class Rule(Protocol):
+    """What the stream must have made of the accepted rows of a path, and why it is not what a recompute makes."""
 
-    def __init__(self, spark: SparkSession, definition: Definition, rows: DataFrame) -> None:
-        """Take accepted rows with `_index`, `_late_ms` and `_group`."""
+    def truth(self, definition: Definition) -> pa.Table:
+        """Return the batch result over all accepted rows."""
+
+    def expected(self, definition: Definition) -> pa.Table:
+        """Return what the stream must emit in the end."""
+
+    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
+        """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
+
+    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+        """Return every late pair by the record's address. `batches` gives the batch number of each path index."""
+
+    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
+        """Return what belongs together though its windows differ."""
+
+    def pairs(self) -> list[PairCount]:
+        """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
+
+    def filled(self) -> set[int]:
+        """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
+
+    def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
+        """Return path index to the starts (epoch ms) of the windows that its rows touch."""
+
+    def groups(self) -> dict[int, set[int]]:
+        """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
+
+
+class LateRule:
+    """The accepted rows of one source on a path, each pair with a window late or in time."""
+
+    def __init__(self, spark: SparkSession, definition: Definition, rows: DataFrame, view: str | None = None) -> None:
+        """Take accepted rows with `_index`, `_late_ms` and `_group`; `view` says of which source, None: the only one."""
         self._spark = spark
         self._definition = definition
+        self._source = definition.source[1] if view is None else definition.sources[view]
         self._rows = rows
         self._size_us, self._step_us = window_micros(definition)
         late = F.unix_micros("_window_end") <= F.col("_late_ms") * 1000
-        self._pairs = with_window_end(rows, definition).withColumn("_late", late)
+        self._pairs = with_window_end(rows, definition, view).withColumn("_late", late)
         self._truths: dict[tuple[str, str | None], pa.Table] = {}
+
+    @property
+    def all_pairs(self) -> DataFrame:
+        """The rows once per window that they belong to, with `_window_end` and `_late`."""
+        return self._pairs
 
     def truth(self, definition: Definition) -> pa.Table:
         """Return the batch result over all accepted rows."""
@@ -92,9 +131,9 @@ class LateRule:
         table = pa.table({"_end_us": pa.array(sorted(set(ends_us)), pa.int64())})
         return F.broadcast(self._spark.createDataFrame(table))
 
-    def truth_as_of(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> pa.Table:
-        """Return the batch result over the rows below `ends` (partition to offset), for the given windows only."""
-        rows = self._pairs_below(ends, windows_end_ms)
+    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
+        """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
+        rows = self.pairs_below(as_of, windows_end_ms)
         if self._definition.window.passes == 1:
             return compile_batch(self._spark, self._definition, rows).toArrow()
         records = rows.dropDuplicates(["_partition", "_offset"])
@@ -103,9 +142,10 @@ class LateRule:
         wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
         return result.join(wanted, F.unix_micros(column) == wanted["_end_us"], "left_semi").toArrow()
 
-    def _pairs_below(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> DataFrame:
+    def pairs_below(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> DataFrame:
+        """Return the pairs of rows below `as_of`, of the given windows only."""
         below = F.lit(False)
-        for partition, end in ends.items():
+        for partition, end in as_of.get(self._source.topic, {}).items():
             below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
         wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
         return self._pairs.where(below).join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
@@ -115,7 +155,7 @@ class LateRule:
 
         A key that is computed by the transform is no column of its rows; such a row stays without an explanation.
         """
-        _, source = self._definition.source
+        source = self._source
         rows = included(self._spark, self._definition, self._pairs).where("_late")
         start = F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)
         keys = [name for name in shape.keys if name in rows.columns]
@@ -148,7 +188,10 @@ class LateRule:
         rows = included(self._spark, self._definition, self._pairs.where(F.col("_index") != GAP_INDEX))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
         table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
-        return [PairCount(row["_partition"], row["end_ms"], row["_late"], row["rows"]) for row in table.to_pylist()]
+        return [
+            PairCount(Part(self._source.topic, row["_partition"]), row["end_ms"], row["_late"], row["rows"])
+            for row in table.to_pylist()
+        ]
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""

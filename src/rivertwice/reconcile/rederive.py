@@ -7,37 +7,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from rivertwice.log.addresses import Part, Parts, name_parts
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.watermarks import WatermarkRule, next_watermarks
 
-Ranges = dict[int, tuple[int, int]]
+__all__ = ["BatchCounts", "Chain", "LedgerDefect", "Ranges"]
+
+Ranges = Parts
+Offsets = Mapping[Part, int]
 WATERMARK_FIELDS = frozenset({"batch_watermark_ms", "offsets_text.batchWatermarkMs"})
-
-
-@dataclass(frozen=True)
-class BatchCounts:
-    """What the log holds in one batch's range; event times are of the accepted rows."""
-
-    read: int = 0
-    bad: int = 0
-    accepted: int = 0
-    min_event_ms: int | None = None
-    max_event_ms: int | None = None
-
-    def plus(self, other: BatchCounts) -> BatchCounts:
-        """Return the counts of both together."""
-        lows = [ms for ms in (self.min_event_ms, other.min_event_ms) if ms is not None]
-        highs = [ms for ms in (self.max_event_ms, other.max_event_ms) if ms is not None]
-        return BatchCounts(
-            self.read + other.read,
-            self.bad + other.bad,
-            self.accepted + other.accepted,
-            min(lows, default=None),
-            max(highs, default=None),
-        )
 
 
 @dataclass(frozen=True)
@@ -69,26 +52,39 @@ class Chain:
         return self.batch[-1] if self.batch else 0
 
 
-def parse_offsets_text(text: str, topic: str) -> tuple[int | None, dict[int, int] | None]:
-    """Return (batchWatermarkMs, partition to end offset) of a verbatim `offsets/N`; None for what it does not hold."""
+def parse_offsets_text(text: str, topics: Collection[str]) -> tuple[int | None, dict[Part, int] | None]:
+    """Return (batchWatermarkMs, end offsets) of a verbatim `offsets/N`; None for what it does not hold.
+
+    Of several lines of offsets, which must be the same, only what they agree in is returned.
+    """
     watermark: int | None = None
-    ends: dict[int, int] | None = None
+    ends: dict[Part, int] | None = None
     for line in text.splitlines():
         if not line.startswith("{"):
             continue
         value = json.loads(line)
         if "batchWatermarkMs" in value:
             watermark = int(value["batchWatermarkMs"])
-        elif isinstance(value.get(topic), dict):
-            ends = {int(partition): int(offset) for partition, offset in value[topic].items()}
+        elif all(isinstance(value.get(topic), dict) for topic in topics):
+            found = offsets_of(value, topics)
+            ends = found if ends is None else {part: end for part, end in ends.items() if found.get(part) == end}
     return watermark, ends
+
+
+def offsets_of(offsets: Mapping[str, Mapping[str, int]], topics: Iterable[str]) -> dict[Part, int]:
+    """Return recorded offsets of topics by part; a topic that is not recorded has none."""
+    return {
+        Part(topic, int(partition)): int(offset)
+        for topic in topics
+        for partition, offset in offsets.get(topic, {}).items()
+    }
 
 
 def derive_ranges(
     rows: Sequence[LedgerRow],
-    topic: str,
-    genesis: Mapping[int, int],
-    jumps: Mapping[int, Mapping[int, int]] | None = None,
+    topics: Sequence[str],
+    genesis: Offsets,
+    jumps: Mapping[int, Offsets] | None = None,
 ) -> tuple[list[Ranges], list[LedgerDefect]]:
     """Return each batch's offset ranges, by majority of three witnesses, and the ledger fields that disagree.
 
@@ -97,14 +93,14 @@ def derive_ranges(
 
     Args:
         rows: batches of the path, in order.
-        topic: the topic.
-        genesis: partition to the first offset of the path.
+        topics: of the definition.
+        genesis: first offsets of the path.
         jumps: path index to where its batch begins instead, behind an accepted gap.
     """
     leaps = jumps or {}
-    texts = [parse_offsets_text(row.offsets_text, topic)[1] for row in rows]
-    starts = [{int(p): int(o) for p, o in row.start_offsets.get(topic, {}).items()} for row in rows]
-    ends = [{int(p): int(o) for p, o in row.end_offsets.get(topic, {}).items()} for row in rows]
+    texts = [parse_offsets_text(row.offsets_text, topics)[1] for row in rows]
+    starts = [offsets_of(row.start_offsets, topics) for row in rows]
+    ends = [offsets_of(row.end_offsets, topics) for row in rows]
     ranges: list[Ranges] = []
     defects: list[LedgerDefect] = []
     previous = dict(genesis)
@@ -115,21 +111,29 @@ def derive_ranges(
             first = {p: starts[0].get(p, 0) for p in ends[0]}
         claimed = {p: starts[index].get(p, 0) for p in ends[index]}
         if claimed != first:
-            defects.append(LedgerDefect(index, row.batch, "start_offsets", claimed, first))
+            defects.append(_moved(index, row, "start_offsets", claimed, first))
         following = starts[index + 1] if index + 1 < len(rows) and index + 1 not in leaps else None
         voted = {p: _vote(p, texts[index], ends[index], following) for p in ends[index]}
         if voted != ends[index]:
-            defects.append(LedgerDefect(index, row.batch, "end_offsets", ends[index], voted))
+            defects.append(_moved(index, row, "end_offsets", ends[index], voted))
         text = texts[index]
         if text is not None and {p: text.get(p) for p in voted} != voted:
-            defects.append(LedgerDefect(index, row.batch, "offsets_text", text, voted))
+            defects.append(_moved(index, row, "offsets_text", text, voted))
         ranges.append({p: (first[p], max(first[p], voted[p])) for p in voted})
         previous = {**previous, **voted}
     return ranges, defects
 
 
-def _vote(partition: int, *witnesses: Mapping[int, int] | None) -> int:
-    votes = [witness[partition] for witness in witnesses if witness is not None and partition in witness]
+def _moved(index: int, row: LedgerRow, field: str, recorded: Offsets, derived: Offsets) -> LedgerDefect:
+    """Return the defect of an offset field, by partition, or by the parts' names if there are several topics."""
+    names = name_parts({*recorded, *derived})
+    several = len({part.topic for part in names}) > 1
+    plain = [{names[p] if several else p.partition: o for p, o in offsets.items()} for offsets in (recorded, derived)]
+    return LedgerDefect(index, row.batch, field, *plain)
+
+
+def _vote(part: Part, *witnesses: Offsets | None) -> int:
+    votes = [witness[part] for witness in witnesses if witness is not None and part in witness]
     return Counter(votes).most_common(1)[0][0]
 
 
@@ -149,13 +153,45 @@ def derive_chain(counts: Sequence[BatchCounts], delays_ms: Sequence[int]) -> Cha
     return Chain(tuple(late), tuple(batch))
 
 
+def derive_chain_of_many(
+    by_topic: Sequence[Mapping[str, BatchCounts]], rules: Sequence[WatermarkRule], rows: Sequence[LedgerRow]
+) -> Chain:
+    """Return the watermarks the batches of several sources must have had; see `timeline.watermarks`.
+
+    Where a batch may have had one of a few, the recorded one stands if it is among them; else the ordinary one is derived.
+
+    Args:
+        by_topic: what the log holds in each batch, by topic.
+        rules: of the definition that ran, by path index.
+        rows: batches of the path; only epochs and recorded watermarks are looked at.
+    """
+    epochs = [row.epoch for row in rows]
+    marks = [rule.marks(counts) for rule, counts in zip(rules, by_topic, strict=True)]
+    late: list[int] = []
+    batch: list[int] = []
+    for index, row in enumerate(rows):
+        previous = batch[-1] if batch else 0
+        late.append(previous)
+        found = next_watermarks(epochs, marks, index, previous, rules[max(index - 1, 0)])
+        batch.append(row.batch_watermark_ms if row.batch_watermark_ms in found else found[0])
+    return Chain(tuple(late), tuple(batch))
+
+
 def check_ledger(
-    rows: Sequence[LedgerRow], topic: str, counts: Sequence[BatchCounts], chain: Chain
+    rows: Sequence[LedgerRow],
+    topics: Sequence[str],
+    counts: Sequence[BatchCounts],
+    chain: Chain,
+    by_topic: Sequence[Mapping[str, BatchCounts]] = (),
 ) -> list[LedgerDefect]:
-    """Return every count, event time and watermark of the ledger that the log contradicts."""
+    """Return every count, event time and watermark of the ledger that the log contradicts.
+
+    What a row of format 2 says of each topic is compared too, if `by_topic` is given; of the only topic, just where the
+    totals are right, or each of their defects would be told twice.
+    """
     defects: list[LedgerDefect] = []
     for index, (row, derived) in enumerate(zip(rows, counts, strict=True)):
-        text_watermark = parse_offsets_text(row.offsets_text, topic)[0]
+        text_watermark = parse_offsets_text(row.offsets_text, topics)[0]
         pairs: list[tuple[str, Any, Any]] = [
             ("read", row.read, derived.read),
             ("bad", row.bad, derived.bad),
@@ -166,6 +202,16 @@ def check_ledger(
         ]
         if text_watermark is not None:
             pairs.append(("offsets_text.batchWatermarkMs", text_watermark, chain.batch[index]))
+        if row.by_topic and by_topic and (len(topics) > 1 or all(found == right for _, found, right in pairs[:5])):
+            nothing = BatchCounts()
+            pairs += [
+                (
+                    f"by_topic.{topic}",
+                    asdict(row.by_topic.get(topic, nothing)),
+                    asdict(by_topic[index].get(topic, nothing)),
+                )
+                for topic in topics
+            ]
         defects.extend(
             LedgerDefect(index, row.batch, name, recorded, right)
             for name, recorded, right in pairs

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.pipeline.definition import Definition
-from rivertwice.reconcile.late_rule import LateRule
+from rivertwice.reconcile.late_rule import LateRule, Rule
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.session_rule import SessionRule
 from rivertwice.reconcile.slice_rule import SliceRule
 
 
-def late_rule(spark: SparkSession, definition: Definition, rows: DataFrame, chain: Chain) -> LateRule:
-    """Return the late rule of the definition's windows over accepted rows with `_index`, `_late_ms` and `_group`."""
-    if definition.window.is_session:
-        return SessionRule(spark, definition, rows, chain)
+def late_rule(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], chain: Chain) -> Rule:
+    """Return the rule of the definition's windows over view to accepted rows with `_index`, `_late_ms` and `_group`."""
     if definition.window.is_sliced:
-        return SliceRule(spark, definition, rows)
-    return LateRule(spark, definition, rows)
+        return SliceRule(spark, definition, rows, chain)
+    (only,) = rows.values()
+    if definition.window.is_session:
+        return SessionRule(spark, definition, only, chain)
+    return LateRule(spark, definition, only)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.instants import TimeRange, to_ms
+from rivertwice.log.addresses import Part, name_parts
 from rivertwice.pipeline.definition import Window
 from rivertwice.reconcile import suites
 from rivertwice.reconcile.assess import (
@@ -48,7 +49,7 @@ class ReconcileReport:
 
     Attributes:
         counts: pair to verdict to number of result rows; a pair that could not be judged is absent.
-        total, partitions: the balance. late: all late rows by address.
+        total, partitions: the balance, the latter by topic and partition. late: all late rows by address.
         findings: defects of the ledger and the dead letters. dirty: windows whose digests differed.
         phases: seconds by phase.
     """
@@ -57,7 +58,7 @@ class ReconcileReport:
     verdicts: Sequence[Verdict]
     counts: Mapping[str, Mapping[str, int]]
     total: Account
-    partitions: Mapping[int, Account]
+    partitions: Mapping[Part, Account]
     late: Sequence[LateRow]
     findings: Sequence[Finding]
     gate: Gate
@@ -119,10 +120,9 @@ def reconcile(
     home = settings.pipeline(pipeline)
     view = observe_head(home)
     jumps = {jump.index: jump.start for jump in view.jumps}
-    ranges, range_defects = derive_ranges(view.rows, view.topic, view.genesis, jumps)
+    ranges, range_defects = derive_ranges(view.rows, view.topics, view.genesis, jumps)
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
-    topic_id = view.last.topic_ids.get(view.topic)
-    with DerivedLog(spark, settings, view.newest.definition, ranges, topic_id, view.jumps) as log:
+    with DerivedLog(spark, settings, view.newest.definition, ranges, view.last.topic_ids, view.jumps) as log:
         derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
         read = sum(count.read for count in derived.counts)
         phases.done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
@@ -182,13 +182,13 @@ def count_verdicts(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
 
 
 def draw_balance(
-    derived: Derived, dead: Mapping[int, int], pairs: Sequence[PairCount], evidence: Evidence, window: Window
-) -> tuple[dict[int, Account], Account]:
+    derived: Derived, dead: Mapping[Part, int], pairs: Sequence[PairCount], evidence: Evidence, window: Window
+) -> tuple[dict[Part, Account], Account]:
     """Return the balance per partition, re-derived from the log, and in total, as the changelog counts it."""
     read = count_readable(derived.ranges, derived.missing)
-    accepted: dict[int, int] = {}
-    for (_, partition), counts in derived.by_partition.items():
-        accepted[partition] = accepted.get(partition, 0) + counts.accepted
+    accepted: dict[Part, int] = {}
+    for (_, part), counts in derived.by_partition.items():
+        accepted[part] = accepted.get(part, 0) + counts.accepted
     partitions = balance_partitions(read, dead, accepted, pairs, derived.chain.closed_ms, windows=window.passes)
     size_ms = window.length // _MS
     unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
@@ -228,8 +228,8 @@ def name_causes(
             kind = "ledger" if one.reason.startswith("ledger: ") else "unexplained"
             causes.append(Cause(pair=one.pair, cause=kind, row=one.row, detail=one.reason))
     causes.extend(
-        Cause(STREAM, "dead", None, view.topic, partition, offset, view.rows[index].batch, detail=reason)
-        for index, partition, offset, reason in dead
+        Cause(STREAM, "dead", None, part.topic, part.partition, offset, view.rows[index].batch, detail=reason)
+        for index, part, offset, reason in dead
     )
     causes.extend(
         Cause(STREAM, f"finding:{one.kind}", None, one.topic, one.partition, one.offset, one.batch, detail=one.message)
@@ -255,12 +255,12 @@ def _record_cause(one: Verdict, cause: str, record: LateRow) -> Cause:
 def _summary(
     counts: Mapping[str, Mapping[str, int]],
     total: Account,
-    partitions: Mapping[int, Account],
+    partitions: Mapping[Part, Account],
     gate: Gate,
     findings: Sequence[Finding],
     phases: Mapping[str, float],
 ) -> dict[str, object]:
-    named = {str(number): account.to_json() for number, account in partitions.items()}
+    named = {name: partitions[part].to_json() for part, name in name_parts(partitions).items()}
     return {
         "counts": counts,
         "balance": {"total": total.to_json(), "partitions": named},

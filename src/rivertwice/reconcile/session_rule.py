@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.errors import RequestError
 from rivertwice.instants import EPOCH
+from rivertwice.log.addresses import Part
 from rivertwice.pipeline.compile import compile_batch, included
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
@@ -88,13 +89,13 @@ class SessionRule(LateRule):
         )
         return F.broadcast(self._spark.createDataFrame(table))
 
-    def truth_as_of(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> pa.Table:
+    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
         """Refuse: nothing of session windows is published yet.
 
         Raises:
             RequestError: always.
         """
-        del ends, windows_end_ms
+        del as_of, windows_end_ms
         message = (
             f"{self._definition.name} has session windows, which no publication can serve yet; remove the publication"
         )
@@ -136,7 +137,9 @@ class SessionRule(LateRule):
             for part in family.parts:
                 counted.update((partition[one], part.end_us // 1000, False) for one in part.rows)
             counted.update((partition[one], family.truth.end_us // 1000, True) for one in family.late)
-        return [PairCount(where, end_ms, late, rows) for (where, end_ms, late), rows in counted.items()]
+        return [
+            PairCount(Part(self._topic, where), end_ms, late, rows) for (where, end_ms, late), rows in counted.items()
+        ]
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of all sessions that go with records which no batch read, but the archive has."""

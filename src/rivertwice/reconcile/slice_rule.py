@@ -1,44 +1,164 @@
 """The late rule of slices: a record is late in a window as in a hopping one, and the transform runs once over all pairs in time.
 
-A slice's rows are made of all records of its window and of nothing else, so what the stream must have emitted is the same SELECT over the
-(record, window) pairs that were not late. Which of a window's late records changed which of its rows is not asked: a row
-that differs is LATE by all of them, one that is the same agrees.
+A slice's rows are made of the records of its window and of the tables' versions that were known when it closed, and of nothing
+else. So what the stream must have emitted is the same SELECT over the (record, window) pairs that were not late, each
+window joined with the versions that the batch which closed it, or one before, had read. Which of a window's late records
+and versions changed which of its rows is not asked: a row that differs is LATE by all of them, one that is the same agrees.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.pipeline.compile import compile_pairs
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.slices import slice_result, slice_views
+from rivertwice.pipeline.tables import ALL, late_versions, table_rows, window_closes
+from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX
 from rivertwice.reconcile.late_rule import LateRule
-from rivertwice.reconcile.model import LateRow, Shape
+from rivertwice.reconcile.model import Family, LateRow, RowId, Shape
+from rivertwice.reconcile.rederive import Chain
+
+_NO_KEYS = Shape((), ())
 
 
-class SliceRule(LateRule):
-    """The accepted rows of a path, each pair with a slice's window late or in time."""
+class SliceRule:
+    """The accepted rows of a path's sources, each pair of a stream's record and a window late or in time."""
+
+    def __init__(
+        self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], chain: Chain
+    ) -> None:
+        """Take view to accepted rows with `_index`, `_late_ms` and `_group`, and the re-derived watermarks."""
+        self._spark = spark
+        self._definition = definition
+        self._chain = chain
+        self._streams = {view: LateRule(spark, definition, rows[view], view) for view in definition.streams}
+        self._versions = {view: rows[view] for view in definition.tables}
+        self._truths: dict[str, pa.Table] = {}
 
     def truth(self, definition: Definition) -> pa.Table:
         """Return the batch result over all accepted rows."""
-        text = (definition.transform_sql, None)
+        text = definition.transform_sql
         if text not in self._truths:
-            self._truths[text] = compile_pairs(self._spark, definition, self._pairs).toArrow()
+            pairs = {view: rule.all_pairs for view, rule in self._streams.items()}
+            self._truths[text] = self._result(definition, pairs, self._versions)
         return self._truths[text]
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
-        kept = self._pairs.where(~F.col("_late") & (F.col("_index") != GAP_INDEX))
-        return compile_pairs(self._spark, definition, kept).toArrow()
+        read = F.col("_index") != GAP_INDEX
+        pairs = {view: rule.all_pairs.where(~F.col("_late") & read) for view, rule in self._streams.items()}
+        versions = {view: rows.where(read) for view, rows in self._versions.items()}
+        return self._result(definition, pairs, versions, self._closes() if versions else None)
 
-    def truth_as_of(self, ends: Mapping[int, int], windows_end_ms: Iterable[int]) -> pa.Table:
-        """Return the batch result over the rows below `ends` (partition to offset), for the given windows only."""
-        rows = self._pairs_below(ends, windows_end_ms)
-        return compile_pairs(self._spark, self._definition, rows).toArrow()
+    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
+        """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
+        ends = list(windows_end_ms)
+        pairs = {view: rule.pairs_below(as_of, ends) for view, rule in self._streams.items()}
+        return self._result(self._definition, pairs, self._versions_below(as_of))
 
     def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
-        """Return every late pair by the record's address; it belongs to no single row of its window."""
-        return super().late_rows(Shape((), shape.columns), batches)
+        """Return every late pair by the record's address; it belongs to no single row of its window.
+
+        A version is late for the windows that it was valid in, or would have been, and that were closed by a batch before
+        the one that read it.
+        """
+        found = [row for rule in self._streams.values() for row in rule.late_rows(_NO_KEYS, batches)]
+        for view in self._versions:
+            found += self._late_versions(view, batches)
+        return sorted(found, key=lambda one: (one.topic, one.partition, one.offset, one.row))
+
+    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
+        """Return what belongs together though its windows differ: nothing, for these windows are fixed."""
+        del shape, batches
+        return {}
+
+    def pairs(self) -> list[PairCount]:
+        """Return the pairs of the streams' records, counted by partition, window and lateness; versions make none."""
+        return [pair for rule in self._streams.values() for pair in rule.pairs()]
+
+    def filled(self) -> set[int]:
+        """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
+        found = set().union(*(rule.filled() for rule in self._streams.values()))
+        return found.union(*(self._seeing(view, {GAP_INDEX}).get(GAP_INDEX, set()) for view in self._versions))
+
+    def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
+        """Return path index to the starts (epoch ms) of the windows that its rows touch; a version touches those it is valid in."""
+        wanted = set(indexes)
+        found: dict[int, set[int]] = defaultdict(set)
+        parts = [rule.touched(wanted) for rule in self._streams.values()]
+        for part in [*parts, *(self._seeing(view, wanted) for view in self._versions if wanted)]:
+            for index, starts in part.items():
+                found[index] |= starts
+        return dict(found)
+
+    def groups(self) -> dict[int, set[int]]:
+        """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for rule in self._streams.values():
+            for start, groups in rule.groups().items():
+                found[start] |= groups
+        return dict(found)
+
+    def _result(
+        self,
+        definition: Definition,
+        pairs: Mapping[str, DataFrame],
+        versions: Mapping[str, DataFrame],
+        closes: DataFrame | None = None,
+    ) -> pa.Table:
+        return slice_result(self._spark, definition, slice_views(definition, pairs, versions, closes)).toArrow()
+
+    def _closes(self) -> DataFrame:
+        """Return every window of the path with `_close`: the path index of the batch that closed it, ALL if none did."""
+        found: set[int] = set()
+        for rule in self._streams.values():
+            ends = rule.all_pairs.select(F.unix_micros("_window_end").alias("us")).distinct().toArrow()
+            found |= set(ends["us"].to_pylist())
+        return window_closes(self._spark, self._definition, found, self._chain.batch)
+
+    def _seen(self, view: str, rows: DataFrame) -> DataFrame:
+        """Return what every window would see of a table if it saw all of `rows`."""
+        closes = self._closes().withColumn("_close", F.lit(ALL))
+        return table_rows(self._definition, view, rows, closes)
+
+    def _seeing(self, view: str, indexes: set[int]) -> dict[int, set[int]]:
+        start = F.unix_millis(self._definition.window.start_column).alias("start")
+        seen = self._seen(view, self._versions[view]).where(F.col("_index").isin(list(indexes)))
+        found: dict[int, set[int]] = defaultdict(set)
+        for row in seen.select("_index", start).distinct().toArrow().to_pylist():
+            found[row["_index"]].add(row["start"])
+        return dict(found)
+
+    def _late_versions(self, view: str, batches: Sequence[int]) -> list[LateRow]:
+        source = self._definition.sources[view]
+        late = late_versions(self._definition, view, self._versions[view], self._closes())
+        table = late.select(
+            F.col(self._definition.window.start_column).alias("window_start"),
+            F.col(self._definition.window.end_column).alias("window_end"),
+            "_partition",
+            "_offset",
+            "_index",
+            F.col(source.event_time).alias("_event_time"),
+        ).toArrow()
+        columns = ("_partition", "_offset", "_index", "_event_time")
+        plain = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+        return [
+            LateRow(row, source.topic, partition, offset, batches[index], self._chain.late[index], event_time)
+            for row, (partition, offset, index, event_time) in zip(addresses(table, _NO_KEYS), plain, strict=True)
+        ]
+
+    def _versions_below(self, as_of: Mapping[str, Mapping[int, int]]) -> dict[str, DataFrame]:
+        found = {}
+        for view, rows in self._versions.items():
+            below = F.lit(False)
+            for partition, end in as_of.get(self._definition.sources[view].topic, {}).items():
+                below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
+            found[view] = rows.where(below)
+        return found

@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LedgerError
+from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import accepted_gaps
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.model import Shape
+from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
@@ -40,7 +42,7 @@ class HeadView:
         rows: committed batches on the path, in order.
         groups: per batch, the number of its meaning.
         meanings: definitions that ran on the path, distinct by semantics and decode.
-        genesis: partition to first offset of the path's root.
+        genesis: first offsets of the path's root, in all topics.
         sequence: newest head move or publication.
         stream: changelog rows on the path.
         dead: dead-letter rows of all batches, or None.
@@ -52,7 +54,7 @@ class HeadView:
     rows: Sequence[LedgerRow]
     groups: Sequence[int]
     meanings: Sequence[Meaning]
-    genesis: Mapping[int, int]
+    genesis: Mapping[Part, int]
     sequence: int
     publications: Sequence[Publication]
     stream: pa.Table | None
@@ -72,9 +74,9 @@ class HeadView:
         return self.meanings[self.groups[-1]]
 
     @property
-    def topic(self) -> str:
-        """The topic of the one source."""
-        return self.newest.definition.source[1].topic
+    def topics(self) -> list[str]:
+        """The topics of the newest definition's sources."""
+        return self.newest.definition.topics
 
     @property
     def index(self) -> dict[tuple[str, int], int]:
@@ -103,25 +105,26 @@ def observe_head(home: PipelineHome) -> HeadView:
         raise LedgerError(message)
     stream = stream_rows(home)
     groups, meanings = _meanings(home, rows)
-    topic = meanings[groups[-1]].definition.source[1].topic
-    genesis = load_timeline(home, path[0].timeline).genesis.get(topic, {})
+    topics = meanings[groups[-1]].definition.topics
     return HeadView(
         home=home,
         rows=rows,
         groups=groups,
         meanings=meanings,
-        genesis={int(partition): int(offset) for partition, offset in genesis.items()},
+        genesis=offsets_of(load_timeline(home, path[0].timeline).genesis, topics),
         sequence=entries[-1].seq if entries else 0,
         publications=publications_of(entries),
         stream=stream,
-        dead=delta.read(home.tables.dead_letters, columns=["_timeline", "_batch", "partition", "offset", "reason"]),
+        dead=delta.read(
+            home.tables.dead_letters, columns=["_timeline", "_batch", "topic", "partition", "offset", "reason"]
+        ),
         served=served,
         served_stamp=stamp,
-        jumps=_jumps(home, [segment.timeline for segment in path], rows, topic),
+        jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),
     )
 
 
-def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topic: str) -> list[Jump]:
+def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topics: Sequence[str]) -> list[Jump]:
     """Return the accepted gaps that the path went past; a start that no acceptance explains stays a defect.
 
     A timeline may have met the next gap before its first batch: then both lie before the first batch behind them.
@@ -131,8 +134,7 @@ def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], t
     for place, name in enumerate(path):
         behind = [index for index, row in enumerate(rows) if row.timeline in path[place:]]
         if name in gaps and behind:
-            genesis = load_timeline(home, name).genesis.get(topic, {})
-            found.append(Jump(behind[0], gaps[name], {int(p): int(o) for p, o in genesis.items()}))
+            found.append(Jump(behind[0], gaps[name], offsets_of(load_timeline(home, name).genesis, topics)))
     return found
 
 

@@ -25,6 +25,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LeaseLostError, LostRaceError, RequestError, SavepointError
 from rivertwice.instants import to_iso
 from rivertwice.log import kafka
+from rivertwice.log.addresses import encode_ends
 from rivertwice.log.gaps import (
     EXPIRED,
     Acceptance,
@@ -39,7 +40,7 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.checkpoint import Offsets, moved_to
-from rivertwice.stream.gaps import next_offsets, observe_gap
+from rivertwice.stream.gaps import next_offsets, observe_gaps
 from rivertwice.stream.lease import is_alive, lease_owner
 from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.lineage import (
@@ -82,7 +83,7 @@ def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None
 
     Args:
         asked: the recorded gap.
-        present: what is missing now, or None.
+        present: what is missing of its topic now, or None.
         head_timeline: the timeline that serves.
     """
     if asked.cause != EXPIRED:
@@ -128,10 +129,11 @@ def _at_rest(home: PipelineHome, gap: Gap, now: datetime) -> Iterator[None]:
 def _check_current(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> None:
     name = head(home)
     line = load_timeline(home, gap.timeline)
-    present = observe_gap(settings, home, load_bundle_definition(home.bundles, line.bundle), line, now)
-    if present is not None:
-        record_gap(home, present)
-    refusal = decide_acceptance(gap, present, name)
+    present = observe_gaps(settings, home, load_bundle_definition(home.bundles, line.bundle), line, now)
+    for found in present:
+        record_gap(home, found)
+    same_topic = next((found for found in present if found.topic == gap.topic), None)
+    refusal = decide_acceptance(gap, same_topic, name)
     if refusal is not None:
         raise RequestError(refusal)
 
@@ -172,13 +174,18 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
 
 
 def _behind(settings: Settings, home: PipelineHome, gap: Gap, parent: Timeline) -> Offsets:
-    """Return where the child begins: behind the gap where there is one, else where the parent stands."""
-    begin = kafka.begin_offsets(settings, gap.topic)
-    position = next_offsets(home.checkpoint(parent.timeline), parent, gap.topic)
-    if gap.batch is None:
-        position = dict.fromkeys(begin, 0) | position
-    ends = {p: gap.ranges[p][1] if p in gap.ranges else place for p, place in position.items()}
-    return {gap.topic: {str(partition): offset for partition, offset in sorted(ends.items())}}
+    """Return where the child begins: behind the gap where there is one, else where the parent stands, in every topic.
+
+    A gap in another topic is still in the child's way; it is accepted for itself.
+    """
+    behind: dict[str, dict[str, int]] = {}
+    for topic in parent.topic_ids:
+        position = next_offsets(home.checkpoint(parent.timeline), parent, topic)
+        if gap.batch is None:
+            position = dict.fromkeys(kafka.begin_offsets(settings, topic), 0) | position
+        skipped = gap.ranges if topic == gap.topic else {}
+        behind[topic] = encode_ends({p: skipped[p][1] if p in skipped else place for p, place in position.items()})
+    return behind
 
 
 def _move(home: PipelineHome, gap: Gap, accepted: Acceptance, now: datetime) -> None:

@@ -1,19 +1,19 @@
-"""Who needs which offsets of a pipeline's topic: stream, truth, savepoints, unpublished backfills, open dead letters."""
+"""Who needs which offsets of a pipeline's topics: stream, truth, savepoints, unpublished backfills, open dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from rivertwice.backfill.model import OffsetRuns
 from rivertwice.backfill.store import list_backfills, load_plan
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.config import Settings
 from rivertwice.deadletters.desk import read_brief
 from rivertwice.deadletters.model import OPEN
 from rivertwice.errors import RequestError
 from rivertwice.log.leases import Claim
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.stream.gaps import next_offsets
-from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import head_path, load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
@@ -54,8 +54,16 @@ def claim_dead_letters(addresses: Iterable[tuple[int, int]]) -> Claim | None:
     return Claim("dead letters", "dead_letters", bounds) if bounds else None
 
 
-def observe_claims(settings: Settings, pipeline: str) -> tuple[str, str, list[Claim]]:
-    """Return (topic, topic id, claims) of a pipeline, from its files and tables; Kafka is not asked.
+class TopicClaims(NamedTuple):
+    """Who needs which offsets of one topic, which bore this id when they were read."""
+
+    topic: str
+    topic_id: str
+    claims: list[Claim]
+
+
+def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
+    """Return the claims on each topic of a pipeline, from its files and tables; Kafka is not asked.
 
     Raises:
         RequestError: the pipeline never ran, so nobody needs anything yet.
@@ -67,34 +75,27 @@ def observe_claims(settings: Settings, pipeline: str) -> tuple[str, str, list[Cl
         message = f"{pipeline} never ran in {settings.home}, so nobody needs its log yet; `rivertwice start {pipeline}`"
         raise RequestError(message)
     line = load_timeline(home, name)
-    (topic, topic_id), *_ = line.topic_ids.items()
     ledger = path_ledger(home)
-    committed = _place(ledger[-1].end_offsets, topic) if ledger else {}
     root = load_timeline(home, head_path(home)[0].timeline)
-    claims = [claim_stream(name, next_offsets(home.checkpoint(name), line, topic))]
-    if ledger:
-        claims.append(claim_truth(_place(root.genesis, topic), committed))
-    claims += [
-        claim_savepoint(one.id, _place(one.manifest.offsets, topic), committed)
-        for one in list_savepoints(home)
-        if one.manifest.topic_ids.get(topic) == topic_id
-    ]
-    claims += _backfills(home, {one.backfill for one in publications_of(entries)}, topic, topic_id)
-    dead = claim_dead_letters(_dead_letters(home, topic_id, ledger))
-    return topic, topic_id, claims if dead is None else [*claims, dead]
-
-
-def _backfills(home: PipelineHome, published: set[str], topic: str, topic_id: str) -> list[Claim]:
+    savepoints = list_savepoints(home)
+    published = {one.backfill for one in publications_of(entries)}
     plans = [load_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
-    return [claim_backfill(plan.id, plan.offsets, topic) for plan in plans if plan.topic_ids.get(topic) == topic_id]
-
-
-def _dead_letters(home: PipelineHome, topic_id: str, ledger: Sequence[LedgerRow]) -> list[tuple[int, int]]:
-    return [
-        (one.address.partition, one.address.offset)
-        for one in read_brief(home, ledger)
-        if one.state == OPEN and one.address.topic_id == topic_id
-    ]
+    letters = [one.address for one in read_brief(home, ledger) if one.state == OPEN]
+    found = []
+    for topic, topic_id in line.topic_ids.items():
+        committed = _place(ledger[-1].end_offsets, topic) if ledger else {}
+        claims = [claim_stream(name, next_offsets(home.checkpoint(name), line, topic))]
+        if ledger:
+            claims.append(claim_truth(_place(root.genesis, topic), committed))
+        claims += [
+            claim_savepoint(one.id, _place(one.manifest.offsets, topic), committed)
+            for one in savepoints
+            if one.manifest.topic_ids.get(topic) == topic_id
+        ]
+        claims += [claim_backfill(one.id, one.offsets, topic) for one in plans if one.topic_ids.get(topic) == topic_id]
+        dead = claim_dead_letters((one.partition, one.offset) for one in letters if one.topic_id == topic_id)
+        found.append(TopicClaims(topic, topic_id, claims if dead is None else [*claims, dead]))
+    return found
 
 
 def _place(offsets: Mapping[str, Mapping[str, int]], topic: str) -> dict[int, int]:

@@ -13,12 +13,15 @@ from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.gaps import gap_to_plain, read_acceptance, read_gaps
 from rivertwice.log.leases import Clock, Level, LogState, RangeLease, clock_at, first_at_risk, view_leases, worst_of
 from rivertwice.log.retention import observe_log, unarchived_claim
-from rivertwice.retention.claims import observe_claims
+from rivertwice.retention.claims import TopicClaims, observe_claims
+
+Seen = tuple[float, Mapping[int, int]]
+"""(monotonic seconds, end offsets) of an observation."""
 
 
 @dataclass(frozen=True)
-class RetentionView:
-    """What is needed of a pipeline's log, and how long it is there.
+class TopicView:
+    """What is needed of one topic, and how long it is there.
 
     Attributes:
         log: Kafka and the archive, observed once.
@@ -26,16 +29,28 @@ class RetentionView:
         leases: every claim on every partition, worst first.
         unarchived: clock of the first offset that the archive lacks, the shortest of all partitions.
         waiting: records that Kafka has and the archive does not.
-        gaps: recorded gaps, as plain values.
     """
 
-    pipeline: str
     log: LogState
     same_topic: bool
     leases: Sequence[RangeLease]
     unarchived: Clock
     waiting: int
+
+
+@dataclass(frozen=True)
+class RetentionView:
+    """What is needed of a pipeline's log, and how long it is there: topic by topic, and recorded gaps as plain values."""
+
+    pipeline: str
+    topics: Sequence[TopicView]
     gaps: Sequence[Mapping[str, Any]]
+
+    @property
+    def leases(self) -> list[RangeLease]:
+        """Every claim on every partition of every topic, worst first."""
+        found = [lease for one in self.topics for lease in one.leases]
+        return sorted(found, key=lambda lease: (-lease.level, lease.clock.share))
 
     @property
     def worst(self) -> RangeLease | None:
@@ -44,29 +59,27 @@ class RetentionView:
 
 
 def view_retention(
-    settings: Settings, pipeline: str, now: datetime, *, earlier: tuple[float, Mapping[int, int]] | None = None
+    settings: Settings, pipeline: str, now: datetime, *, earlier: Mapping[str, Seen] | None = None
 ) -> RetentionView:
-    """Observe a pipeline's retention now; `earlier` is an older (monotonic seconds, ends) to measure the pace from.
+    """Observe a pipeline's retention now; `earlier` is what was seen of a topic before, to measure the pace from.
 
     Raises:
         RequestError: the pipeline never ran.
         ServiceError: Kafka does not answer.
     """
-    topic, topic_id, claims = observe_claims(settings, pipeline)
-    log = observe_log(settings, topic, claims, earlier=earlier)
-    same = log.topic_id == topic_id
-    seen = log if same else _nothing_left(settings, log, topic_id)
     home = settings.pipeline(pipeline)
-    unarchived, waiting = unarchived_clock(log, now)
-    return RetentionView(
-        pipeline=pipeline,
-        log=log,
-        same_topic=same,
-        leases=view_leases(claims, seen, now),
-        unarchived=unarchived,
-        waiting=waiting,
-        gaps=[gap_to_plain(gap, read_acceptance(home, gap.id)) for gap in read_gaps(home)],
-    )
+    topics = [
+        _view_topic(settings, one, now, (earlier or {}).get(one.topic)) for one in observe_claims(settings, pipeline)
+    ]
+    gaps = [gap_to_plain(gap, read_acceptance(home, gap.id)) for gap in read_gaps(home)]
+    return RetentionView(pipeline, topics, gaps)
+
+
+def _view_topic(settings: Settings, needed: TopicClaims, now: datetime, earlier: Seen | None) -> TopicView:
+    log = observe_log(settings, needed.topic, needed.claims, earlier=earlier)
+    same = log.topic_id == needed.topic_id
+    seen = log if same else _nothing_left(settings, log, needed.topic_id)
+    return TopicView(log, same, view_leases(needed.claims, seen, now), *unarchived_clock(log, now))
 
 
 def unarchived_clock(log: LogState, now: datetime) -> tuple[Clock, int]:
@@ -80,11 +93,28 @@ def unarchived_clock(log: LogState, now: datetime) -> tuple[Clock, int]:
 
 
 def retention_to_plain(view: RetentionView, now: datetime) -> dict[str, Any]:
-    """Return the view as JSON holds it."""
-    log = view.log
+    """Return the view as JSON holds it: what is said of the only topic stands beside the rest, of several under `topics`."""
+    found = [_topic_to_plain(one) for one in view.topics]
+    several = len(found) > 1
+    about = found[0] if not several else {"topics": found, **_together(view)}
     return {
         "pipeline": view.pipeline,
         "at": to_iso(now),
+        **about,
+        "worst": None if view.worst is None else lease_to_plain(view.worst, several=several),
+        "leases": [lease_to_plain(lease, several=several) for lease in view.leases],
+        "gaps": list(view.gaps),
+    }
+
+
+def topics_in(plain: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a plain view says of each topic."""
+    return list(plain["topics"]) if "topics" in plain else [plain]
+
+
+def _topic_to_plain(view: TopicView) -> dict[str, Any]:
+    log = view.log
+    return {
         "topic": log.topic,
         "same_topic": view.same_topic,
         "retention_s": None if log.retention is None else log.retention.total_seconds(),
@@ -92,15 +122,22 @@ def retention_to_plain(view: RetentionView, now: datetime) -> dict[str, Any]:
         "kafka": {str(p): [begin, log.end.get(p, begin)] for p, begin in sorted(log.begin.items())},
         "archive": {str(p): list(pair) for p, pair in sorted(log.archived.items())},
         "unarchived": {"records": view.waiting, **clock_to_plain(view.unarchived)},
-        "worst": None if view.worst is None else lease_to_plain(view.worst),
-        "leases": [lease_to_plain(lease) for lease in view.leases],
-        "gaps": list(view.gaps),
     }
 
 
-def lease_to_plain(lease: RangeLease) -> dict[str, Any]:
-    """Return one lease as JSON holds it."""
+def _together(view: RetentionView) -> dict[str, Any]:
+    shortest = min((one.unarchived for one in view.topics), key=lambda clock: clock.share)
+    waiting = sum(one.waiting for one in view.topics)
     return {
+        "same_topic": all(one.same_topic for one in view.topics),
+        "unarchived": {"records": waiting, **clock_to_plain(shortest)},
+    }
+
+
+def lease_to_plain(lease: RangeLease, *, several: bool = False) -> dict[str, Any]:
+    """Return one lease as JSON holds it; where there are several topics it names its own."""
+    return {
+        **({"topic": lease.topic} if several else {}),
         "holder": lease.holder,
         "kind": lease.kind,
         "partition": lease.partition,
@@ -128,11 +165,13 @@ def summary_of(plain: Mapping[str, Any]) -> str | None:
     if open_gaps:
         return f"gap {open_gaps[-1]['id']}: {open_gaps[-1]['topic']} {open_gaps[-1]['ranges']} is gone from Kafka"
     worst = plain["worst"]
-    if not plain["same_topic"]:
-        return f"topic {plain['topic']} was deleted and created again: only the archive has the old one's records"
+    anew = [one["topic"] for one in topics_in(plain) if not one["same_topic"]]
+    if anew:
+        return f"topic {anew[0]} was deleted and created again: only the archive has the old one's records"
     if worst is None or worst["level"] == Level.OK.name.lower():
         return None
-    what = f"{worst['holder']} needs {plain['topic']}/{worst['partition']} {worst['needs']}"
+    topic = worst.get("topic") or plain["topic"]
+    what = f"{worst['holder']} needs {topic}/{worst['partition']} {worst['needs']}"
     if worst["level"] == Level.LOST.name.lower():
         return f"{what}: {worst['lost']} records are lost"
     left = "no pace is known" if worst["left_s"] is None else f"{worst['left_s']} s"

@@ -1,9 +1,9 @@
-"""Bring the records of a replay within the stream's reach: Kafka itself, or a replay topic fed from the archive."""
+"""Bring the records of a replay within the stream's reach: Kafka itself, or replay topics fed from the archive."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.config import Settings
@@ -13,7 +13,7 @@ from rivertwice.log.replay_topic import feed_replay_topic, replay_topic
 from rivertwice.pipeline.model import Definition
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.plan import KAFKA, ReplayPlan
-from rivertwice.savepoint.recorded import ReplayTopic
+from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,10 @@ def replay_source(
     *,
     name: str,
     progress: Callable[[str], None],
-) -> Iterator[ReplayTopic | None]:
-    """Give the topic a replay reads: None for the pipeline's own, else a replay topic that lives for the block.
+) -> Iterator[ReplayTopics | None]:
+    """Give the topics a replay reads: None for the pipeline's own, else a replay topic for each, for the block.
+
+    The first replay topic is called `name`, the next ones `name-2`, `name-3` ...
 
     Raises:
         LogGapError: neither Kafka nor the archive has all the records.
@@ -43,21 +45,29 @@ def replay_source(
     if plan.source == KAFKA:
         yield None
         return
-    _, source = definition.source
-    progress(f"Kafka no longer has the recorded range; feeding replay topic {name} from the archive")
-    base = {partition: start for partition, (start, _) in plan.ranges.items()}
-    partitions = max(len(manifest.offsets[source.topic]), len(base))  # one may have been added on the way
-    with replay_topic(settings, name, partitions) as topic:
-        frame = read_ranges(
-            spark, settings, source.topic, dict(plan.ranges), topic_id=manifest.topic_ids[source.topic]
-        ).selectExpr(*_COLUMNS)
-        count = feed_replay_topic(settings, topic, dict(plan.ranges), _rows(frame))
-        progress(f"{count} records are in {name}")
-        yield ReplayTopic(topic, source.topic, {str(partition): start for partition, start in base.items()})
+    with ExitStack() as open_topics:
+        fed = []
+        for number, topic in enumerate(definition.topics, start=1):
+            called = name if number == 1 else f"{name}-{number}"
+            progress(f"Kafka no longer has the recorded range; feeding replay topic {called} from the archive")
+            ranges = dict(plan.ranges[topic])
+            partitions = max(len(manifest.offsets[topic]), len(ranges))  # one may have been added on the way
+            open_topics.enter_context(replay_topic(settings, called, partitions))
+            frame = read_ranges(spark, settings, topic, ranges, topic_id=manifest.topic_ids[topic]).selectExpr(
+                *_COLUMNS
+            )
+            count = feed_replay_topic(settings, called, ranges, _rows(frame))
+            progress(f"{count} records are in {called}")
+            fed.append(ReplayTopic(called, topic, {str(partition): start for partition, (start, _) in ranges.items()}))
+        yield ReplayTopics(tuple(fed))
 
 
-def oldest_offsets(settings: Settings, manifest: Manifest, topic: str) -> dict[int, int]:
-    """Return the first offset Kafka still has of a savepoint's topic; if the topic is another by now, it has nothing."""
+def oldest_offsets(settings: Settings, definition: Definition, manifest: Manifest) -> dict[str, dict[int, int]]:
+    """Return topic to the first offsets Kafka still has of it; if it is another topic by now, it has nothing."""
+    return {topic: _oldest_offsets(settings, manifest, topic) for topic in definition.topics}
+
+
+def _oldest_offsets(settings: Settings, manifest: Manifest, topic: str) -> dict[int, int]:
     if kafka.topic_id(settings, topic) != manifest.topic_ids[topic]:
         return {int(partition): _NOTHING for partition in manifest.offsets[topic]}
     return kafka.begin_offsets(settings, topic)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rivertwice.errors import FingerprintError, LogGapError, SavepointError
+from rivertwice.log.addresses import OffsetRanges
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.recorded import check_chain, span
 from rivertwice.timeline.ledger import LedgerRow
@@ -22,13 +23,13 @@ class ReplayPlan:
 
     Attributes:
         rows: batches after the savepoint's, in order.
-        source: `kafka`, or `replay topic` when Kafka no longer has the first of them.
-        ranges: partition to half-open offset range of all of them.
+        source: `kafka`, or `replay topic` when Kafka no longer has the first of them, of whatever topic.
+        ranges: topic to partition to half-open offset range of all of them.
     """
 
     rows: tuple[LedgerRow, ...]
     source: str
-    ranges: Mapping[int, tuple[int, int]]
+    ranges: Mapping[str, OffsetRanges]
 
 
 def is_on_path(manifest: Manifest, path: Sequence[Segment]) -> bool:
@@ -41,8 +42,7 @@ def plan_replay(
     rows: Sequence[LedgerRow],
     *,
     until: int,
-    begin: Mapping[int, int],
-    topic: str,
+    begin: Mapping[str, Mapping[int, int]],
     bundles: Collection[str],
 ) -> ReplayPlan:
     """Plan the replay of the batches after a savepoint up to `until`.
@@ -51,8 +51,7 @@ def plan_replay(
         manifest: the savepoint.
         rows: the ledger of the path the savepoint lies on.
         until: last batch to replay; `manifest.batch` replays nothing.
-        begin: partition to the first offset Kafka still has.
-        topic: the pipeline's topic.
+        begin: topic to partition to the first offset Kafka still has, for each of the pipeline's topics.
         bundles: ids of the bundles whose fingerprint is the savepoint's.
 
     Raises:
@@ -76,8 +75,12 @@ def plan_replay(
                 f"{dict(manifest.topic_ids)}: the topic was deleted and created again; the replay is refused"
             )
             raise LogGapError(message)
-    ranges = span(chosen, topic)
-    lost = any(start < begin.get(partition, 0) and start < end for partition, (start, end) in ranges.items())
+    ranges = {topic: span(chosen, topic) for topic in begin}
+    lost = any(
+        start < begin[topic].get(partition, 0) and start < end
+        for topic, parts in ranges.items()
+        for partition, (start, end) in parts.items()
+    )
     return ReplayPlan(chosen, REPLAY_TOPIC if lost else KAFKA, ranges)
 
 

@@ -54,7 +54,7 @@ from rivertwice.savepoint.state import StateDigest, describe_difference, read_st
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.savepoint.trim import batches_in
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.ledger import LedgerRow, Offsets, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, path_of, select_on_path
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def prove_savepoint(
 
 def session_of(settings: Settings, definition: Definition) -> SparkSession:
     """Return a Spark session with a pipeline's pins, for replays."""
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.pipeline.engine import spark_session, watermark_confs
 
     pins = definition.stream
     return spark_session(
@@ -152,6 +152,7 @@ def session_of(settings: Settings, definition: Definition) -> SparkSession:
         extra={
             "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
             "spark.sql.streaming.pollingDelay": "10ms",
+            **watermark_confs(definition),
         },
     )
 
@@ -170,7 +171,6 @@ def _prove(
     progress: Progress,
 ) -> Proof:
     manifest = savepoint.manifest
-    _, source = definition.source
     scratch = home.scratch / holder
 
     def follow() -> list[LedgerRow]:
@@ -178,7 +178,7 @@ def _prove(
 
     progress(f"waiting for {budget.batches} batches after batch {manifest.batch}")
     deadline.wait_until(
-        lambda: len(follow()) >= budget.batches or _idle(settings, home, source.topic, follow(), manifest.offsets)
+        lambda: len(follow()) >= budget.batches or _idle(settings, home, definition, follow(), manifest.offsets)
     )
     second = copy_committed(home, path[-1].timeline, scratch / "second")
     rows = select_on_path(read_ledger(home), path)
@@ -192,19 +192,18 @@ def _prove(
         manifest,
         rows,
         until=last,
-        begin=oldest_offsets(settings, manifest, source.topic),
-        topic=source.topic,
+        begin=oldest_offsets(settings, definition, manifest),
         bundles=equivalent_bundles(home, manifest, rows),
     )
     replay_began = time.monotonic()
-    done = _replay(spark, settings, definition, savepoint, plan, scratch / "replayed", holder, budget, progress)
+    done = _replay(spark, settings, definition, savepoint, plan, rows, scratch / "replayed", holder, budget, progress)
     replay_seconds = time.monotonic() - replay_began
     if len(done) < len(plan.rows):
         reason = describe_out_of_time(len(done), len(plan.rows), budget)
         return replace(unproved(savepoint, reason, began), batches=len(done), replay_seconds=round(replay_seconds, 3))
     progress(f"comparing the state after batch {last}")
     state = _compare_state(spark, scratch, last)
-    exhausted = not plan.rows and not _beyond(settings, source.topic, manifest.offsets)
+    exhausted = not plan.rows and not _beyond(settings, definition, manifest.offsets)
     reason = describe_proof(len(done), last, state.rows, exhausted=exhausted)
     return Proof(
         savepoint=savepoint.id,
@@ -227,6 +226,7 @@ def _replay(
     definition: Definition,
     savepoint: Savepoint,
     plan: ReplayPlan,
+    path: Sequence[LedgerRow],
     checkpoint: Path,
     holder: str,
     budget: ProofBudget,
@@ -234,14 +234,15 @@ def _replay(
 ) -> list[ReplayedBatch]:
     name = f"rivertwice-replay-{holder}"
     deadline = Deadline.after(budget.replay_s)
-    with replay_source(spark, settings, definition, savepoint.manifest, plan, name=name, progress=progress) as topic:
+    with replay_source(spark, settings, definition, savepoint.manifest, plan, name=name, progress=progress) as topics:
         return replay_recorded(
             spark,
             settings,
             definition,
             checkpoint,
             plan.rows,
-            topic_override=topic,
+            before=path,
+            topic_override=topics,
             progress=progress,
             deadline=deadline,
         )
@@ -291,19 +292,22 @@ def _path(home: PipelineHome, savepoint: Savepoint) -> list[Segment]:
 def _idle(
     settings: Settings,
     home: PipelineHome,
-    topic: str,
+    definition: Definition,
     rows: Sequence[LedgerRow],
-    offsets: object,
+    offsets: Offsets,
 ) -> bool:
     if lease_owner(home) is None:
         return True  # nobody will commit anything
     reached = rows[-1].end_offsets if rows else offsets
-    return not _beyond(settings, topic, reached)
+    return not _beyond(settings, definition, reached)
 
 
-def _beyond(settings: Settings, topic: str, offsets: object) -> bool:
-    reached = offsets[topic] if isinstance(offsets, dict) else {}
-    return any(end > int(reached.get(str(p), 0)) for p, end in kafka.end_offsets(settings, topic).items())
+def _beyond(settings: Settings, definition: Definition, offsets: Offsets) -> bool:
+    return any(
+        end > int(offsets.get(topic, {}).get(str(p), 0))
+        for topic in definition.topics
+        for p, end in kafka.end_offsets(settings, topic).items()
+    )
 
 
 def _record_attempt(savepoint: Savepoint, values: dict[str, object]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rivertwice.errors import LedgerError
+from rivertwice.stream.checkpoint import with_source_line
 from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
 Offsets = Mapping[str, Mapping[str, int]]
 
@@ -26,15 +29,28 @@ class ReplayTopic:
     source: str
     base: Mapping[str, int]
 
+
+@dataclass(frozen=True)
+class ReplayTopics:
+    """The scratch topics of a replay, one for each topic of the pipeline."""
+
+    topics: tuple[ReplayTopic, ...]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Source topic to scratch topic."""
+        return {one.source: one.topic for one in self.topics}
+
     def shift(self, offsets: Offsets) -> dict[str, dict[str, int]]:
-        """Return offsets of the source topic as offsets of the scratch topic; what lies before `base` is 0."""
-        return {self.topic: {p: max(0, int(o) - int(self.base[p])) for p, o in offsets[self.source].items()}}
+        """Return offsets of the source topics as offsets of the scratch topics; what lies before a `base` is 0."""
+        return {
+            one.topic: {p: max(0, int(o) - int(one.base[p])) for p, o in offsets[one.source].items()}
+            for one in self.topics
+        }
 
     def shift_text(self, text: str) -> str:
         """Return an `offsets/N` file that says the same of the scratch topic."""
-        lines = text.split("\n")
-        lines[2] = encode_offsets(self.shift(json.loads(lines[2])))
-        return "\n".join(lines)
+        return with_source_line(text, encode_offsets(self.shift(json.loads(text.split("\n")[2]))))
 
 
 def encode_offsets(offsets: Offsets) -> str:
@@ -72,3 +88,33 @@ def span(rows: Sequence[LedgerRow], topic: str) -> dict[int, tuple[int, int]]:
         return {}
     first, last = rows[0].ranges(topic), rows[-1].ranges(topic)
     return {partition: (first.get(partition, (0, 0))[0], end) for partition, (_, end) in last.items()}
+
+
+def count_one_run(rows: Sequence[LedgerRow], *, several: bool) -> int:
+    """Return how many of the rows one query replays: all, or, of several sources, those that one driver ran.
+
+    A query knows the marks of several sources only from its own batches (`timeline.watermarks`), so a replay must begin
+    anew where a driver did; with one source that makes no difference.
+    """
+    if not several:
+        return len(rows)
+    return next((number for number, row in enumerate(rows) if row.epoch != rows[0].epoch), len(rows))
+
+
+def plan_watermarks(path: Sequence[LedgerRow], rows: Sequence[LedgerRow], rule: WatermarkRule) -> dict[int, int]:
+    """Return batch to the watermark that the batch behind it has, for several sources; nothing for one.
+
+    A replay sees fewer batches of a run than the driver did, so its own marks may be lower: it is told the recorded
+    watermark, and behind the last of `rows` the one that their ledger gives.
+
+    Args:
+        path: the ledger of the path, from its beginning to the last of `rows` at least.
+        rows: what is replayed.
+        rule: how the definition's sources make the watermark.
+    """
+    if len(rule.delays_ms) == 1:
+        return {}
+    end = (rows[-1].timeline, rows[-1].batch)
+    last = next(number for number, row in enumerate(path) if (row.timeline, row.batch) == end)
+    known = {row.batch: following.batch_watermark_ms for row, following in itertools.pairwise(rows)}
+    return {**known, rows[-1].batch: watermarks_after(path[: last + 1], rule)[0]}

@@ -14,12 +14,11 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,13 +26,16 @@ from rivertwice.config import Settings
 from rivertwice.errors import ReplayMismatchError
 from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.slices import RowsOf
 from rivertwice.savepoint.deadline import Deadline
-from rivertwice.savepoint.recorded import ReplayTopic, encode_offsets
+from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, encode_offsets, plan_watermarks
 from rivertwice.stream.checkpoint import last_number, parse_offsets
 from rivertwice.stream.driver import terminated_state
 from rivertwice.stream.source import kafka_stream
+from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.watermarks import rule_of
 
 _log = logging.getLogger(__name__)
 _FIELD = "allDataForTriggerAvailableNow"  # of KafkaMicroBatchStream: end offsets it takes instead of asking Kafka
@@ -61,12 +63,13 @@ class _Replay:
         self,
         spark: SparkSession,
         result: DataFrame,
-        rows_of: Callable[[Any], pa.Table],
+        rows_of: RowsOf,
         checkpoint: Path,
         rows: Sequence[LedgerRow],
-        override: ReplayTopic | None,
+        override: ReplayTopics | None,
         progress: Progress,
         deadline: Deadline | None,
+        next_watermarks: Mapping[int, int],
     ) -> None:
         self._deadline = deadline
         self._spark = spark
@@ -75,6 +78,7 @@ class _Replay:
         self._checkpoint = checkpoint
         self._rows = rows
         self._override = override
+        self._next_watermarks = next_watermarks
         self._progress = progress
         self._terminated = terminated_state(spark)
         self._query: Any = None
@@ -140,7 +144,7 @@ class _Replay:
         try:
             self._started.wait()
             row = self._rows[len(self.done)]
-            table = self._rows_of(frame)
+            table = self._rows_of(frame, batch)
             found = digest_rows(table, table.column_names)
             self._compare(row, batch, found)
             now = time.monotonic()
@@ -151,6 +155,8 @@ class _Replay:
             )
             following = self._rows[len(self.done)] if len(self.done) < self._until and not self.is_over() else None
             execution = self._query._jsq.streamingQuery()
+            if batch in self._next_watermarks and not steer_watermark(execution, self._next_watermarks[batch]):
+                following = None
             if following is None or not steer_source(self._spark, execution, self._shifted(following)):
                 execution.state().set(self._terminated)
         except BaseException as error:
@@ -188,7 +194,8 @@ def replay_recorded(
     checkpoint_dir: Path,
     rows: Sequence[LedgerRow],
     *,
-    topic_override: ReplayTopic | None = None,
+    before: Sequence[LedgerRow] = (),
+    topic_override: ReplayTopics | None = None,
     progress: Progress,
     one_query: bool = True,
     deadline: Deadline | None = None,
@@ -201,7 +208,8 @@ def replay_recorded(
         definition: the definition whose state the checkpoint holds.
         checkpoint_dir: a trimmed copy; it is changed and stands at the last row's batch afterwards.
         rows: the recorded batches, in order, without a gap.
-        topic_override: reads a replay topic instead of the definition's topic.
+        before: the ledger of the path that the rows lie on, from its beginning; needed where there are several sources.
+        topic_override: reads replay topics instead of the definition's topics.
         progress: told of every batch.
         one_query: False starts the query once per batch (the slower way, for comparison).
         deadline: when to leave off.
@@ -215,17 +223,21 @@ def replay_recorded(
     """
     if not rows:
         return []
-    topic = None if topic_override is None else topic_override.topic
-    raw = kafka_stream(spark, settings, definition, topic=topic, max_offsets=0)
+    replayed = None if topic_override is None else topic_override.names
+    raw = kafka_stream(spark, settings, definition, replayed=replayed, max_offsets=0)
     result = compile_stream(spark, definition, raw)
     aside = checkpoint_dir.parent / f".{checkpoint_dir.name}.recorded"
     if topic_override is not None:
         _shift_checkpoint(checkpoint_dir, rows[0].batch - 1, topic_override, aside)
-    replay = _Replay(spark, result, batch_rows(definition), checkpoint_dir, rows, topic_override, progress, deadline)
+    watermarks = plan_watermarks(before or rows, rows, rule_of(definition))
+    versions = KnownVersions(settings, settings.pipeline(definition.name), definition, rows[-1].timeline)
+    rows_of = batch_rows(definition, versions)
+    replay = _Replay(spark, result, rows_of, checkpoint_dir, rows, topic_override, progress, deadline, watermarks)
     while len(replay.done) < len(rows):
         if replay.is_over():
             return replay.done
-        replay.run(len(rows) - len(replay.done) if one_query else 1)
+        left = rows[len(replay.done) :]
+        replay.run(count_one_run(left, several=len(definition.sources) > 1) if one_query else 1)
     if topic_override is not None:
         _unshift_checkpoint(checkpoint_dir, aside)
     for row in rows:
@@ -233,7 +245,7 @@ def replay_recorded(
     return replay.done
 
 
-def put_offsets(checkpoint: Path, row: LedgerRow, override: ReplayTopic | None) -> None:
+def put_offsets(checkpoint: Path, row: LedgerRow, override: ReplayTopics | None) -> None:
     """Put a batch's recorded offsets in place; its checksum file, if any, is of other bytes and goes."""
     text = row.offsets_text if override is None else override.shift_text(row.offsets_text)
     _put(checkpoint / "offsets" / str(row.batch), text)
@@ -244,8 +256,8 @@ def _put(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopic, aside: Path) -> None:
-    """Make the copy believe that its last two batches read the replay topic; keep the originals in `aside`."""
+def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopics, aside: Path) -> None:
+    """Make the copy believe that its last two batches read the replay topics; keep the originals in `aside`."""
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     for number in (batch - 1, batch):
@@ -269,11 +281,14 @@ def _unshift_checkpoint(checkpoint: Path, aside: Path) -> None:
 def steer_source(spark: SparkSession, execution: Any, end_offsets: Any) -> bool:
     """Tell a running query's Kafka source where its next batch ends; return False if this Spark has no such field.
 
-    Only sound while the query is inside `foreachBatch`: the next batch is planned after it returns.
+    Only sound while the query is inside `foreachBatch`: the next batch is planned after it returns. A query lists its
+    source once for each branch that reads it.
     """
     jvm: Any = spark._jvm
     try:
-        (source,) = [execution.sources().apply(index) for index in range(execution.sources().size())]
+        source, *again = [execution.sources().apply(index) for index in range(execution.sources().size())]
+        if any(other != source for other in again):  # several branches read the same one
+            return False
         source.prepareForTriggerAvailableNow()
         field = source.getClass().getDeclaredField(_FIELD)
         field.setAccessible(True)
@@ -281,5 +296,19 @@ def steer_source(spark: SparkSession, execution: Any, end_offsets: Any) -> bool:
         field.set(source, json_utils.partitionOffsets(encode_offsets(end_offsets)))
     except (Py4JError, ValueError, TypeError, AttributeError) as error:
         _log.info("the Kafka source cannot be steered (%s); every batch starts a query of its own", str(error)[:300])
+        return False
+    return True
+
+
+def steer_watermark(execution: Any, watermark_ms: int) -> bool:
+    """Let a running query's watermark be at least so high from its next batch on; return False if this Spark cannot.
+
+    Only sound while the query is inside `foreachBatch`, as with its source.
+    """
+    try:
+        tracker = execution.watermarkTracker()
+        tracker.setWatermark(max(watermark_ms, tracker.currentWatermark()))
+    except Py4JError as error:
+        _log.info("the watermark cannot be steered (%s); every batch starts a query of its own", str(error)[:300])
         return False
     return True

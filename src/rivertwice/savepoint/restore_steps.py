@@ -165,14 +165,12 @@ def _replay(
     work = home.scratch / operation.id / secrets.token_hex(4)  # a killed attempt's JVM may still write into its own
     download(savepoint, work)
     definition = load_state_definition(home, savepoint.manifest)
-    _, source = definition.source
     rows = rows_of(home, operation)
     plan = plan_replay(
         savepoint.manifest,
         rows,
         until=operation.forked_at or 0,
-        begin=oldest_offsets(settings, savepoint.manifest, source.topic),
-        topic=source.topic,
+        begin=oldest_offsets(settings, definition, savepoint.manifest),
         bundles=equivalent_bundles(home, savepoint.manifest, rows),
     )
     progress(f"replaying {len(plan.rows)} recorded batches after batch {savepoint.manifest.batch}")
@@ -181,8 +179,10 @@ def _replay(
         name = f"rivertwice-replay-{operation.id}"
         with replay_source(
             session, settings, definition, savepoint.manifest, plan, name=name, progress=progress
-        ) as topic:
-            replay_recorded(session, settings, definition, work, plan.rows, topic_override=topic, progress=progress)
+        ) as topics:
+            replay_recorded(
+                session, settings, definition, work, plan.rows, before=rows, topic_override=topics, progress=progress
+            )
     target.parent.mkdir(parents=True, exist_ok=True)
     work.rename(target)
     return advance(home, operation, steps.REPLAYED, replayed=len(plan.rows))

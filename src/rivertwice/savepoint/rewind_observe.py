@@ -41,7 +41,6 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
         ServiceError: Kafka does not answer.
     """
     definition = read_definition(settings, manifest.pipeline)
-    _, source = definition.source
     ledger = read_ledger(home)
     old = select_on_path(ledger, path_of(home, head))
     if not old:
@@ -56,8 +55,7 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
         new_rows=new,
         emitted=Emitted(0 if rows is None else rows.num_rows, count_windows(rows, definition)),
         late=count_late(home, head, gone),
-        log_begins=kafka.begin_offsets(settings, source.topic),
-        topic=source.topic,
+        log_begins={topic: kafka.begin_offsets(settings, topic) for topic in definition.topics},
         topic_ids={topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
         fingerprint=current_fingerprint(settings, manifest.pipeline),
         publications=publications_of(read_sequence(home)),
@@ -76,9 +74,9 @@ def count_late(home: PipelineHome, head: str, gone: list[LedgerRow]) -> int | No
     newest = max(mine, key=lambda run: run["created_at"])["run"]
     found = delta.read(
         home.tables.causes,
-        columns=["run", "cause", "partition", "offset", "batch"],
+        columns=["run", "cause", "topic", "partition", "offset", "batch"],
         where=(pc.field("run") == newest) & (pc.field("cause") == _LATE),
     )
     batches = {row.batch for row in gone}
     rows = [] if found is None else found.to_pylist()
-    return len({(row["partition"], row["offset"]) for row in rows if row["batch"] in batches})
+    return len({(row["topic"], row["partition"], row["offset"]) for row in rows if row["batch"] in batches})

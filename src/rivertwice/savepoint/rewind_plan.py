@@ -25,6 +25,7 @@ _MARGIN_MS = 1
 class Reread:
     """Records of one partition that are read again: `start <= offset < end`, and where the log begins."""
 
+    topic: str
     partition: int
     start: int
     end: int
@@ -62,8 +63,8 @@ class World:
         new_rows: the ledger of the path that ends at the savepoint's batch.
         emitted: what the head's path has emitted behind the fork.
         late: records that the newest reconcile of this head named as late in those batches; None without one.
-        log_begins: partition to the first offset Kafka still has.
-        topic: the pipeline's topic; topic_ids: id by which Kafka knows it now.
+        log_begins: topic to partition to the first offset Kafka still has, for each of the pipeline's topics.
+        topic_ids: id by which Kafka knows each now.
         fingerprint: the definition's, as it lies in the project now.
     """
 
@@ -72,8 +73,7 @@ class World:
     new_rows: Sequence[LedgerRow]
     emitted: Emitted
     late: int | None
-    log_begins: Mapping[int, int]
-    topic: str
+    log_begins: Mapping[str, Mapping[int, int]]
     topic_ids: Mapping[str, str]
     fingerprint: Mapping[str, str]
     publications: Sequence[Publication]
@@ -140,7 +140,7 @@ def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: boo
     """
     gone, regained = behind_fork(world.old_rows, world.new_rows)
     head_row = world.old_rows[-1]
-    reread = plan_reread(manifest, head_row, world.log_begins, world.topic)
+    reread = plan_reread(manifest, head_row, world.log_begins)
     records = sum(part.records for part in reread)
     pace = records_per_second(world.old_rows)
     semantics = world.fingerprint.get("semantics")
@@ -169,13 +169,15 @@ def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: boo
     )
 
 
-def plan_reread(manifest: Manifest, last: LedgerRow, log_begins: Mapping[int, int], topic: str) -> tuple[Reread, ...]:
+def plan_reread(manifest: Manifest, last: LedgerRow, log_begins: Mapping[str, Mapping[int, int]]) -> tuple[Reread, ...]:
     """Return, by partition, what lies between a savepoint's end and the head's; a partition that came later from 0 on."""
-    start = {int(partition): int(offset) for partition, offset in manifest.offsets.get(topic, {}).items()}
-    return tuple(
-        Reread(partition, start.get(partition, 0), max(end, start.get(partition, 0)), log_begins.get(partition, 0))
-        for partition, (_, end) in sorted(last.ranges(topic).items())
-    )
+    found = []
+    for topic, begins in log_begins.items():
+        starts = {int(partition): int(offset) for partition, offset in manifest.offsets.get(topic, {}).items()}
+        for partition, (_, end) in sorted(last.ranges(topic).items()):
+            start = starts.get(partition, 0)
+            found.append(Reread(topic, partition, start, max(end, start), begins.get(partition, 0)))
+    return tuple(found)
 
 
 def records_per_second(rows: Sequence[LedgerRow]) -> float | None:
@@ -194,7 +196,7 @@ def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[Riv
         lambda: require_fingerprint(manifest, world.fingerprint),
         lambda: check_topics(manifest.topic_ids, world.topic_ids, manifest.pipeline),
         lambda: require_recorded(manifest, world.new_rows),
-        lambda: _require_log(manifest, plan_reread(manifest, world.old_rows[-1], world.log_begins, world.topic), world),
+        lambda: _require_log(manifest, plan_reread(manifest, world.old_rows[-1], world.log_begins)),
     )
     found: list[RivertwiceError] = []
     for check in checks:
@@ -223,11 +225,11 @@ def _require_behind(manifest: Manifest, gone: int) -> None:
         raise RequestError(message)
 
 
-def _require_log(manifest: Manifest, reread: Sequence[Reread], world: World) -> None:
+def _require_log(manifest: Manifest, reread: Sequence[Reread]) -> None:
     lost = [part for part in reread if part.start < part.log_begins]
     if lost:
         named = ", ".join(
-            f"{world.topic}-{part.partition} offsets {part.start} to {min(part.log_begins, part.end)}" for part in lost
+            f"{part.topic}-{part.partition} offsets {part.start} to {min(part.log_begins, part.end)}" for part in lost
         )
         message = (
             f"a rewind to {manifest.savepoint} reads on from its end, but Kafka no longer has {named}: those records would be "

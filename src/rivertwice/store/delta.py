@@ -100,6 +100,7 @@ def append(
     metadata: Mapping[str, Any] | None = None,
     partition_by: Sequence[str] = (),
     check: Callable[[Table], None] | None = None,
+    widen: bool = False,
 ) -> int:
     """Append rows in one commit and return the table's new version.
 
@@ -117,6 +118,7 @@ def append(
         check: with transactions: is given the handle that writes, and raises LostRaceError if what was computed no longer
             fits. It sees all commits but those that are made at the same moment; of these one wins if they have a
             transaction's application id in common.
+        widen: columns that the table lacks are added to it; its older rows have null there.
 
     Raises:
         LostRaceError: another writer committed a conflicting change first; nothing was written.
@@ -132,7 +134,7 @@ def append(
         attempt += 1
         try:
             target = _guarded(path, rows.schema, transactions, partition_by, check) if transactions else str(path)
-            return _append(path, target, rows, properties, partition_by)
+            return _append(path, target, rows, properties, partition_by, widen)
         except (LostRaceError, ServiceError) as error:
             own = _version_of(path, nonce)
             if own is not None:
@@ -143,7 +145,12 @@ def append(
 
 
 def _append(
-    path: Place, target: Table | str, rows: pa.Table, properties: CommitProperties, partition_by: Sequence[str]
+    path: Place,
+    target: Table | str,
+    rows: pa.Table,
+    properties: CommitProperties,
+    partition_by: Sequence[str],
+    widen: bool,
 ) -> int:
     try:
         with _explained(path, "committing"):
@@ -151,6 +158,7 @@ def _append(
                 target,
                 rows,
                 mode="append",
+                schema_mode="merge" if widen else None,
                 partition_by=list(partition_by) or None,
                 commit_properties=properties,
                 post_commithook_properties=_AFTER_COMMIT,

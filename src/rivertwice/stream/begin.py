@@ -10,6 +10,7 @@ from datetime import datetime
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, LogGapError
 from rivertwice.log import kafka
+from rivertwice.log.addresses import encode_ends
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline
@@ -89,17 +90,15 @@ def resolve_timeline(
 
     Raises:
         FingerprintError: the definition gives other results than the timeline's.
-        LogGapError: the topic is not the one the timeline read.
+        LogGapError: a topic is not the one the timeline read.
     """
-    _, source = definition.source
-    topic_ids = {source.topic: kafka.topic_id(settings, source.topic)}
+    topic_ids = {topic: kafka.topic_id(settings, topic) for topic in definition.topics}
     hashes = bundle.fingerprint.hashes()
     seen = last_seq(home)
     plan = plan_start(timeline or select_head(read_sequence(home)), list_timelines(home))
     name = plan.timeline
     if plan.create:
         shutil.rmtree(home.checkpoint(name), ignore_errors=True)
-        begin = kafka.begin_offsets(settings, source.topic)
         create_timeline(
             home,
             Timeline(
@@ -107,7 +106,7 @@ def resolve_timeline(
                 timeline=name,
                 parent=None,
                 first_batch=0,
-                genesis={source.topic: {str(partition): offset for partition, offset in begin.items()}},
+                genesis={topic: encode_ends(kafka.begin_offsets(settings, topic)) for topic in topic_ids},
                 bundle=bundle.id,
                 fingerprint=hashes,
                 cluster_id=kafka.cluster_id(settings),

@@ -1,7 +1,8 @@
 """Readers of a Spark checkpoint's small files (layout: facts of Spark 4.2, offsets log v1).
 
 `offsets/N` is durable before batch N runs: line 1 `v1`, line 2 metadata JSON (batchWatermarkMs, batchTimestampMs,
-conf), then one line of JSON offsets per source. `sources/0/0` holds the initial offsets.
+conf), then one line of JSON offsets per branch that reads the source: of several branches of one source they are all the
+same (ran). `sources/0/0` holds the initial offsets.
 """
 
 from __future__ import annotations
@@ -34,16 +35,22 @@ class PlannedBatch:
 
 
 def parse_offsets(text: str, batch: int) -> PlannedBatch:
-    """Parse `offsets/N` of a query with one Kafka source.
+    """Parse `offsets/N` of a query with one Kafka source, of one topic or several.
 
     Raises:
-        LedgerError: the file is cut short or of a layout this version does not read.
+        LedgerError: the file is cut short or of a layout this version does not read, or its branches read different sources.
     """
     lines = text.split("\n")
     if lines[0] != "v1" or len(lines) < 3:
         message = (
             f"offsets/{batch} starts with {lines[0][:20]!r} and has {len(lines)} lines, expected v1 and 3: it is damaged "
             "or of another Spark version; restore the newest proved savepoint"
+        )
+        raise LedgerError(message)
+    if any(line != lines[2] for line in lines[3:] if line):
+        message = (
+            f"offsets/{batch} has different lines of offsets, though all branches of a stream read one source: it was changed "
+            "by hand; restore the newest proved savepoint"
         )
         raise LedgerError(message)
     metadata = json.loads(lines[1])
@@ -98,6 +105,10 @@ def moved_to(text: str, offsets: Offsets) -> str:
 
     Only for a timeline that begins behind an accepted gap: its first batch must not ask for what is gone.
     """
-    lines = text.split("\n")
-    lines[2] = json.dumps(offsets, separators=(",", ":"), sort_keys=True)
-    return "\n".join(lines)
+    return with_source_line(text, json.dumps(offsets, separators=(",", ":"), sort_keys=True))
+
+
+def with_source_line(text: str, line: str) -> str:
+    """Return an `offsets/N` in which each branch's line of offsets is `line`."""
+    version, metadata, *sources = text.split("\n")
+    return "\n".join([version, metadata, *(line if source else source for source in sources)])

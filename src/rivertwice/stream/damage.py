@@ -12,7 +12,6 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 from rivertwice.config import PipelineHome
@@ -24,6 +23,7 @@ from rivertwice.stream.gaps import as_continued
 from rivertwice.stream.seal import app_of, check_sealed
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
+from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
 _SMALL = ("", "sources/*/", "state/*/_metadata/", "state/*/*/_metadata/")
 _CRC_MAGIC = b"crc\0"
@@ -96,14 +96,7 @@ def find_bad_checksum(checkpoint: Path) -> str | None:
     return None
 
 
-def watermark_after(row: LedgerRow, delay: timedelta) -> int:
-    """Return the watermark of the batch that follows a committed one, epoch ms."""
-    if row.max_event_ms is None:
-        return row.batch_watermark_ms
-    return max(row.batch_watermark_ms, row.max_event_ms - round(delay.total_seconds() * 1000))
-
-
-def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], delay: timedelta) -> str | None:
+def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule: WatermarkRule) -> str | None:
     """Return what of a checkpoint contradicts the ledger, or None. Pure.
 
     Before the first committed batch there is nothing to compare: whatever lies there is planned anew or fails loudly.
@@ -111,7 +104,7 @@ def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], delay: timedelt
     Args:
         view: the checkpoint.
         rows: the committed batches of the path that the checkpoint continues, in order.
-        delay: the definition's watermark delay.
+        rule: how the definition's sources make the watermark.
     """
     if not rows:
         return None
@@ -129,36 +122,42 @@ def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], delay: timedelt
         return f"it has planned batch {planned} (offsets), but finished only batch {finished} (commits)"
     if planned > 0 and planned - 1 not in view.offsets:
         return f"offsets/{planned - 1} is missing"
-    return _find_changed(view, {row.batch: row for row in rows[-_READ:]}, planned, finished, delay)
+    return _find_changed(view, rows, planned, finished, rule)
 
 
 def _find_changed(
-    view: CheckpointView, rows: Mapping[int, LedgerRow], planned: int, finished: int, delay: timedelta
+    view: CheckpointView, rows: Sequence[LedgerRow], planned: int, finished: int, rule: WatermarkRule
 ) -> str | None:
-    for batch, row in rows.items():
+    at = {rows[index].batch: index for index in range(max(0, len(rows) - _READ), len(rows))}
+    for batch, index in at.items():
         text = view.texts.get(f"offsets/{batch}")
-        if text is not None and text != row.offsets_text:
+        if text is not None and text != rows[index].offsets_text:
             return f"offsets/{batch} is not what the ledger recorded for that batch"
-    if planned not in rows:
-        problem = _find_misplanned(view.texts[f"offsets/{planned}"], planned, rows[planned - 1], delay)
+    if planned not in at:
+        before = at[planned - 1]
+        wanted = watermarks_after(rows, rule, before)
+        problem = _find_misplanned(view.texts[f"offsets/{planned}"], planned, rows[before], wanted)
         if problem is not None:
             return problem
-    if finished in rows:
+    if finished in at:
         found = _next_watermark(view.texts[f"commits/{finished}"])
-        wanted = watermark_after(rows[finished], delay)
-        if found != wanted:
-            return f"commits/{finished} gives the next batch the watermark {found}, the ledger {wanted}"
+        wanted = watermarks_after(rows, rule, at[finished])
+        if found not in wanted:
+            return f"commits/{finished} gives the next batch the watermark {found}, the ledger {_either(wanted)}"
     return None
 
 
-def _find_misplanned(text: str, batch: int, before: LedgerRow, delay: timedelta) -> str | None:
+def _either(watermarks: Sequence[int]) -> str:
+    return " or ".join(str(one) for one in watermarks)
+
+
+def _find_misplanned(text: str, batch: int, before: LedgerRow, wanted: Sequence[int]) -> str | None:
     try:
         plan = parse_offsets(text, batch)
     except (RivertwiceError, ValueError, KeyError, TypeError):
         return f"offsets/{batch} cannot be read"
-    wanted = watermark_after(before, delay)
-    if plan.batch_watermark_ms != wanted:
-        return f"offsets/{batch} has the watermark {plan.batch_watermark_ms}, the ledger gives {wanted}"
+    if plan.batch_watermark_ms not in wanted:
+        return f"offsets/{batch} has the watermark {plan.batch_watermark_ms}, the ledger gives {_either(wanted)}"
     for topic, ends in before.end_offsets.items():
         found = plan.end_offsets.get(topic, {})
         if any(int(found.get(partition, -1)) < int(end) for partition, end in ends.items()):
@@ -180,14 +179,14 @@ def _next_watermark(text: str) -> int | None:
         return None
 
 
-def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], delay: timedelta) -> None:
+def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule: WatermarkRule) -> None:
     """Refuse to start on a checkpoint or a changelog that contradicts the ledger.
 
     Args:
         home: the pipeline's.
         line: the timeline that is about to run.
         rows: the ledger of its path.
-        delay: the definition's watermark delay.
+        rule: how the definition's sources make the watermark.
 
     Raises:
         CheckpointError: the checkpoint is damaged; the agent falls back to the newest proved savepoint.
@@ -214,7 +213,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         )
         raise LedgerError(message)
     checkpoint = home.checkpoint(line.timeline)
-    problem = find_damage(view, as_continued(rows, line), delay) or find_bad_checksum(checkpoint)
+    problem = find_damage(view, as_continued(rows, line), rule) or find_bad_checksum(checkpoint)
     if problem is not None:
         message = (
             f"the checkpoint of timeline {line.timeline} of {line.pipeline} is damaged: {problem}; going on with it would "

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
 from rivertwice.errors import RangeMismatchError
+from rivertwice.log.addresses import Parts, name_parts, of_topic
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.decode import decode
 from rivertwice.store import delta
@@ -31,15 +33,15 @@ def dead_rows(decoded: DataFrame) -> DataFrame:
     )
 
 
-def encode_ranges(ranges: Mapping[int, tuple[int, int]]) -> dict[str, list[int]]:
-    """Return offset ranges as JSON holds them."""
-    return {str(partition): [start, end] for partition, (start, end) in sorted(ranges.items())}
+def encode_ranges(ranges: Parts) -> dict[str, list[int]]:
+    """Return offset ranges as JSON holds them, by the parts' names (`addresses.name_parts`)."""
+    return {name: list(ranges[part]) for part, name in name_parts(ranges).items()}
 
 
 def check_dead_range(
-    recorded: Mapping[str, Sequence[int]] | None, ranges: Mapping[int, tuple[int, int]], batch: int
+    recorded: Mapping[str, Sequence[int]] | None, ranges: Parts, batch: int, what: str = "dead letters"
 ) -> None:
-    """Let dead letters that are there already stand only if they are of this very range.
+    """Let dead letters (or what else is written before a commit) that are there already stand only if of this very range.
 
     A batch that was planned but never committed may be planned anew if its `offsets/N` is lost. What its first attempt
     wrote is then not what this one found.
@@ -49,13 +51,13 @@ def check_dead_range(
     """
     if recorded is not None and {p: list(pair) for p, pair in recorded.items()} != encode_ranges(ranges):
         message = (
-            f"the dead letters of batch {batch} are there already, of {dict(recorded)} and not of {encode_ranges(ranges)}: "
+            f"the {what} of batch {batch} are there already, of {dict(recorded)} and not of {encode_ranges(ranges)}: "
             "its offsets file was lost and it was planned anew; nothing was committed; restore a savepoint into a new timeline"
         )
         raise RangeMismatchError(message)
 
 
-def check_dead_there(context: SinkContext, batch: int, ranges: Mapping[int, tuple[int, int]]) -> None:
+def check_dead_there(context: SinkContext, batch: int, ranges: Parts) -> None:
     """Check that dead letters of a batch, if there are any already, are of this very range (`check_dead_range`)."""
     app = f"{context.app}/dead"
     written = [value for _, value in delta.commits(context.home.tables.dead_letters, METADATA_KEY, limit=16)]
@@ -64,30 +66,45 @@ def check_dead_there(context: SinkContext, batch: int, ranges: Mapping[int, tupl
 
 
 def write_dead_letters(
-    spark: SparkSession, settings: Settings, context: SinkContext, batch: int, ranges: dict[int, tuple[int, int]]
+    spark: SparkSession,
+    settings: Settings,
+    context: SinkContext,
+    batch: int,
+    ranges: Parts,
+    topics: Collection[str],
 ) -> int:
     """Write the dead letters of one batch once; return how many were written now.
 
-    The rows are valid only if (_timeline, _batch) is in the ledger. Written before the batch's commit, under a
+    Only `topics`, those that have any, are read again, whatever topics `ranges` holds. The rows are valid only if (_timeline, _batch) is in the ledger. Written before the batch's commit, under a
     transaction of their own, so a crash between the two repeats nothing.
     """
-    _, source = context.definition.source
     app = f"{context.app}/dead"
     done = delta.applied_version(context.home.tables.dead_letters, app)
     if done is not None and done >= batch:
         check_dead_there(context, batch, ranges)
         return 0
+    found = [_read_dead(spark, settings, context, topic, batch, ranges) for topic in sorted(topics)]
+    table = functools.reduce(DataFrame.unionByName, found).toArrow()
+    note = {"app": app, "batch": batch, "ranges": encode_ranges(ranges)}
+    delta.append(context.home.tables.dead_letters, table, transactions={app: batch}, metadata={METADATA_KEY: note})
+    return int(table.num_rows)
+
+
+def _read_dead(
+    spark: SparkSession, settings: Settings, context: SinkContext, topic: str, batch: int, ranges: Parts
+) -> DataFrame:
     line = context.timeline
-    raw = read_ranges(spark, settings, source.topic, ranges, topic_id=line.topic_ids[source.topic])
-    rows = dead_rows(decode(raw, source)).select(
+    _, source = context.definition.by_topic[topic]
+    raw = read_ranges(spark, settings, topic, of_topic(ranges, topic), topic_id=line.topic_ids[topic])
+    return dead_rows(decode(raw, source)).select(
         F.lit(FORMAT).cast("int").alias("_format"),
         F.lit(line.timeline).alias("_timeline"),
         F.lit(batch).cast("long").alias("_batch"),
         "reason",
         "detail",
         F.lit(line.cluster_id).alias("cluster_id"),
-        F.lit(line.topic_ids[source.topic]).alias("topic_id"),
-        F.lit(source.topic).alias("topic"),
+        F.lit(line.topic_ids[topic]).alias("topic_id"),
+        F.lit(topic).alias("topic"),
         "partition",
         "offset",
         "record_time",
@@ -95,7 +112,3 @@ def write_dead_letters(
         "value",
         "headers",
     )
-    table = rows.toArrow()
-    note = {"app": app, "batch": batch, "ranges": encode_ranges(ranges)}
-    delta.append(context.home.tables.dead_letters, table, transactions={app: batch}, metadata={METADATA_KEY: note})
-    return int(table.num_rows)

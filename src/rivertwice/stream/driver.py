@@ -24,9 +24,9 @@ from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.holes import explain_holes
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
-from rivertwice.pipeline.compile import compile_stream
+from rivertwice.pipeline.compile import compile_stream, metric_names
 from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.pipeline.engine import spark_session
+from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.stream.begin import FIRST, check_topics, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.damage import check_checkpoint
@@ -35,12 +35,15 @@ from rivertwice.stream.failures import DRAINED, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.lease import Lease, acquire_lease
-from rivertwice.stream.sink import BatchCounts, Sink, SinkContext
+from rivertwice.stream.sink import Sink, SinkContext
 from rivertwice.stream.source import kafka_stream
+from rivertwice.stream.versions import KnownVersions, write_versions
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
 from rivertwice.timeline.lineage import timeline_ledger
 from rivertwice.timeline.sequence import head
+from rivertwice.timeline.watermarks import rule_of
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, its annotation does not say so
@@ -48,25 +51,27 @@ _QUIET_S = 5.0  # a batch without records, which the watermark's rise makes, com
 _WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
 
 
-def observed_counts(query: StreamingQuery) -> BatchCounts:
-    """Return the running batch's observations, after its rows were computed and before its commit.
+def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, BatchCounts]:
+    """Return the running batch's observations by topic of the streams, after its rows were computed and before its commit.
 
     Read from the execution itself: the progress event comes later, and not at all if the driver dies.
     """
     metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
-    read = metrics.apply("rt_read")
-    accepted = metrics.apply("rt_accepted")
 
     def number(row: Any, index: int) -> int | None:
         return None if row.isNullAt(index) else int(row.getLong(index))
 
-    return BatchCounts(
-        read=number(read, 0) or 0,
-        bad=number(read, 1) or 0,
-        accepted=number(accepted, 0) or 0,
-        min_event_ms=number(accepted, 1),
-        max_event_ms=number(accepted, 2),
-    )
+    found: dict[str, BatchCounts] = {}
+    for view, source in definition.streams.items():
+        read, accepted = (metrics.apply(name) for name in metric_names(definition, view))
+        found[source.topic] = BatchCounts(
+            read=number(read, 0) or 0,
+            bad=number(read, 1) or 0,
+            accepted=number(accepted, 0) or 0,
+            min_event_ms=number(accepted, 1),
+            max_event_ms=number(accepted, 2),
+        )
+    return found
 
 
 def terminated_state(spark: SparkSession) -> Any:
@@ -92,13 +97,11 @@ class Driver:
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
         self._error: BaseException | None = None
-        _, source = definition.source
         beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now())
         self.heartbeat = HeartbeatThread(
             self._home,
             beat,
-            source.topic,
-            lambda: kafka.end_offsets(settings, source.topic),
+            lambda: {topic: kafka.end_offsets(settings, topic) for topic in definition.topics},
             utc_now,
             asked_to_drain=lambda: is_asked_to_drain(self._home, None if goal is None else goal.by),
         )
@@ -119,18 +122,18 @@ class Driver:
             utc_now(),
             timeline=None if self._goal is None else self._goal.timeline,
         )
-        _, source = self._definition.source
-        added = added_partitions(line, kafka.end_offsets(self._settings, source.topic), source.topic)
-        if added:
-            told = "topic %s got partitions %s since %s began; each is read from its first record"
-            _log.warning(told, source.topic, added, line.timeline)
+        for topic in self._definition.topics:
+            added = added_partitions(line, kafka.end_offsets(self._settings, topic), topic)
+            if added:
+                told = "topic %s got partitions %s since %s began; each is read from its first record"
+                _log.warning(told, topic, added, line.timeline)
         committed = timeline_ledger(self._home, line.timeline)  # an earlier driver's, or the parent timeline's
         if committed:
             last = committed[-1]
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)
         else:
             self.heartbeat.resume(line.genesis, None, None)
-        check_checkpoint(self._home, line, committed, source.watermark)
+        check_checkpoint(self._home, line, committed, rule_of(self._definition))
         check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
         pins = self._definition.stream
         spark = spark_session(
@@ -140,25 +143,32 @@ class Driver:
             extra={
                 "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
                 "spark.sql.streaming.pollingDelay": "100ms",
+                **watermark_confs(self._definition),
             },
         )
         jvm: Any = spark._jvm
         self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()))
         checkpoint = self._home.checkpoint(line.timeline)
         context = SinkContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
-        asked_id = kafka.topic_id_asker(self._settings, source.topic)
+        asked_ids = {topic: kafka.topic_id_asker(self._settings, topic) for topic in self._definition.topics}
+
+        def check_log() -> None:
+            check_topics(line.topic_ids, {topic: ask() for topic, ask in asked_ids.items()}, self._definition.name)
+
         sink = Sink(
             context,
-            observe=lambda: observed_counts(self._running()),
-            write_dead=lambda batch, ranges: _log.info(
+            observe=lambda: observed_counts(self._running(), self._definition),
+            write_dead=lambda batch, ranges, topics: _log.info(
                 "batch %s: %s dead letters",
                 batch,
-                write_dead_letters(spark, self._settings, context, batch, ranges),
+                write_dead_letters(spark, self._settings, context, batch, ranges, topics),
             ),
             committed=self._committed,
-            check_log=lambda: check_topics(line.topic_ids, {source.topic: asked_id()}, self._definition.name),
-            explain_holes=lambda ranges: explain_holes(self._settings, source.topic, ranges),
+            check_log=check_log,
+            explain_holes=lambda topic, ranges: explain_holes(self._settings, topic, ranges),
             check_dead=lambda batch, ranges: check_dead_there(context, batch, ranges),
+            write_versions=lambda batch, ranges: write_versions(spark, self._settings, context, batch, ranges),
+            versions=KnownVersions(self._settings, self._home, self._definition, line.timeline),
         )
         self._terminated = terminated_state(spark)
         raw = kafka_stream(spark, self._settings, self._definition, genesis=line.genesis)

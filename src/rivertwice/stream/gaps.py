@@ -44,18 +44,25 @@ def next_offsets(checkpoint: Path, line: Timeline, topic: str) -> dict[int, int]
     return {int(partition): int(offset) for partition, offset in found.get(topic, {}).items()}
 
 
-def observe_gap(
+def observe_gaps(
     settings: Settings, home: PipelineHome, definition: Definition, line: Timeline, now: datetime
-) -> Gap | None:
-    """Return what the stream needs next and Kafka no longer has, or None.
+) -> list[Gap]:
+    """Return what the stream needs next and Kafka no longer has: at most one gap per topic.
 
     Raises:
-        LogGapError: the topic is another one by now.
+        LogGapError: a topic is another one by now.
         ServiceError: Kafka does not answer.
     """
-    _, source = definition.source
-    topic = source.topic
-    check_topics(line.topic_ids, {topic: kafka.topic_id(settings, topic)}, definition.name)
+    topics = definition.topics
+    check_topics(line.topic_ids, {topic: kafka.topic_id(settings, topic) for topic in topics}, definition.name)
+    found = [_observe_gap(settings, home, definition, topic, line, now) for topic in topics]
+    return [gap for gap in found if gap is not None]
+
+
+def _observe_gap(
+    settings: Settings, home: PipelineHome, definition: Definition, topic: str, line: Timeline, now: datetime
+) -> Gap | None:
+    _, source = definition.by_topic[topic]
     begin = kafka.begin_offsets(settings, topic)
     position = dict.fromkeys(begin, 0) | next_offsets(home.checkpoint(line.timeline), line, topic)  # added: from 0
     found = find_gap(position, begin, kafka.end_offsets(settings, topic))
@@ -99,13 +106,13 @@ def check_reach(
     """Refuse to start a stream whose next records are gone; the gap is recorded, unless the timeline is not the head.
 
     Raises:
-        LogGapError: there is a gap; the message names partition and offsets.
+        LogGapError: there is a gap; the message names topic, partition and offsets.
     """
-    gap = observe_gap(settings, home, definition, line, now)
-    if gap is not None:
-        if record:
-            record_gap(home, gap)
-        raise LogGapError(gap_message(gap))
+    gaps = observe_gaps(settings, home, definition, line, now)
+    for gap in gaps if record else ():
+        record_gap(home, gap)
+    if gaps:
+        raise LogGapError("; and ".join(gap_message(gap) for gap in gaps))
 
 
 def explain_loss(settings: Settings, definition: Definition, now: datetime) -> str | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from rivertwice.config import PipelineHome
 from rivertwice.stream.pace import Sample, keep_recent, measure_pace
@@ -16,10 +17,21 @@ from rivertwice.timeline.ledger import LedgerRow, Offsets
 _log = logging.getLogger(__name__)
 
 
-def lag_of(end_offsets: dict[str, dict[str, int]], topic: str, log_ends: dict[int, int]) -> int:
+LogEnds = Mapping[str, Mapping[int, int]]
+"""Topic to partition to the end of Kafka's log."""
+
+
+def lag_of(end_offsets: Offsets, log_ends: LogEnds) -> int:
     """Return how many records of the log lie beyond the committed offsets."""
-    committed = end_offsets.get(topic, {})
-    return sum(max(0, end - int(committed.get(str(partition), 0))) for partition, end in log_ends.items())
+    return sum(
+        max(0, end - int(end_offsets.get(topic, {}).get(str(partition), 0)))
+        for topic, ends in log_ends.items()
+        for partition, end in ends.items()
+    )
+
+
+def _records(offsets: Mapping[str, Mapping[Any, int]]) -> int:
+    return sum(sum(places.values()) for places in offsets.values())
 
 
 def plain_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -34,23 +46,21 @@ class HeartbeatThread(threading.Thread):
         self,
         home: PipelineHome,
         beat: Heartbeat,
-        topic: str,
-        log_ends: Callable[[], dict[int, int]],
+        log_ends: Callable[[], LogEnds],
         now: Callable[[], datetime],
         interval_s: float = 1.0,
         asked_to_drain: Callable[[], bool] | None = None,
     ) -> None:
-        """Create the thread; `log_ends` asks the log for its end offsets, `asked_to_drain` whether the stream shall end."""
+        """Create the thread; `log_ends` asks for the end offsets of the pipeline's topics, `asked_to_drain` whether the stream shall end."""
         super().__init__(name="heartbeat", daemon=True)
         self._home = home
         self._beat = beat
-        self._topic = topic
         self._log_ends = log_ends
         self._now = now
         self._interval_s = interval_s
         self._asked_to_drain = asked_to_drain or home.drain.exists
         self._changed = threading.Lock()
-        self._ends: dict[int, int] = {}
+        self._ends: LogEnds = {}
         self._samples: tuple[Sample, ...] = ()
         self.draining = threading.Event()
         self._stopping = threading.Event()
@@ -76,7 +86,7 @@ class HeartbeatThread(threading.Thread):
                 watermark_ms=row.batch_watermark_ms,
                 end_offsets=ends,
                 rows_per_s=round(row.read / elapsed, 1),
-                lag=lag_of(ends, self._topic, self._ends) if self._ends else self._beat.lag,
+                lag=lag_of(ends, self._ends) if self._ends else self._beat.lag,
             )
 
     def resume(self, end_offsets: Offsets, batch: int | None, watermark_ms: int | None) -> None:
@@ -89,10 +99,10 @@ class HeartbeatThread(threading.Thread):
     def caught_up(self) -> bool:
         """Ask the log now whether every record in it is committed."""
         self._ends = self._log_ends()
-        lag = lag_of(self._beat.end_offsets, self._topic, self._ends)
-        committed = sum(self._beat.end_offsets.get(self._topic, {}).values())
+        lag = lag_of(self._beat.end_offsets, self._ends)
+        committed = _records({topic: self._beat.end_offsets.get(topic, {}) for topic in self._ends})
         with self._changed:
-            self._samples = keep_recent(self._samples, Sample(self._now(), committed, sum(self._ends.values())))
+            self._samples = keep_recent(self._samples, Sample(self._now(), committed, _records(self._ends)))
             pace = measure_pace(self._samples)
             self._beat = replace(
                 self._beat,

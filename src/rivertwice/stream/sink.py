@@ -6,7 +6,8 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
 2. Read the batch's range from `offsets/N`, which is durable before the batch runs.
 3. If the timeline is sealed, stop. If the batch is already committed, compare its recorded range with `offsets/N`: equal means a replay after a crash,
    which is computed (all state must be materialised) and not written; different means stop.
-4. Compute the rows, see that the topic is still the one the timeline began with, and read the observed counts.
+4. Write the versions of tables that the batch read, if there are any; like dead letters they count only once their batch is in
+   the ledger. Compute the rows, see that the topic is still the one the timeline began with, and read the observed counts.
 5. Write the dead letters of this range, if there are any; they count only once their batch is in the ledger.
 6. Commit rows, ledger row and transaction `(pipeline#timeline, batch)` together. The batch is committed now.
 7. Copy the ledger row to the ledger table; a crash before it is healed at the next start.
@@ -14,8 +15,9 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,29 +28,21 @@ import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
+from rivertwice.log.addresses import OffsetRanges, Part, Parts
 from rivertwice.pipeline.compile import batch_rows
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.slices import VersionsAt, no_versions
 from rivertwice.store import delta
-from rivertwice.stream.checkpoint import PlannedBatch, read_planned, start_offsets
+from rivertwice.stream.checkpoint import Offsets, PlannedBatch, read_planned, start_offsets
 from rivertwice.stream.lease import Lease
 from rivertwice.stream.seal import app_of, check_sealed
+from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, read_ledger
 from rivertwice.timeline.lineage import Timeline
 
 FORMAT = 1
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class BatchCounts:
-    """What the two observations of a batch counted; event times in epoch milliseconds, None without rows."""
-
-    read: int
-    bad: int
-    accepted: int
-    min_event_ms: int | None
-    max_event_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -82,6 +76,15 @@ def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str 
     fields = [pa.field(name, values.type) for name, values in stamps.items()]
     fields += [pa.field(field.name, field.type) for field in rows.schema]
     return pa.table(arrays, schema=pa.schema(fields))
+
+
+def planned_parts(start: Offsets, end: Offsets) -> Parts:
+    """Return the half-open offset ranges of all topics that a batch was planned with."""
+    return {
+        Part(topic, int(partition)): (int(start.get(topic, {}).get(partition, 0)), int(offset))
+        for topic, places in end.items()
+        for partition, offset in places.items()
+    }
 
 
 def check_windows(rows: pa.Table, definition: Definition) -> None:
@@ -172,23 +175,27 @@ class Sink:
     def __init__(
         self,
         context: SinkContext,
-        observe: Callable[[], BatchCounts],
-        write_dead: Callable[[int, dict[int, tuple[int, int]]], None],
+        observe: Callable[[], Mapping[str, BatchCounts]],
+        write_dead: Callable[[int, Parts, Collection[str]], None],
         committed: Callable[[LedgerRow], None],
         check_log: Callable[[], None] = lambda: None,
-        explain_holes: Callable[[dict[int, tuple[int, int]]], str] = lambda _: "",
-        check_dead: Callable[[int, dict[int, tuple[int, int]]], None] = lambda *_: None,
+        explain_holes: Callable[[str, OffsetRanges], str] = lambda *_: "",
+        check_dead: Callable[[int, Parts], None] = lambda *_: None,
+        write_versions: Callable[[int, Parts], Mapping[str, BatchCounts]] = lambda *_: {},
+        versions: VersionsAt = no_versions,
     ) -> None:
         """Create a sink.
 
         Args:
             context: what stays the same.
-            observe: returns the running batch's observed counts, once its rows are computed.
-            write_dead: writes the dead letters of (batch, offset ranges), idempotently.
+            observe: returns the running batch's observed counts by topic, once its rows are computed.
+            write_dead: writes the dead letters of (batch, offset ranges, topics that have any), idempotently.
             committed: told of every committed batch.
             check_log: raises LogGapError if the records just read may be another topic's.
-            explain_holes: names the offsets of a range that hold no record.
+            explain_holes: names the offsets of a topic's ranges that hold no record.
             check_dead: raises RangeMismatchError if an earlier attempt at the batch left dead letters of another range.
+            write_versions: writes what a batch read of tables, idempotently, and returns its counts by topic.
+            versions: gives the versions of tables that are known when a batch runs.
         """
         self._context = context
         self._observe = observe
@@ -197,7 +204,8 @@ class Sink:
         self._check_log = check_log
         self._explain_holes = explain_holes
         self._check_dead = check_dead
-        self._rows = batch_rows(context.definition)
+        self._write_versions = write_versions
+        self._rows = batch_rows(context.definition, versions)
         self._fresh = True  # only a driver's first batch can have been tried by another driver
 
     def write(self, frame: Any, batch: int) -> None:
@@ -217,22 +225,23 @@ class Sink:
                 row.batch: row for row in read_ledger(context.home) if row.timeline == context.timeline.timeline
             }
             check_replay(recorded.get(batch), planned, start)
-            self._rows(frame)
+            self._rows(frame, batch)
             self._check_log()  # or the state would be made of another topic's records
             _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
             self._committed(recorded[batch])
             return
-        rows = self._rows(frame)  # step 4
+        tables = self._write_versions(batch, planned_parts(start, planned.end_offsets))  # step 4
+        rows = self._rows(frame, batch)
         self._check_log()
-        counts = self._observe()
+        counts = {**self._observe(), **tables}
         row = self._ledger_row(planned, start, counts, rows)
-        _, source = context.definition.source
-        check_counts(counts, row.ranges(source.topic), batch, self._explain_holes)
+        for topic, found in counts.items():
+            check_counts(found, row.ranges(topic), batch, functools.partial(self._explain_holes, topic))
         check_windows(rows, context.definition)
-        if counts.bad:  # step 5
-            self._write_dead(batch, row.ranges(source.topic))
+        if row.bad:  # step 5
+            self._write_dead(batch, row.parts(), [topic for topic, found in counts.items() if found.bad])
         elif self._fresh:
-            self._check_dead(batch, row.ranges(source.topic))
+            self._check_dead(batch, row.parts())
         self._fresh = False
         context.lease.check()
         delta.append(  # step 6
@@ -245,8 +254,11 @@ class Sink:
         append_ledger(context.home, [row])  # step 7
         self._committed(row)
 
-    def _ledger_row(self, planned: PlannedBatch, start: Any, counts: BatchCounts, rows: pa.Table) -> LedgerRow:
+    def _ledger_row(
+        self, planned: PlannedBatch, start: Any, by_topic: Mapping[str, BatchCounts], rows: pa.Table
+    ) -> LedgerRow:
         context = self._context
+        counts = total_of(by_topic.values())
         return LedgerRow(
             pipeline=context.definition.name,
             timeline=context.timeline.timeline,
@@ -269,4 +281,5 @@ class Sink:
             digest=digest_rows(rows, rows.column_names),
             references={},
             committed_at=context.now(),
+            by_topic=dict(by_topic),
         )

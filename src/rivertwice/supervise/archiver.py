@@ -27,11 +27,16 @@ from rivertwice.log.archive import is_archiving
 from rivertwice.log.leases import Level
 from rivertwice.log.retention import parse_limit
 from rivertwice.retention.ahead import ArchiveMemory, decide_archive
-from rivertwice.retention.view import RetentionView, retention_to_plain, summary_of, view_retention
+from rivertwice.retention.view import (
+    RetentionView,
+    TopicView,
+    retention_to_plain,
+    summary_of,
+    topics_in,
+    view_retention,
+)
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.supervise.act import page, record_event
-from rivertwice.timeline.lineage import load_timeline
-from rivertwice.timeline.sequence import head
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
@@ -109,41 +114,36 @@ class RetentionKeeper(threading.Thread):
             self._reap(name, topic, known, now)
         if not self._due(name):
             return None
+        earlier = {topic: known.seen for topic, known in self._topics.items() if known.seen is not None}
         try:
-            topic = next(iter(load_timeline(self._settings.pipeline(name), self._head(name)).topic_ids))
-            memory = self._topics.setdefault(topic, _Topic())
-            view = view_retention(self._settings, name, now, earlier=memory.seen)
+            view = view_retention(self._settings, name, now, earlier=earlier)
         except RequestError:  # it never ran
             return None
         self._looked[name] = time.monotonic()
-        memory.seen = (time.monotonic(), view.log.end)
         replace_json(retention_file(self._settings, name), {"format": FORMAT, **retention_to_plain(view, now)})
         self._page(name, view, now)
-        self._archive(name, view, memory, now)
+        for topic_view in view.topics:
+            memory = self._topics.setdefault(topic_view.log.topic, _Topic())
+            memory.seen = (time.monotonic(), topic_view.log.end)
+            self._archive(name, topic_view, memory, now)
         return view
 
-    def _head(self, name: str) -> str:
-        timeline = head(self._settings.pipeline(name))
-        if timeline is None:
-            message = f"{name} never ran"
-            raise RequestError(message)
-        return timeline
-
     def _due(self, name: str) -> bool:
-        """Say whether to look now: the whole view costs table reads, so topics kept for ever are seldom looked at."""
+        """Say whether to look now: the whole view costs table reads, so where all is kept for ever it is seldom looked at."""
         looked = self._looked.get(name)
         if looked is None or time.monotonic() - looked >= FOREVER_EVERY_S:
             return True
         plain = read_json(retention_file(self._settings, name)) or {}
-        topic = plain.get("topic")
-        if topic is None:
-            return True
+        topics = [one["topic"] for one in topics_in(plain) if "topic" in one]
+        return not topics or any(self._is_finite(topic) for topic in topics)
+
+    def _is_finite(self, topic: str) -> bool:
         config = kafka.topic_config(self._settings, topic)
         return any(parse_limit(config.get(key)) is not None for key in ("retention.ms", "retention.bytes"))
 
     def _page(self, name: str, view: RetentionView, now: datetime) -> None:
         bad: set[tuple[str, ...]] = {
-            (lease.holder, str(lease.partition), lease.level.name.lower())
+            (lease.holder, lease.topic, str(lease.partition), lease.level.name.lower())
             for lease in view.leases
             if lease.level >= Level.CRITICAL
         }
@@ -154,7 +154,7 @@ class RetentionKeeper(threading.Thread):
             page(self._settings, "retention", name, f"{text}; see `rivertwice retention {name}`", now)
             record_event(self._settings, "retention", name, text, now)
 
-    def _archive(self, name: str, view: RetentionView, memory: _Topic, now: datetime) -> None:
+    def _archive(self, name: str, view: TopicView, memory: _Topic, now: datetime) -> None:
         topic = view.log.topic
         busy = any(known.job is not None for known in self._topics.values()) or is_archiving(self._settings, topic)
         known = ArchiveMemory(busy, memory.failures, memory.last_end)

@@ -1,14 +1,14 @@
 """The ledger: one row per micro-batch. It rides in the changelog's commit and is copied to a table of its own.
 
 Delta cleans commit metadata up with its log, so the copy is what lasts; the commit is what counts. `heal_ledger`
-copies what a crash between the two left out.
+copies what a crash between the two left out. Rows of format 1, which have no `by_topic`, are read too.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,9 +17,12 @@ import pyarrow as pa
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LedgerError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.log.addresses import Parts, parts_of
 from rivertwice.store import delta
+from rivertwice.timeline.counts import BatchCounts
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
 METADATA_KEY = "ledger"
 _MOST = (1 << 63) - 1
 Offsets = Mapping[str, Mapping[str, int]]
@@ -48,9 +51,10 @@ SCHEMA = pa.schema(
         ("digest", pa.string()),
         ("references", pa.string()),
         ("committed_at", pa.timestamp("us", "UTC")),
+        ("by_topic", pa.string()),
     ]
 )
-_JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references")
+_JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references", "by_topic")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class LedgerRow:
         read: records in the range; bad: dead letters among them; accepted: rows under the watermark.
         min_event_ms, max_event_ms: event times of the accepted rows, None when there are none.
         emitted: result rows appended to the changelog; digest: their digest (`timeline.digest`).
+        by_topic: topic to its share of read, bad, accepted and event times; empty in rows of format 1.
     """
 
     pipeline: str
@@ -90,11 +95,16 @@ class LedgerRow:
     digest: str
     references: Mapping[str, Any]
     committed_at: datetime
+    by_topic: Mapping[str, BatchCounts] = field(default_factory=dict)
 
     def ranges(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return partition to half-open offset range for one topic."""
         start = self.start_offsets.get(topic, {})
         return {int(p): (int(start.get(p, 0)), int(end)) for p, end in self.end_offsets.get(topic, {}).items()}
+
+    def parts(self) -> Parts:
+        """Return the half-open offset ranges of all topics."""
+        return {part: pair for topic in self.end_offsets for part, pair in parts_of(topic, self.ranges(topic)).items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as the JSON object that rides in the commit."""
@@ -107,13 +117,22 @@ class LedgerRow:
         Raises:
             LedgerError: the format is not known.
         """
-        if data.get("format") != FORMAT:
-            message = (
-                f"a ledger row has format {data.get('format')!r}, this version reads {FORMAT}; use a newer rivertwice"
-            )
-            raise LedgerError(message)
+        _check_format(data.get("format"))
         values = {key: value for key, value in data.items() if key != "format"}
-        return cls(**{**values, "committed_at": parse_iso(values["committed_at"])})
+        by_topic = _counts_by_topic(values.get("by_topic"))
+        return cls(**{**values, "committed_at": parse_iso(values["committed_at"]), "by_topic": by_topic})
+
+
+def _check_format(found: Any) -> None:
+    if found not in READABLE:
+        message = (
+            f"a ledger row has format {found!r}, this version reads {READABLE[0]} and {FORMAT}; use a newer rivertwice"
+        )
+        raise LedgerError(message)
+
+
+def _counts_by_topic(data: Mapping[str, Mapping[str, Any]] | None) -> dict[str, BatchCounts]:
+    return {topic: BatchCounts(**counts) for topic, counts in (data or {}).items()}
 
 
 def to_table(rows: Iterable[LedgerRow]) -> pa.Table:
@@ -131,14 +150,14 @@ def from_table(table: pa.Table) -> list[LedgerRow]:
     """Return rows ordered by (timeline, batch); a row copied twice counts once.
 
     Raises:
-        LedgerError: two different rows claim the same batch of one timeline.
+        LedgerError: two different rows claim the same batch of one timeline, or a row's format is not known.
     """
     found: dict[tuple[str, int], LedgerRow] = {}
     for values in table.to_pylist():
-        values.pop("_format")
+        _check_format(values.pop("_format"))
         for column in _JSON_COLUMNS:
-            values[column] = json.loads(values[column])
-        row = LedgerRow(**values)
+            values[column] = json.loads(values.get(column) or "{}")
+        row = LedgerRow(**{**values, "by_topic": _counts_by_topic(values["by_topic"])})
         other = found.setdefault((row.timeline, row.batch), row)
         if other != row:
             message = (
@@ -178,9 +197,12 @@ def missing_rows(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerR
 
 
 def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow]) -> None:
-    """Copy rows into the ledger table; `from_table` tolerates a repeat after a crash."""
+    """Copy rows into the ledger table; `from_table` tolerates a repeat after a crash.
+
+    A table that was begun in format 1 gets the column it lacks.
+    """
     if rows:
-        delta.append(home.tables.ledger, to_table(rows))
+        delta.append(home.tables.ledger, to_table(rows), widen=True)
 
 
 def heal_ledger(home: PipelineHome) -> int:

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import fcntl
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rivertwice.config import PipelineHome, Place, Tables
 from rivertwice.errors import LostRaceError
+from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep
 from rivertwice.timeline.ledger import heal_ledger
+from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.sequence import head
 
 LOG = logging.getLogger(__name__)
 COMPACT_AT = 50
@@ -54,8 +57,8 @@ class Kept:
     note: str
 
 
-def tables_of(tables: Tables) -> dict[str, Place]:
-    """Return the tables that upkeep looks after, by name."""
+def tables_of(tables: Tables, views: Iterable[str] = ()) -> dict[str, Place]:
+    """Return the tables that upkeep looks after, by name; `views` are those of table sources, whose versions are kept."""
     names = (
         "changelog",
         "ledger",
@@ -67,7 +70,15 @@ def tables_of(tables: Tables) -> dict[str, Place]:
         "causes",
         "reconciles",
     )
-    return {name: getattr(tables, name) for name in names}
+    versions = {f"versions/{view}": tables.versions(view) for view in views}
+    return {name: getattr(tables, name) for name in names} | versions
+
+
+def _views(home: PipelineHome) -> list[str]:
+    name = head(home)
+    if name is None:
+        return []
+    return list(load_bundle_definition(home.bundles, load_timeline(home, name).bundle).tables)
 
 
 def plan_upkeep(shapes: Mapping[str, TableShape | None], compact_at: int = COMPACT_AT) -> list[Chore]:
@@ -91,7 +102,7 @@ def keep_up(home: PipelineHome, compact_at: int = COMPACT_AT) -> list[Kept]:
         healed = heal_ledger(home)
         if healed:
             LOG.info("upkeep of %s copied %s ledger rows", home.root.name, healed)
-        paths = tables_of(home.tables)
+        paths = tables_of(home.tables, _views(home))
         shapes = {name: shape_of(path) for name, path in paths.items()}
         return [_do(paths[chore.table], chore, shapes[chore.table]) for chore in plan_upkeep(shapes, compact_at)]
 

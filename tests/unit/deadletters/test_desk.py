@@ -122,12 +122,25 @@ def test_many_are_discarded_in_one_commit_with_numbers_of_their_own(home: Pipeli
 
 
 def test_a_place_without_a_dead_letter_is_named(home: PipelineHome) -> None:
-    assert find_letter(read_letters(home), 0, 12, "p").batch == 1
+    assert find_letter(read_letters(home), (None, 0, 12), "p").batch == 1
     with pytest.raises(RequestError, match="no dead letter of p lies at 0@4"):
-        find_letter(read_letters(home), 0, 4, "p")
+        find_letter(read_letters(home), (None, 0, 4), "p")
 
 
-@pytest.mark.parametrize("text", ["", "3", "@", "1@", "@1", "-1@2", "1@2@3", "a@b", "1@" + "9" * 60, "1 @2"])
+def test_of_several_topics_a_place_names_its_topic(home: PipelineHome) -> None:
+    ledger = [ledger_row(0, topic_ids={"flights": "id", "weather": "iw"})]
+    rows = [stored(3), stored(3, topic="weather", topic_id="iw"), stored(4, topic="weather", topic_id="iw")]
+    letters = select_valid(rows, ledger, {})
+    assert [one.place for one in letters] == ["flights/0@3", "weather/0@3", "weather/0@4"]
+    assert find_letter(letters, parse_place("weather/0@3"), "p").topic == "weather"
+    assert find_letter(letters, parse_place("0@4"), "p").topic == "weather"
+    with pytest.raises(RequestError, match="name one: flights/0@3, weather/0@3"):
+        find_letter(letters, parse_place("0@3"), "p")
+    with pytest.raises(RequestError, match="no dead letter of p lies at flights/0@4"):
+        find_letter(letters, parse_place("flights/0@4"), "p")
+
+
+@pytest.mark.parametrize("text", ["", "3", "@", "/1@2", "1@", "@1", "-1@2", "1@2@3", "a@b", "1@" + "9" * 60, "1 @2"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="PARTITION@OFFSET"):
         parse_place(text)

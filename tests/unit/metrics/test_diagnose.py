@@ -16,7 +16,7 @@ from rivertwice.testing.lab_project import DEFINITION
 LAB = load_definition(DEFINITION)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET = Measures("lab_sums", NOW, desired="running", state="running", heartbeat_age_s=0.5, lag_records=0, failures=0)
-LAGGING: dict[str, Any] = {"lag_records": 900, "lag_s": 30.0, "partition_lag": {0: 300, 1: 300, 2: 300}}
+LAGGING: dict[str, Any] = {"lag_records": 900, "lag_s": 30.0, "partition_lag": {"0": 300, "1": 300, "2": 300}}
 
 
 def causes(**changes: Any) -> list[Diagnosis]:
@@ -56,7 +56,7 @@ def test_a_symptom_is_traced_to_the_cause_its_figures_support(
 
 
 def test_a_hot_partition_is_named() -> None:
-    found = causes(**(LAGGING | {"partition_lag": {0: 5, 1: 880, 2: 15}, "catch_up_s": 5.0}))
+    found = causes(**(LAGGING | {"partition_lag": {"0": 5, "1": 880, "2": 15}, "catch_up_s": 5.0}))
     assert [one.evidence for one in found] == ["880 of 900 waiting records lie in partition 1"]
 
 

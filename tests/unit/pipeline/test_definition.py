@@ -86,12 +86,12 @@ def test_a_missing_file_is_named(folder: Path) -> None:
     assert "transform.sql does not exist" in refusal(folder)
 
 
-def test_a_second_source_is_refused(folder: Path) -> None:
+def test_a_second_source_of_windows_is_refused(folder: Path) -> None:
     path = folder / "pipeline.yaml"
     text = path.read_text()
     block = text[text.index("  flights:\n") : text.index("window:\n")]
     path.write_text(text.replace("window:\n", block.replace("flights:", "others:", 1) + "window:\n", 1))
-    assert "exactly one is built" in refusal(folder)
+    assert "windows and sessions take exactly one" in refusal(folder)
 
 
 @given(st.integers(min_value=0, max_value=999_999_999))

@@ -99,3 +99,57 @@ def test_another_reach_is_another_meaning(other: str) -> None:
     changes = compare_fingerprints(fingerprint_of(define(keys=keys)), fingerprint_of(define(window, keys=keys)))
     assert [change.component for change in changes] == ["window"]
     assert set(changes[0].touches) == {"state", "semantics"}
+
+
+TABLE = """
+  names:
+    topic: names
+    role: table
+    table_keys: [k]
+    partitions: 1
+    schema: {k: string, name: string, changed_at: timestamp}
+    required: [k]
+    event_time: changed_at
+    max_future: 1 hour
+window: WINDOW"""
+
+
+def with_table(old: str = "", new: str = "", window: str = SLICE) -> Definition:
+    table = TABLE.replace(old, new) if old else TABLE
+    text = YAML.replace("window: WINDOW", table.lstrip("\n")).replace("WINDOW", window).replace("KEYS", "[k, at]")
+    return parse_files({"pipeline.yaml": text.encode(), "transform.sql": SQL.encode()}, "p")
+
+
+def test_a_table_stands_beside_a_stream_and_moves_no_watermark() -> None:
+    definition = with_table()
+    assert list(definition.streams) == ["events"]
+    assert list(definition.tables) == ["names"]
+    assert definition.topics == ["events", "names"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("    table_keys: [k]\n", "", "a table needs table_keys"),
+        ("table_keys: [k]", "table_keys: [name]", "'name', which must be a required field"),
+        ("    max_future", "    watermark: 1 s\n    max_future", "a table moves no watermark"),
+        ("role: table", "role: stream", "table_keys is .'k'., but the source is no table"),
+        ("    role: table\n    table_keys: [k]\n", "", "watermark is missing"),
+        ("name: string", "valid_to: string", "has the name of a column that slices add"),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused(old: str, new: str, words: str) -> None:
+    with pytest.raises(DefinitionError, match=words):
+        with_table(old, new)
+
+
+def test_tables_alone_and_windows_of_several_sources_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="windows and sessions take exactly one"):
+        with_table(window="{size: 1 minute}\ncount_column: v")
+    text = (
+        YAML.replace("watermark: 1 minute", "role: table\n    table_keys: [k]")
+        .replace("WINDOW", SLICE)
+        .replace("KEYS", "[k, at]")
+    )
+    with pytest.raises(DefinitionError, match="every source is a table"):
+        parse_files({"pipeline.yaml": text.encode(), "transform.sql": SQL.encode()}, "p")

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rivertwice.log.addresses import Part
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.gate import Alert, Gate, GateInput, SuiteOutcome, decide_gate
 from rivertwice.reconcile.model import Finding
 
+P0, P1 = Part("flights", 0), Part("flights", 1)
 PAIRS = [
-    PairCount(0, 11, late=False, rows=5),
-    PairCount(0, 12, late=False, rows=2),
-    PairCount(0, 11, late=True, rows=1),
-    PairCount(1, 11, late=False, rows=4),
+    PairCount(P0, 11, late=False, rows=5),
+    PairCount(P0, 12, late=False, rows=2),
+    PairCount(P0, 11, late=True, rows=1),
+    PairCount(P1, 11, late=False, rows=4),
 ]
-ACCOUNTS = balance_partitions({0: 10, 1: 4}, {0: 1}, {0: 9, 1: 4}, PAIRS, closed_ms=11)
+ACCOUNTS = balance_partitions({P0: 10, P1: 4}, {P0: 1}, {P0: 9, P1: 4}, PAIRS, closed_ms=11)
 FINE = Account(read=100, emitted=90, open=5, late=5)
-INPUT = GateInput({"stream": {"AGREES": 3, "LATE": 1, "DEFECT": 0}}, FINE, {0: FINE}, alert_share=0.05)
+INPUT = GateInput({"stream": {"AGREES": 3, "LATE": 1, "DEFECT": 0}}, FINE, {P0: FINE}, alert_share=0.05)
 
 
 def test_every_record_has_one_place() -> None:
     assert {
-        0: Account(read=10, emitted=5, open=2, late=1, dead=1, excluded=1),
-        1: Account(read=4, emitted=4),
+        P0: Account(read=10, emitted=5, open=2, late=1, dead=1, excluded=1),
+        P1: Account(read=4, emitted=4),
     } == ACCOUNTS
     assert [one.unexplained for one in ACCOUNTS.values()] == [0, 0]
-    assert ACCOUNTS[0].late_share == 1 / 8
+    assert ACCOUNTS[P0].late_share == 1 / 8
 
 
 def test_the_total_counts_what_the_changelog_says_and_can_fail() -> None:
@@ -34,7 +36,7 @@ def test_the_total_counts_what_the_changelog_says_and_can_fail() -> None:
 
 
 def test_a_lost_dead_letter_breaks_the_balance_of_its_partition() -> None:
-    broken = balance_partitions({0: 10, 1: 4}, {}, {0: 9, 1: 4}, PAIRS, closed_ms=11)
+    broken = balance_partitions({P0: 10, P1: 4}, {}, {P0: 9, P1: 4}, PAIRS, closed_ms=11)
     assert [one.unexplained for one in broken.values()] == [1, 0]
 
 
@@ -72,7 +74,7 @@ def test_a_finding_fails_the_gate() -> None:
 
 def test_one_lagging_partition_raises_the_late_alert_even_when_the_total_is_fine() -> None:
     lagging = replace(FINE, late=50, emitted=45)
-    gate = decide_gate(replace(INPUT, partitions={0: FINE, 3: lagging}))
+    gate = decide_gate(replace(INPUT, partitions={P0: FINE, Part("flights", 3): lagging}))
     assert gate.passed
     assert kinds(gate) == [("warning", "late_share")]
     assert "partition 3" in gate.alerts[0].message
@@ -94,13 +96,13 @@ def test_an_errored_suite_fails_the_gate_and_a_failed_warning_does_not() -> None
 def test_hopping_windows_owe_every_record_as_often_as_it_has_windows() -> None:
     #  9 accepted records, one of them left out by the row filter: 8 records in 3 windows each are 24 pairs
     pairs = [
-        PairCount(0, 11, late=False, rows=15),
-        PairCount(0, 12, late=False, rows=5),
-        PairCount(0, 10, late=True, rows=4),
+        PairCount(P0, 11, late=False, rows=15),
+        PairCount(P0, 12, late=False, rows=5),
+        PairCount(P0, 10, late=True, rows=4),
     ]
-    accounts = balance_partitions({0: 10}, {0: 1}, {0: 9}, pairs, closed_ms=11, windows=3)
-    assert accounts == {0: Account(read=10, emitted=15, open=5, late=4, dead=1, excluded=1, windows=3)}
-    assert accounts[0].unexplained == 0
+    accounts = balance_partitions({P0: 10}, {P0: 1}, {P0: 9}, pairs, closed_ms=11, windows=3)
+    assert accounts == {P0: Account(read=10, emitted=15, open=5, late=4, dead=1, excluded=1, windows=3)}
+    assert accounts[P0].unexplained == 0
     assert balance_total(accounts, changelog_rows=14).unexplained == 1
-    short = [*pairs[1:], PairCount(0, 11, late=False, rows=14)]
-    assert balance_partitions({0: 10}, {0: 1}, {0: 9}, short, closed_ms=11, windows=3)[0].unexplained
+    short = [*pairs[1:], PairCount(P0, 11, late=False, rows=14)]
+    assert balance_partitions({P0: 10}, {P0: 1}, {P0: 9}, short, closed_ms=11, windows=3)[P0].unexplained

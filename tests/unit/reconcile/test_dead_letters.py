@@ -7,14 +7,16 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from rivertwice.reconcile.assess import check_dead_letters
+from rivertwice.log.addresses import Part
+from rivertwice.reconcile.assess import DeadLetter, check_dead_letters
 from rivertwice.reconcile.view import HeadView
+
+TOPIC = "flights"
 
 
 class View:
-    """The two things of a head view that the check looks at."""
+    """The things of a head view that the check looks at."""
 
-    topic = "flights"
     index = {("t1", 5): 0, ("t2", 6): 1}  # noqa: RUF012 (a fixed table)
 
     class _Row:
@@ -25,23 +27,25 @@ class View:
 
     def __init__(self, rows: list[tuple[str, int, int, int, str]]) -> None:
         names = ("_timeline", "_batch", "partition", "offset", "reason")
-        self.dead = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows]) if rows else None
+        plain = [{**dict(zip(names, row, strict=True)), "topic": TOPIC} for row in rows]
+        self.dead = pa.Table.from_pylist(plain) if rows else None
 
 
 RIGHT = [("t1", 5, 0, 10, "json"), ("t2", 6, 1, 20, "rule")]
-DERIVED = [(0, 0, 10, "json"), (1, 1, 20, "rule")]
+P0, P1 = Part(TOPIC, 0), Part(TOPIC, 1)
+DERIVED = [(0, P0, 10, "json"), (1, P1, 20, "rule")]
 
 
-def check(rows: list[tuple[str, int, int, int, str]], derived: list[tuple[int, int, int, str]]) -> Any:
+def check(rows: list[tuple[str, int, int, int, str]], derived: list[DeadLetter]) -> Any:
     return check_dead_letters(cast(HeadView, View(rows)), derived)
 
 
 def test_rightful_dead_letters_raise_nothing_and_are_counted_by_partition() -> None:
-    assert check(RIGHT, DERIVED) == ([], {0: 1, 1: 1})
+    assert check(RIGHT, DERIVED) == ([], {P0: 1, P1: 1})
 
 
 def test_rows_of_a_batch_that_was_never_committed_do_not_count() -> None:
-    assert check([*RIGHT, ("t1", 99, 0, 11, "json"), ("t9", 5, 0, 11, "json")], DERIVED) == ([], {0: 1, 1: 1})
+    assert check([*RIGHT, ("t1", 99, 0, 11, "json"), ("t9", 5, 0, 11, "json")], DERIVED) == ([], {P0: 1, P1: 1})
 
 
 @pytest.mark.parametrize(

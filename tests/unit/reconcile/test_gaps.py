@@ -8,6 +8,7 @@ import pytest
 
 from ledger_rows import ledger_row
 from rivertwice.instants import from_ms
+from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
 from rivertwice.reconcile.gaps import (
     Doubt,
@@ -25,7 +26,8 @@ from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served,
 
 SHAPE = Shape(("k",), ("n",), count_column="n")
 ROWS = [ledger_row(n, min_event_ms=1000 * n, max_event_ms=1000 * n + 900) for n in range(4)]
-RANGES = [{0: (10 * n, 10 * n + 10)} for n in range(4)]
+P0 = Part("flights", 0)
+RANGES = [{P0: (10 * n, 10 * n + 10)} for n in range(4)]
 CHAIN = Chain((0, 0, 1000, 2000), (0, 1000, 2000, 3000))
 
 
@@ -91,13 +93,13 @@ def test_a_served_window_agrees_again_only_if_all_lost_records_are_in_the_archiv
 
 
 def test_a_batch_that_cannot_be_read_whole_keeps_its_recorded_counts_and_puts_its_windows_in_doubt() -> None:
-    missing = [(0, 0, 15)]
+    missing = [(P0, 0, 15)]
     unreadable = find_unreadable(RANGES, missing)
-    assert unreadable == {0: {0: (0, 10)}, 1: {0: (10, 15)}}
+    assert unreadable == {0: {P0: (0, 10)}, 1: {P0: (10, 15)}}
     derived = [BatchCounts() for _ in ROWS]
     assert [counts.read for counts in trusted_counts(derived, ROWS, unreadable)] == [10, 10, 0, 0]
-    assert count_readable(RANGES, missing) == {0: 25}
-    doubts = find_doubts(ROWS, "flights", unreadable, [], missing, CHAIN)
+    assert count_readable(RANGES, missing) == {P0: 25}
+    doubts = find_doubts(ROWS, unreadable, [], missing, CHAIN)
     assert [doubts.of(1000 * n, 1000 * n + 1000) is not None for n in range(4)] == [True, True, False, False]
 
 
@@ -106,8 +108,8 @@ def gap(archived: dict[int, tuple[int, int]]) -> Gap:
 
 
 def test_a_jump_is_in_doubt_from_the_watermark_behind_which_it_lies_to_the_latest_time_it_can_hold() -> None:
-    jump = Jump(2, gap({}), {0: 30})
-    found = find_doubts(ROWS, "flights", {}, [jump], [(0, 25, 30)], CHAIN)
+    jump = Jump(2, gap({}), {P0: 30})
+    found = find_doubts(ROWS, {}, [jump], [(P0, 25, 30)], CHAIN)
     (lost,) = found.doubts
     assert (lost.after_ms, lost.until_ms, lost.known) == (1000, 2500, False)
     assert "5 records are lost for ever" in lost.reason
@@ -116,10 +118,10 @@ def test_a_jump_is_in_doubt_from_the_watermark_behind_which_it_lies_to_the_lates
 
 
 def test_what_the_archive_has_of_a_jump_puts_only_the_windows_in_doubt_that_it_belongs_to() -> None:
-    jump = Jump(2, gap({0: (20, 30)}), {0: 30})
-    none = find_doubts(ROWS, "flights", {}, [jump], [], CHAIN)
+    jump = Jump(2, gap({0: (20, 30)}), {P0: 30})
+    none = find_doubts(ROWS, {}, [jump], [], CHAIN)
     assert none.doubts == ()
-    filled = with_filled(none, [jump], "flights", [0])  # closed before the gap: there the record would have been late
+    filled = with_filled(none, [jump], [0])  # closed before the gap: there the record would have been late
     doubt = filled.of(0, 1000)
     assert doubt is not None
     assert doubt.known
@@ -135,8 +137,8 @@ def test_a_window_closed_before_a_gap_says_so_where_it_agrees() -> None:
 
 def test_only_an_accepted_jump_is_no_ledger_defect() -> None:
     rows = [*ROWS[:2], ledger_row(2, "t2", start_offsets={"flights": {"0": 30}}, end_offsets={"flights": {"0": 40}})]
-    _, defects = derive_ranges(rows, "flights", {0: 0})
+    _, defects = derive_ranges(rows, ["flights"], {P0: 0})
     assert [(one.index, one.field) for one in defects] == [(2, "start_offsets")]
-    ranges, none = derive_ranges(rows, "flights", {0: 0}, {2: {0: 30}})
+    ranges, none = derive_ranges(rows, ["flights"], {P0: 0}, {2: {P0: 30}})
     assert none == []
-    assert ranges == [{0: (0, 10)}, {0: (10, 20)}, {0: (30, 40)}]
+    assert ranges == [{P0: (0, 10)}, {P0: (10, 20)}, {P0: (30, 40)}]

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rivertwice.log.addresses import Part
 from rivertwice.reconcile.rederive import (
     BatchCounts,
     LedgerDefect,
@@ -31,6 +32,7 @@ from rivertwice.reconcile.rederive import (
 from rivertwice.timeline.ledger import LedgerRow
 
 HOUR = 3_600_000
+P0, P1 = Part("flights", 0), Part("flights", 1)
 COUNTS = [BatchCounts(10, 1, 9, n * HOUR, (10 + n) * HOUR) for n in range(4)]
 WATERMARKS = [0, 9 * HOUR, 10 * HOUR, 11 * HOUR]
 
@@ -76,14 +78,14 @@ def altered(batch: int, **changes: Any) -> list[LedgerRow]:
 
 
 def test_the_verbatim_offsets_are_read() -> None:
-    assert parse_offsets_text(text(5, 10), "flights") == (5, {0: 10})
-    assert parse_offsets_text("v1\n{}\n-", "flights") == (None, None)
+    assert parse_offsets_text(text(5, 10), ["flights"]) == (5, {P0: 10})
+    assert parse_offsets_text("v1\n{}\n-", ["flights"]) == (None, None)
 
 
 def test_a_rightful_ledger_has_no_defect() -> None:
-    ranges, defects = derive_ranges(ROWS, "flights", {0: 0})
-    assert ranges == [{0: (0, 10)}, {0: (10, 20)}, {0: (20, 30)}, {0: (30, 40)}]
-    assert defects == [] == check_ledger(ROWS, "flights", COUNTS, CHAIN)
+    ranges, defects = derive_ranges(ROWS, ["flights"], {P0: 0})
+    assert ranges == [{P0: (0, 10)}, {P0: (10, 20)}, {P0: (20, 30)}, {P0: (30, 40)}]
+    assert defects == [] == check_ledger(ROWS, ["flights"], COUNTS, CHAIN)
 
 
 def test_the_late_watermark_is_the_previous_batchs() -> None:
@@ -101,19 +103,19 @@ def test_the_late_watermark_is_the_previous_batchs() -> None:
     ],
 )
 def test_one_altered_boundary_is_outvoted_and_named(field: str, changes: dict[str, Any]) -> None:
-    ranges, defects = derive_ranges(altered(1, **changes), "flights", {0: 0})
-    assert ranges == derive_ranges(ROWS, "flights", {0: 0})[0]
+    ranges, defects = derive_ranges(altered(1, **changes), ["flights"], {P0: 0})
+    assert ranges == derive_ranges(ROWS, ["flights"], {P0: 0})[0]
     assert [(one.batch, one.field) for one in defects] == [(101, field)]
 
 
 def test_a_path_that_does_not_begin_at_its_genesis_is_a_defect() -> None:
-    ranges, defects = derive_ranges(ROWS[1:], "flights", {0: 0})
-    assert ranges[0] == {0: (0, 20)}
+    ranges, defects = derive_ranges(ROWS[1:], ["flights"], {P0: 0})
+    assert ranges[0] == {P0: (0, 20)}
     assert [(one.batch, one.field) for one in defects] == [(101, "start_offsets")]
 
 
 def test_a_missing_batch_leaves_no_gap_unseen() -> None:
-    _, defects = derive_ranges([ROWS[0], ROWS[2], ROWS[3]], "flights", {0: 0})
+    _, defects = derive_ranges([ROWS[0], ROWS[2], ROWS[3]], ["flights"], {P0: 0})
     assert [(one.batch, one.field) for one in defects] == [(102, "start_offsets")]
 
 
@@ -123,19 +125,19 @@ def test_a_partition_that_appears_later_begins_at_zero() -> None:
         end_offsets={"flights": {"0": 20, "1": 3}},
         offsets_text="v1\n{}\n" + json.dumps({"flights": {"0": 20, "1": 3}}),
     )
-    ranges, defects = derive_ranges([ROWS[0], late_row], "flights", {0: 0})
-    assert ranges[1] == {0: (10, 20), 1: (0, 3)}
+    ranges, defects = derive_ranges([ROWS[0], late_row], ["flights"], {P0: 0})
+    assert ranges[1] == {P0: (10, 20), P1: (0, 3)}
     assert defects == []
 
 
 @pytest.mark.parametrize("field", ["read", "bad", "accepted", "min_event_ms", "max_event_ms", "batch_watermark_ms"])
 def test_every_altered_number_is_named(field: str) -> None:
-    defects = check_ledger(altered(2, **{field: 77}), "flights", COUNTS, CHAIN)
+    defects = check_ledger(altered(2, **{field: 77}), ["flights"], COUNTS, CHAIN)
     assert [(one.index, one.batch, one.field, one.recorded) for one in defects] == [(2, 102, field, 77)]
 
 
 def test_an_altered_maximum_does_not_move_the_derived_watermarks() -> None:
-    defects = check_ledger(altered(1, max_event_ms=99 * HOUR), "flights", COUNTS, CHAIN)
+    defects = check_ledger(altered(1, max_event_ms=99 * HOUR), ["flights"], COUNTS, CHAIN)
     assert {one.field for one in defects} == {"max_event_ms"}
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 
 import pytest
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, Gap, accepted_gaps, read_acceptance, read_gaps, record_gap
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.view import _jumps
@@ -22,8 +22,10 @@ from rivertwice.stream.seal import is_sealed
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, head_path, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
+from rivertwice.timeline.watermarks import WatermarkRule
 from savepoint_home import NOW, TOPIC, make_home, offsets_text, row
 
+P0 = Part(TOPIC, 0)
 GAP = Gap("p", "t1", 3, TOPIC, "id", EXPIRED, {0: (40, 55)}, {}, 3000, None, NOW)
 
 
@@ -33,7 +35,7 @@ def stopped(tmp_path, monkeypatch) -> tuple[Settings, PipelineHome]:  # type: ig
     settings, home = make_home(tmp_path)
     delta.append(home.tables.changelog, row_table(), transactions={"p#t1": 3})
     record_gap(home, GAP)
-    monkeypatch.setattr(accept, "observe_gap", lambda *_: GAP)
+    monkeypatch.setattr(accept, "observe_gaps", lambda *_: [GAP])
     monkeypatch.setattr(accept, "load_bundle_definition", lambda *_: None)
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda *_: {0: 55})
     return settings, home
@@ -72,8 +74,8 @@ def test_the_childs_checkpoint_is_what_the_ledger_says_it_must_be(stopped) -> No
     rows = path_ledger(home)
     line = load_timeline(home, "t2")
     view = read_view(home.checkpoint("t2"))
-    assert "offsets/3 is not what the ledger recorded" in str(find_damage(view, rows, timedelta(0)))
-    found = find_damage(view, as_continued(rows, line), timedelta(0))
+    assert "offsets/3 is not what the ledger recorded" in str(find_damage(view, rows, WatermarkRule({TOPIC: 0})))
+    found = find_damage(view, as_continued(rows, line), WatermarkRule({TOPIC: 0}))
     assert "offsets/3" not in str(found)
     assert as_continued(rows, load_timeline(home, "t1")) == rows
 
@@ -116,7 +118,7 @@ def test_the_parent_takes_no_further_batch(stopped) -> None:  # type: ignore[no-
 def test_a_gap_that_grew_is_another_one_and_is_recorded(stopped, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     settings, home = stopped
     grown = Gap(**{**vars(GAP), "ranges": {0: (40, 60)}})
-    monkeypatch.setattr(accept, "observe_gap", lambda *_: grown)
+    monkeypatch.setattr(accept, "observe_gaps", lambda *_: [grown])
     with pytest.raises(RequestError, match=rf"more is gone.*{grown.id}"):
         go(settings)
     assert (head(home), {gap.id for gap in read_gaps(home)}) == ("t1", {GAP.id, grown.id})
@@ -147,7 +149,7 @@ def test_a_stream_that_has_read_nothing_begins_anew_behind_the_gap(tmp_path, mon
     settings, home = make_home(tmp_path, planned=-1, finished=-1, committed=-1)
     gap = Gap(**{**vars(GAP), "batch": None, "ranges": {0: (0, 55)}, "watermark_ms": 0})
     record_gap(home, gap)
-    monkeypatch.setattr(accept, "observe_gap", lambda *_: gap)
+    monkeypatch.setattr(accept, "observe_gaps", lambda *_: [gap])
     monkeypatch.setattr(accept, "load_bundle_definition", lambda *_: None)
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda *_: {0: 55})
     child = accept.accept_gap(settings, "p", gap.id, by="test", now=NOW).timeline
@@ -162,7 +164,7 @@ def test_a_second_gap_before_the_childs_first_batch_is_gone_past_too_and_both_ar
     go(settings)
     second = Gap(**{**vars(GAP), "timeline": "t2", "ranges": {0: (55, 70)}})
     record_gap(home, second)
-    monkeypatch.setattr(accept, "observe_gap", lambda *_: second)
+    monkeypatch.setattr(accept, "observe_gaps", lambda *_: [second])
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda *_: {0: 70})
     assert accept.accept_gap(settings, "p", second.id, by="test", now=NOW).timeline == "t3"
     assert (load_timeline(home, "t3").parent, load_timeline(home, "t3").genesis) == (Fork("t2", 3), {TOPIC: {"0": 70}})
@@ -172,7 +174,7 @@ def test_a_second_gap_before_the_childs_first_batch_is_gone_past_too_and_both_ar
     end = {TOPIC: {"0": 80}}
     text = moved_to(offsets_text(4), end)
     append_ledger(home, [row(4, "t3", start_offsets={TOPIC: {"0": 70}}, end_offsets=end, offsets_text=text)])
-    jumps = _jumps(home, [segment.timeline for segment in head_path(home)], path_ledger(home), TOPIC)
-    assert [(jump.index, jump.gap, jump.start) for jump in jumps] == [(4, GAP, {0: 55}), (4, second, {0: 70})]
-    ranges, defects = derive_ranges(path_ledger(home), TOPIC, {0: 0}, {jump.index: jump.start for jump in jumps})
-    assert (ranges[-1], defects) == ({0: (70, 80)}, [])
+    jumps = _jumps(home, [segment.timeline for segment in head_path(home)], path_ledger(home), [TOPIC])
+    assert [(jump.index, jump.gap, jump.start) for jump in jumps] == [(4, GAP, {P0: 55}), (4, second, {P0: 70})]
+    ranges, defects = derive_ranges(path_ledger(home), [TOPIC], {P0: 0}, {jump.index: jump.start for jump in jumps})
+    assert (ranges[-1], defects) == ({P0: (70, 80)}, [])

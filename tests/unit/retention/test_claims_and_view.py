@@ -18,7 +18,7 @@ from rivertwice.retention.claims import (
     claim_truth,
     observe_claims,
 )
-from rivertwice.retention.view import RetentionView, retention_to_plain, summary_of, unarchived_clock
+from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, summary_of, unarchived_clock
 
 NOW = from_ms(1_000_000_000)
 GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90)}, {}, 500, None, NOW)
@@ -35,7 +35,7 @@ def test_each_claims_what_it_will_read() -> None:
 
 def test_the_claims_of_a_home_are_read_without_asking_kafka(tmp_path) -> None:  # type: ignore[no-untyped-def]
     settings, _, _ = make_home(tmp_path, batches=10)
-    topic, topic_id, claims = observe_claims(settings, "p")
+    ((topic, topic_id, claims),) = observe_claims(settings, "p")
     assert (topic, topic_id) == ("flights", "id")
     assert [(claim.kind, claim.ranges) for claim in claims] == [("stream", {0: (0, None)}), ("truth", {0: (0, 100)})]
 
@@ -49,11 +49,14 @@ def test_the_worst_is_told_in_one_line_and_nothing_if_all_is_well() -> None:
     log = LogState("events", "id", {0: 20}, {0: 100}, {})
     clock, waiting = unarchived_clock(log, NOW)
     lost = view_leases([claim_stream("t1", {0: 5})], log, NOW)
-    plain = retention_to_plain(RetentionView("p", log, True, lost, clock, waiting, []), NOW)
+    plain = retention_to_plain(RetentionView("p", [TopicView(log, True, lost, clock, waiting)], []), NOW)
     assert (waiting, plain["unarchived"]["deadline"]) == (80, None)
     assert summary_of(plain) == "stream t1 needs events/0 [5, 100]: 15 records are lost"
     well = view_leases([claim_stream("t1", {0: 25})], log, NOW)
-    assert summary_of(retention_to_plain(RetentionView("p", log, True, well, clock, waiting, []), NOW)) is None
+    assert (
+        summary_of(retention_to_plain(RetentionView("p", [TopicView(log, True, well, clock, waiting)], []), NOW))
+        is None
+    )
 
 
 def test_only_the_very_gap_that_was_named_can_be_accepted() -> None:

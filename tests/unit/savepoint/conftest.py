@@ -44,7 +44,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(restore, "current_fingerprint", lambda *_: FINGERPRINT)
     monkeypatch.setattr(restore_steps, "load_state_definition", lambda *_: Definition)
     monkeypatch.setattr(restore_steps, "equivalent_bundles", lambda *_: {"b"})
-    monkeypatch.setattr(restore_steps, "oldest_offsets", lambda *_: begin)
+    monkeypatch.setattr(restore_steps, "oldest_offsets", lambda *_: {"flights": begin})
     monkeypatch.setattr(restore.kafka, "begin_offsets", lambda *_: begin)
     monkeypatch.setattr(restore.kafka, "topic_id", lambda *_: "id")
     monkeypatch.setattr(restore_steps, "session_of", lambda *_: None)

@@ -17,7 +17,7 @@ from rivertwice.savepoint.plan import (
     select_proof_end,
 )
 from rivertwice.savepoint.proof import describe_proof
-from rivertwice.savepoint.recorded import ReplayTopic, span
+from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, span
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.timeline.lineage import Segment
 from savepoint_home import NOW, row, savepoint
@@ -26,18 +26,18 @@ AT_2 = savepoint(2).manifest
 
 
 def plan(rows, *, until=5, begin=0, manifest=AT_2):
-    return plan_replay(manifest, rows, until=until, begin={0: begin}, topic="flights", bundles={"b"})
+    return plan_replay(manifest, rows, until=until, begin={"flights": {0: begin}}, bundles={"b"})
 
 
 def test_the_batches_after_the_savepoint_are_replayed_up_to_the_end_and_no_further():
     made = plan([row(batch) for batch in range(9)])
     assert [r.batch for r in made.rows] == [3, 4, 5]
-    assert (made.source, made.ranges) == (KAFKA, {0: (30, 60)})
+    assert (made.source, made.ranges) == (KAFKA, {"flights": {0: (30, 60)}})
 
 
 def test_nothing_after_the_savepoint_is_an_empty_plan():
     made = plan([row(batch) for batch in range(3)], until=2, begin=1000)
-    assert (made.rows, made.source, made.ranges) == ((), KAFKA, {})
+    assert (made.rows, made.source, made.ranges) == ((), KAFKA, {"flights": {}})
 
 
 def test_a_replay_goes_on_across_a_fork():
@@ -110,7 +110,7 @@ OFFSETS = st.dictionaries(st.sampled_from("0123"), st.integers(0, 10_000), min_s
 
 @given(OFFSETS, st.integers(0, 500))
 def test_a_shifted_offsets_file_says_the_same_of_the_replay_topic(offsets, base):
-    override = ReplayTopic("scratch", "flights", dict.fromkeys(offsets, base))
+    override = ReplayTopics((ReplayTopic("scratch", "flights", dict.fromkeys(offsets, base)),))
     text = f'v1\n{{"batchWatermarkMs":7,"batchTimestampMs":8,"conf":{{}}}}\n{str({"flights": offsets})!s}'.replace(
         "'", '"'
     )

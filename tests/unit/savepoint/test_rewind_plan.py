@@ -38,8 +38,7 @@ WORLD = World(
     new_rows=OLD[:4],
     emitted=Emitted(rows=12, windows=4),
     late=2,
-    log_begins={0: 0},
-    topic=TOPIC,
+    log_begins={"flights": {0: 0}},
     topic_ids={TOPIC: "id"},
     fingerprint=FINGERPRINT,
     publications=(),
@@ -50,7 +49,7 @@ def test_a_plan_names_the_fork_what_no_longer_counts_and_what_is_read_again():
     plan = plan_rewind(MANIFEST, WORLD, proved=True)
     assert (plan.timeline, plan.batch, plan.head, plan.head_batch, plan.on_path) == ("t1", 3, "t1", 6, True)
     assert (plan.batches, plan.regained, plan.records) == (3, 0, 30)
-    assert plan.reread == (Reread(0, 40, 70, 0),)
+    assert plan.reread == (Reread("flights", 0, 40, 70, 0),)
     assert (plan.windows, plan.rows, plan.late, plan.dead) == (4, 12, 2, 0)
     assert (plan.changed, plan.refusals) == ((), ())
 
@@ -63,7 +62,7 @@ def test_dead_letters_are_counted_in_the_batches_that_go_and_only_there():
 def test_a_partition_that_was_added_later_is_read_from_its_first_record():
     last = replace(OLD[-1], end_offsets={TOPIC: {"0": 70, "1": 5}})
     plan = plan_rewind(MANIFEST, replace(WORLD, old_rows=[*OLD[:-1], last]), proved=True)
-    assert plan.reread == (Reread(0, 40, 70, 0), Reread(1, 0, 5, 0))
+    assert plan.reread == (Reread("flights", 0, 40, 70, 0), Reread("flights", 1, 0, 5, 0))
     assert plan.records == 35
 
 
@@ -93,7 +92,7 @@ def test_the_time_it_takes_is_told_from_the_ledgers_own_pace():
     ("changes", "error", "text"),
     [
         ({"fingerprint": {**FINGERPRINT, "semantics": "other"}}, FingerprintError, "changed: semantics"),
-        ({"log_begins": {0: 41}}, LogGapError, "flights-0 offsets 40 to 41"),
+        ({"log_begins": {"flights": {0: 41}}}, LogGapError, "flights-0 offsets 40 to 41"),
         ({"topic_ids": {TOPIC: "new"}}, LogGapError, "deleted"),
         ({"old_rows": OLD[:4]}, RequestError, "nothing to go back from"),
         ({"new_rows": [replace(one, batch_watermark_ms=1) for one in OLD[:4]]}, SavepointError, "damaged"),

@@ -8,7 +8,6 @@ import shutil
 import struct
 import zlib
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,14 @@ from rivertwice.stream.damage import (
     find_bad_checksum,
     find_damage,
     read_view,
-    watermark_after,
 )
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
+from rivertwice.timeline.watermarks import WatermarkRule, watermark_after
 from savepoint_home import TOPIC, make_home, offsets_text, row
 
-DELAY = timedelta(seconds=20)
+DELAY_MS = 20_000
+RULE = WatermarkRule({TOPIC: DELAY_MS})
 LAST = 3
 
 
@@ -55,7 +55,7 @@ ROWS = [row(batch, max_event_ms=1000 * (batch + 1) + 20_000) for batch in range(
 
 
 def damage_of(home: PipelineHome) -> str | None:
-    return find_damage(read_view(home.checkpoint("t1")), ROWS, DELAY)
+    return find_damage(read_view(home.checkpoint("t1")), ROWS, RULE)
 
 
 def test_a_whole_checkpoint_is_found_whole_at_every_step_of_a_batch(home):
@@ -69,9 +69,9 @@ def test_a_whole_checkpoint_is_found_whole_at_every_step_of_a_batch(home):
 
 
 def test_the_watermark_that_follows_a_batch_never_falls():
-    assert watermark_after(row(3, max_event_ms=None), DELAY) == 3000
-    assert watermark_after(row(3, max_event_ms=10), DELAY) == 3000
-    assert watermark_after(row(3, max_event_ms=50_000), DELAY) == 30_000
+    assert watermark_after(row(3, max_event_ms=None), DELAY_MS) == 3000
+    assert watermark_after(row(3, max_event_ms=10), DELAY_MS) == 3000
+    assert watermark_after(row(3, max_event_ms=50_000), DELAY_MS) == 30_000
 
 
 @pytest.mark.parametrize(
@@ -144,21 +144,21 @@ def test_a_small_file_that_is_not_what_its_checksum_says_is_found(tmp_path, name
 
 
 def test_nothing_is_compared_before_the_first_committed_batch(home):
-    assert find_damage(read_view(home.checkpoint("t1")), [], DELAY) is None
+    assert find_damage(read_view(home.checkpoint("t1")), [], RULE) is None
 
 
 def test_a_start_is_refused_by_name_and_a_table_that_lost_rows_is_no_matter_for_a_savepoint(home, monkeypatch):
     line = replace(load_timeline(home, str(head(home))), pipeline="p")
     applied = {"p#t1": LAST}
     monkeypatch.setattr("rivertwice.stream.damage.delta.applied_version", lambda _, app: applied.get(app))
-    check_checkpoint(home, line, ROWS, DELAY)
+    check_checkpoint(home, line, ROWS, RULE)
     applied["p#t1"] = LAST - 1
     with pytest.raises(LedgerError, match="the table lost commits"):
-        check_checkpoint(home, line, ROWS, DELAY)
+        check_checkpoint(home, line, ROWS, RULE)
     with pytest.raises(LedgerError, match="both lost rows"):
-        check_checkpoint(home, line, ROWS[:-1], DELAY)
+        check_checkpoint(home, line, ROWS[:-1], RULE)
     applied["p#t1"] = LAST
     (home.checkpoint("t1") / "metadata").unlink()
     with pytest.raises(CheckpointError, match=r"metadata is missing.*rivertwice savepoint restore p"):
-        check_checkpoint(home, line, ROWS, DELAY)
+        check_checkpoint(home, line, ROWS, RULE)
     assert path_ledger(home) == []

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rivertwice.errors import RangeMismatchError
+from rivertwice.log.addresses import parts_of
 from rivertwice.stream.dead import check_dead_range, encode_ranges
 
-RANGES = {0: (3, 6), 1: (0, 0)}
+RANGES = parts_of("f", {0: (3, 6), 1: (0, 0)})
 
 
 def test_dead_letters_of_the_very_range_or_of_no_known_one_stand():
@@ -17,4 +18,4 @@ def test_dead_letters_of_the_very_range_or_of_no_known_one_stand():
 
 def test_dead_letters_of_another_range_stop_the_stream():
     with pytest.raises(RangeMismatchError, match="planned anew"):
-        check_dead_range(encode_ranges({0: (3, 7), 1: (0, 0)}), RANGES, 4)
+        check_dead_range(encode_ranges(parts_of("f", {0: (3, 7), 1: (0, 0)})), RANGES, 4)

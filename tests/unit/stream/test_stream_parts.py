@@ -121,7 +121,7 @@ def test_failures_are_classified(error, expected):
 
 
 def test_lag_counts_records_beyond_the_committed_offsets():
-    assert lag_of({"f": {"0": 3}}, "f", {0: 5, 1: 4}) == 6
+    assert lag_of({"f": {"0": 3}}, {"f": {0: 5, 1: 4}}) == 6
 
 
 def test_an_error_that_is_its_own_cause_is_classified() -> None:

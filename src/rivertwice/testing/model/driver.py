@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
@@ -12,16 +11,17 @@ from rivertwice.stream.damage import CheckpointView
 from rivertwice.stream.dead import encode_ranges
 from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.lease_terms import Held, Terms
-from rivertwice.stream.sink import BatchCounts
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC, Computed, compute_batch, split_rate
 from rivertwice.testing.model.world import KEPT, Checkpoint, World, commit_text, offsets_text
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intent import Exit, Heartbeat
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
+from rivertwice.timeline.watermarks import WatermarkRule
 
 TERMS = Terms()
-_DELAY = timedelta(milliseconds=DELAY_MS)
+_RULE = WatermarkRule({TOPIC: DELAY_MS})
 LOCKED = point("start: lock taken")
 WATCHED = point("start: lease on the store watched")
 READ_EPOCHS = point("start: epochs read")
@@ -184,7 +184,7 @@ def _resolve(world: World, me: Process) -> Any:
     rows = world.path_rows(line.timeline)
     checkpoint = world.checkpoints.get(line.timeline)
     if rows and checkpoint is not None:
-        problem = rules.find_damage(view_of(checkpoint), rows, _DELAY)
+        problem = rules.find_damage(view_of(checkpoint), rows, _RULE)
         if problem is not None:
             world.report_damage(problem)
             raise CheckpointError(problem)
@@ -297,18 +297,17 @@ def _commit(
     _check_log(world, line)
     world.rules.check_counts(counts, ranges_between(start, planned.end_offsets), batch)
     row = ledger_row(world, me, line, planned, start, made)
-    ranges = ranges_between(start, planned.end_offsets)
     if not made.dead:
-        world.rules.check_dead_range(world.dead_ranges.get((f"{app}/dead", batch)), ranges, batch)
+        world.rules.check_dead_range(world.dead_ranges.get((f"{app}/dead", batch)), row.parts(), batch)
     if made.dead:  # step 5
         done = world.applied.get(f"{app}/dead", -1)
         yield LOOKED_DEAD
         if done < batch or world.broken == "dead letters without a transaction":
             world.append_dead(f"{app}/dead", line.timeline, batch, made.dead)
-            world.dead_ranges[f"{app}/dead", batch] = encode_ranges(ranges)
+            world.dead_ranges[f"{app}/dead", batch] = encode_ranges(row.parts())
             yield DEAD
         else:
-            world.rules.check_dead_range(world.dead_ranges.get((f"{app}/dead", batch)), ranges, batch)
+            world.rules.check_dead_range(world.dead_ranges.get((f"{app}/dead", batch)), row.parts(), batch)
     check_lease(world, me)
     yield LEASED_AGAIN
     if world.broken == "two commits for one batch":
@@ -336,7 +335,7 @@ def _finish(world: World, checkpoint: Checkpoint, batch: int, row: LedgerRow) ->
     if batch in checkpoint.commits:
         message = "CONCURRENT_STREAM_LOG_UPDATE"
         raise LeaseLostError(message)
-    checkpoint.commits[batch] = commit_text(world.rules.watermark_after(row, _DELAY))
+    checkpoint.commits[batch] = commit_text(world.rules.watermark_after(row, DELAY_MS))
     for files in (checkpoint.offsets, checkpoint.commits, checkpoint.state):
         for old in [number for number in files if number <= batch - KEPT]:
             del files[old]

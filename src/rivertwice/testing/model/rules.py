@@ -23,7 +23,7 @@ from rivertwice.savepoint import (
 )
 from rivertwice.stream import begin, catch_up, damage, dead, lease_terms, seal, sink
 from rivertwice.supervise import classify, decide, memory
-from rivertwice.timeline import lineage, sequence, serving
+from rivertwice.timeline import lineage, sequence, serving, watermarks
 
 Rule = Callable[..., Any]
 
@@ -36,7 +36,7 @@ class Rules:
     check_fingerprint: Rule = begin.check_fingerprint
     check_topics: Rule = begin.check_topics
     find_damage: Rule = damage.find_damage
-    watermark_after: Rule = damage.watermark_after
+    watermark_after: Rule = watermarks.watermark_after
     decide_takeover: Rule = lease_terms.decide_takeover
     must_stop: Rule = lease_terms.must_stop
     is_lost: Rule = lease_terms.is_lost

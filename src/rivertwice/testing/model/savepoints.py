@@ -20,7 +20,6 @@ from rivertwice.timeline.lineage import Segment
 
 LEASE = timedelta(hours=1)
 ABANDONED = timedelta(hours=1)
-_DELAY = timedelta(milliseconds=DELAY_MS)
 COPIED_COMMITS = point("copy: commits copied")
 COPIED_OFFSETS = point("copy: offsets copied")
 COPIED_STATE = point("copy: state copied")
@@ -206,7 +205,7 @@ def replay(world: World, work: Checkpoint, plan: ReplayPlan, manifest: Manifest)
             world.judge.replay_differed(message)
             raise ReplayMismatchError(message)
         work.state[row.batch] = made.state
-        work.commits[row.batch] = commit_text(world.rules.watermark_after(row, _DELAY))
+        work.commits[row.batch] = commit_text(world.rules.watermark_after(row, DELAY_MS))
 
 
 def replay_in_one(world: World, work: Checkpoint, plan: ReplayPlan) -> None:
@@ -220,7 +219,7 @@ def replay_in_one(world: World, work: Checkpoint, plan: ReplayPlan) -> None:
     for row in plan.rows:
         work.offsets[row.batch] = row.offsets_text
         work.state[row.batch] = made.state
-        work.commits[row.batch] = commit_text(world.rules.watermark_after(row, _DELAY))
+        work.commits[row.batch] = commit_text(world.rules.watermark_after(row, DELAY_MS))
 
 
 def _from_topic(world: World, ranges: Mapping[int, tuple[int, int]], manifest: Manifest) -> Any:
@@ -248,7 +247,7 @@ def plan_rows(world: World, manifest: Manifest, rows: Sequence[LedgerRow], until
     """Plan a replay by the product's rule."""
     begin = dict(enumerate(world.begin)) if manifest.topic_ids[TOPIC] == world.topic_id else {0: 1 << 62, 1: 1 << 62}
     plan: ReplayPlan = world.rules.plan_replay(
-        manifest, rows, until=until, begin=begin, topic=TOPIC, bundles={manifest.bundle}
+        manifest, rows, until=until, begin={TOPIC: begin}, bundles={manifest.bundle}
     )
     return plan
 

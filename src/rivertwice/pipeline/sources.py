@@ -1,0 +1,38 @@
+"""How the sources of one definition go together. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.model import DefinitionFile
+
+
+def find_sources_conflict(definition: DefinitionFile) -> str | None:
+    """Return why a definition may not have so many sources, or None."""
+    if not definition.streams:
+        return "every source is a table, so nothing happens that results could be computed of; add a stream"
+    if len(definition.sources) > 1 and not definition.window.is_sliced:
+        return (
+            f"sources are {list(definition.sources)}, but windows and sessions take exactly one; keep one, or let the window be of slices "
+            "(every, lookback, lookahead, at), which join several"
+        )
+    return None
+
+
+def find_topics_conflict(definition: DefinitionFile) -> str | None:
+    """Return why the sources' topics do not go together, or None: a record's topic says whose it is."""
+    topics = definition.topics
+    twice = [topic for topic in topics if topics.count(topic) > 1]
+    if twice:
+        views = [view for view, source in definition.sources.items() if source.topic == twice[0]]
+        return (
+            f"sources {' and '.join(views)} both read topic {twice[0]!r}, so it could not be told whose a record is; give each "
+            "source a topic of its own, or read the topic by one source"
+        )
+    if len(definition.streams) == 1 and "watermark_policy" in definition.model_fields_set:
+        return (
+            f"watermark_policy is {definition.watermark_policy!r}, but there is one stream, whose watermark needs no policy; "
+            "remove it"
+        )
+    return None

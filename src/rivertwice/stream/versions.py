@@ -1,0 +1,120 @@
+"""Versions of table sources: what each batch read of a topic of changes, kept as rows, so that windows can be joined with them.
+
+A batch's versions are written before its results, under a transaction of their own; they count once the batch is in the
+ledger, and a window sees those of the batches on the path up to the one that closes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.log.addresses import Parts, count, drop_empty, of_topic
+from rivertwice.log.records import read_ranges
+from rivertwice.pipeline.compile import accepted, rows_schema
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import Definition
+from rivertwice.store import delta
+from rivertwice.store.fetched import local_files
+from rivertwice.stream.dead import check_dead_range, encode_ranges
+from rivertwice.stream.sink import SinkContext
+from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.lineage import Segment, path_of
+
+FORMAT = 1
+METADATA_KEY = "versions"
+
+
+def write_versions(
+    spark: SparkSession, settings: Settings, context: SinkContext, batch: int, ranges: Parts
+) -> dict[str, BatchCounts]:
+    """Write the versions that a batch read, once, and return what it read of each table's topic.
+
+    Raises:
+        RangeMismatchError: an earlier attempt at the batch left versions of another range.
+    """
+    return {
+        source.topic: _write(spark, settings, context, batch, view, ranges)
+        for view, source in context.definition.tables.items()
+    }
+
+
+def _write(
+    spark: SparkSession, settings: Settings, context: SinkContext, batch: int, view: str, ranges: Parts
+) -> BatchCounts:
+    source, line = context.definition.sources[view], context.timeline
+    mine = drop_empty({part: pair for part, pair in ranges.items() if part.topic == source.topic})
+    place, app = context.home.tables.versions(view), f"{context.app}/versions"
+    done = delta.applied_version(place, app)
+    if done is not None and done >= batch:
+        kept = [value for _, value in delta.commits(place, METADATA_KEY, limit=16)]
+        found = [value["ranges"] for value in kept if (value["app"], value["batch"]) == (app, batch)]
+        check_dead_range(found[-1] if found else None, mine, batch, "versions")
+    if not mine:
+        return BatchCounts()
+    raw = read_ranges(
+        spark, settings, source.topic, of_topic(mine, source.topic), topic_id=line.topic_ids[source.topic]
+    )
+    decoded = decode(raw, source).persist()
+    try:
+        read = count(mine)
+        rows = accepted(decoded, source).select(
+            F.lit(FORMAT).cast("int").alias("_format"),
+            F.lit(line.timeline).alias("_timeline"),
+            F.lit(batch).cast("long").alias("_batch"),
+            *source.schema_,
+            "_partition",
+            "_offset",
+            "_record_time",
+        )
+        table = rows.toArrow()
+        bad = decoded.where(F.col("_reason").isNotNull()).count()
+    finally:
+        decoded.unpersist()
+    if done is None or done < batch:
+        note = {"app": app, "batch": batch, "ranges": encode_ranges(mine)}
+        delta.append(place, table, transactions={app: batch}, metadata={METADATA_KEY: note})
+    return BatchCounts(read=read, bad=bad, accepted=table.num_rows)
+
+
+@dataclass(frozen=True)
+class KnownVersions:
+    """The versions on a timeline's path, as of any of its batches; a `slices.VersionsAt`."""
+
+    settings: Settings
+    home: PipelineHome
+    definition: Definition
+    timeline: str
+
+    def __call__(self, spark: SparkSession, batch: int) -> Mapping[str, DataFrame]:
+        """Return view to the versions known when `batch` runs."""
+        if not self.definition.tables:
+            return {}
+        path = path_of(self.home, self.timeline)
+        return {view: self._known(spark, view, path, batch) for view in self.definition.tables}
+
+    def _known(self, spark: SparkSession, view: str, path: Sequence[Segment], batch: int) -> DataFrame:
+        source = self.definition.sources[view]
+        table = delta.open_table(self.home.tables.versions(view))
+        empty = spark.createDataFrame([], f"{rows_schema(source)}, _timeline string, _batch bigint")
+        if table is None:
+            rows = empty
+        else:
+            files = local_files(table.file_uris(), self.settings.home / "cache")
+            rows = spark.read.schema(empty.schema).parquet(*files) if files else empty
+        inside = [
+            (F.col("_timeline") == segment.timeline)
+            & F.col("_batch").between(segment.first, batch if segment.last is None else min(segment.last, batch))
+            for segment in path
+        ]
+        return (
+            rows.where(functools.reduce(operator.or_, inside))
+            .drop("_timeline", "_batch")
+            .withColumn("_index", F.lit(0))
+        )

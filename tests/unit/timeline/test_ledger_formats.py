@@ -1,0 +1,81 @@
+"""Rows of format 1 are read beside those of format 2, in the commits and in a table that was begun in format 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ledger_rows import ledger_row
+from rivertwice.config import Settings
+from rivertwice.errors import LedgerError
+from rivertwice.log.addresses import Part
+from rivertwice.store import delta
+from rivertwice.timeline.counts import BatchCounts, total_of
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, from_table, read_ledger, to_table
+
+SHARES = {"a": BatchCounts(3, 1, 2, 5, 9), "b": BatchCounts(4)}
+
+
+def of_format_1(row: LedgerRow) -> dict[str, Any]:
+    plain = row.to_json()
+    del plain["by_topic"]
+    return {**plain, "format": 1}
+
+
+def old_table(*rows: LedgerRow) -> pa.Table:
+    table = to_table(rows).drop_columns(["by_topic"])
+    at = table.schema.get_field_index("_format")
+    return table.set_column(at, "_format", pa.array([1] * len(rows), pa.int32()))
+
+
+def test_the_shares_of_the_topics_survive_commit_and_table() -> None:
+    row = ledger_row(3, by_topic=SHARES)
+    assert LedgerRow.from_json(row.to_json()) == row
+    assert from_table(to_table([row])) == [row]
+    assert row.to_json()["format"] == 2
+
+
+def test_a_commit_of_format_1_has_no_shares_and_one_of_a_later_format_is_refused() -> None:
+    assert LedgerRow.from_json(of_format_1(ledger_row(3))) == ledger_row(3)
+    with pytest.raises(LedgerError, match="format 3, this version reads 1 and 2"):
+        LedgerRow.from_json({**ledger_row(3).to_json(), "format": 3})
+
+
+def test_a_table_begun_in_format_1_is_read_and_goes_on_in_format_2(tmp_path: Any) -> None:
+    home = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
+    delta.append(home.tables.ledger, old_table(ledger_row(0), ledger_row(1)))
+    assert read_ledger(home) == [ledger_row(0), ledger_row(1)]
+    append_ledger(home, [ledger_row(2, by_topic=SHARES)])
+    append_ledger(home, [ledger_row(3, by_topic=SHARES)])
+    assert [row.by_topic for row in read_ledger(home)] == [{}, {}, SHARES, SHARES]
+    assert [row.by_topic for row in read_ledger(home, 1)] == [{}, SHARES, SHARES]
+
+
+def test_a_batch_that_only_a_commit_of_format_1_knows_is_read(tmp_path: Any) -> None:
+    home = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
+    delta.append(
+        home.tables.changelog,
+        pa.table({"n": pa.array([], pa.int64())}),
+        transactions={"p#t1": 0},
+        metadata={METADATA_KEY: of_format_1(ledger_row(0))},
+    )
+    assert read_ledger(home) == [ledger_row(0)]
+
+
+def test_a_row_of_an_unknown_format_in_the_table_is_refused() -> None:
+    table = to_table([ledger_row(0)])
+    at = table.schema.get_field_index("_format")
+    with pytest.raises(LedgerError, match="format 9"):
+        from_table(table.set_column(at, "_format", pa.array([9], pa.int32())))
+
+
+def test_a_row_tells_the_ranges_of_all_topics() -> None:
+    offsets = {"start_offsets": {"a": {"0": 1}}, "end_offsets": {"a": {"0": 4, "1": 2}, "b": {"0": 0}}}
+    assert ledger_row(0, **offsets).parts() == {Part("a", 0): (1, 4), Part("a", 1): (0, 2), Part("b", 0): (0, 0)}
+
+
+def test_shares_add_up() -> None:
+    assert total_of(SHARES.values()) == BatchCounts(7, 1, 2, 5, 9)
+    assert total_of([]) == BatchCounts()
