@@ -123,14 +123,13 @@ def _compute_chunk(
     home = settings.pipeline(plan.pipeline)
     rows = kept or rows_by_view(spark, settings, plan, definition, chunk.offsets)
     mine = {
-        view: (_in_windows(spark, source, one, chunk, plan) if view in definition.streams else one).cache()
-        for (view, one), source in zip(rows.items(), definition.sources.values(), strict=True)
+        view: _in_windows(spark, source, rows[view], chunk, plan).cache() for view, source in definition.streams.items()
     }
     try:
         records: Counter[int] = Counter()
-        for view in definition.streams:
-            records.update(_count_records(spark, definition, view, mine[view], chunk))
-        result = _of_chunk(compile_sources(spark, definition, mine).toArrow(), definition, chunk)
+        for view, one in mine.items():
+            records.update(_count_records(spark, definition, view, one, chunk))
+        result = _of_chunk(compile_sources(spark, definition, {**rows, **mine}).toArrow(), definition, chunk)
     finally:
         for one in mine.values():
             one.unpersist()

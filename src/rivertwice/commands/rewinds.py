@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.commands.frame import Frame, as_fields, as_table, to_plain
+from rivertwice.log.addresses import Part, key_parts
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.rewind import RewindReport
@@ -23,10 +24,10 @@ def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bo
 
 def plain_reread(plan: RewindPlan) -> list[dict[str, Any]]:
     """Return what is read again, by partition, or by `topic/partition` if there are several topics."""
-    several = len({part.topic for part in plan.reread}) > 1
+    keys = key_parts(Part(part.topic, part.partition) for part in plan.reread)
     return [
         {
-            "partition": f"{part.topic}/{part.partition}" if several else part.partition,
+            "partition": keys[Part(part.topic, part.partition)],
             "start": part.start,
             "end": part.end,
             "log_begins": part.log_begins,

@@ -110,7 +110,7 @@ def pipelines(frame: Frame) -> None:
     found = load_all(frame.settings.definitions)
     rows = []
     for name, definition in found.items():
-        delays = ", ".join(str(source.watermark) for source in definition.sources.values())
+        delays = ", ".join(str(source.watermark) for source in definition.streams.values())
         rows.append((name, ", ".join(definition.topics), definition.window.text, delays, ", ".join(definition.keys)))
     value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql"}) for item in found.values()]
     frame.emit(value, lambda: as_table(("pipeline", "topic", "window", "watermark", "keys"), rows))

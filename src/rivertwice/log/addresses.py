@@ -37,9 +37,14 @@ def of_topic(parts: Mapping[Part, tuple[int, int]], topic: str) -> OffsetRanges:
 
 def name_parts(parts: Iterable[Part]) -> dict[Part, str]:
     """Return how people and stored records name all parts of a pipeline: `0`, or `topic/0` if there are several topics."""
+    return {part: str(key) for part, key in key_parts(parts).items()}
+
+
+def key_parts(parts: Iterable[Part]) -> dict[Part, int | str]:
+    """Return what machines read all parts of a pipeline by: the partition, or `topic/0` if there are several topics."""
     found = sorted(parts)
     several = len({part.topic for part in found}) > 1
-    return {part: f"{part.topic}/{part.partition}" if several else str(part.partition) for part in found}
+    return {part: f"{part.topic}/{part.partition}" if several else part.partition for part in found}
 
 
 def between(starts: Mapping[int, int], ends: Mapping[int, int]) -> OffsetRanges:

@@ -57,8 +57,9 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
 def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool = True) -> dict[str, DataFrame]:
     """Return view to accepted rows of each stream under its own watermark, all branches of one Kafka source.
 
-    Tables have no branch: what a batch holds of them is read apart (`stream.versions`). Several sources are told apart by the record's topic. Each branch has its own two observations, named by
-    `metric_names`; see `compile_stream` for what they count, and why the second stands where it does.
+    Tables have no branch: what a batch holds of them is read apart (`stream.versions`). Several sources are told apart
+    by the record's topic. Each branch has its own two observations, named by `metric_names`; see `compile_stream` for
+    what they count, and why the second stands where it does.
     """
     several = len(definition.sources) > 1
     return {
@@ -115,10 +116,7 @@ def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[s
 
 
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
-    """Return the result of the same transform over `accepted_rows` of the one source: all of them or any subset."""
-    if definition.window.is_sliced:
-        view, _ = definition.source
-        return compile_sources(spark, definition, {view: accepted_rows})
+    """Return the result of the same transform over `accepted_rows` of the one source (no slices): all or any subset."""
     return transform(spark, definition, included(spark, definition, accepted_rows))
 
 
@@ -132,8 +130,9 @@ def included(spark: SparkSession, definition: Definition, rows: DataFrame) -> Da
 def with_window_end(rows: DataFrame, definition: Definition, view: str | None = None) -> DataFrame:
     """Return `rows` once per window that holds the row's event time, with that window's end as `_window_end`.
 
-    `view` says whose rows they are; None: the one source's. That is one row of a tumbling window, and `window.passes` of a hopping one. A session that holds the row alone
-    ends the gap after it, and by that end Spark judges whether it is late.
+    `view` says whose rows they are; None: the one source's. That is one row of a tumbling window, and `window.passes`
+    of a hopping one. A session that holds the row alone ends the gap after it, and by that end Spark judges whether it
+    is late.
     """
     source = definition.source[1] if view is None else definition.sources[view]
     size, step = window_micros(definition)

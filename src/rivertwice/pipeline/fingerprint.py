@@ -74,10 +74,9 @@ class Change:
 def fingerprint_of(definition: Definition) -> Fingerprint:
     """Return the fingerprint of a definition. Comments, white space and stream pins do not matter."""
     used = {word.lower().strip("`") for word in tokens(definition.transform_sql)}
+    keeps_records = definition.window.is_sliced
     sources = {
-        view: _source_parts(
-            view, source, set(source.schema_) if definition.window.is_sliced else used
-        )  # raw records are kept
+        view: _source_parts(view, source, source.schema_ if keeps_records else used)
         for view, source in definition.sources.items()
     }
     components: dict[str, Any] = {

@@ -76,10 +76,10 @@ def _boundary(definition: Definition) -> str:
 
 
 def _watermark_text(definition: Definition) -> str:
-    delays = [format_duration(source.watermark) for source in definition.sources.values()]
+    delays = [format_duration(source.watermark) for source in definition.streams.values()]
     if len(delays) == 1:
         return f"{delays[0]} behind the largest event time; it rises between batches"
-    each = ", ".join(f"{view} {delay}" for view, delay in zip(definition.sources, delays, strict=True))
+    each = ", ".join(f"{view} {delay}" for view, delay in zip(definition.streams, delays, strict=True))
     which = "slowest" if definition.watermark_policy == "min" else "fastest"
     return f"each source's own behind its largest event time ({each}), of these the {which}; it rises between batches"
 
@@ -186,7 +186,7 @@ def _late_measured(definition: Definition) -> LintFinding:
 def _state_bound(definition: Definition) -> LintFinding:
     window = definition.window
     step = window.step
-    ahead = max(source.watermark + source.max_future for source in definition.sources.values())
+    ahead = max(source.watermark + source.max_future for source in definition.streams.values())
     at_once = math.ceil((window.length + ahead) / step) + 1
     told = f"at most about {at_once} windows per key are open at once (length, watermark and max_future over {format_duration(step)})"
     if window.is_session:
@@ -200,7 +200,7 @@ def _state_bound(definition: Definition) -> LintFinding:
 
 
 def _idle_source(definition: Definition) -> list[LintFinding]:
-    if len(definition.sources) == 1:
+    if len(definition.streams) == 1:
         return []
     check = "idle source"
     if definition.watermark_policy == "min":

@@ -13,7 +13,7 @@ from rivertwice.pipeline.delivery_model import Delivery, find_delivery_conflict
 from rivertwice.pipeline.durations import Duration
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.limits import AlertLimits
-from rivertwice.pipeline.names import Column
+from rivertwice.pipeline.names import Column, without_null
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
 from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
 from rivertwice.pipeline.windows import Window
@@ -36,12 +36,6 @@ def _text(schema: dict[str, Any]) -> None:
     schema.pop("anyOf", None)
     schema.pop("default", None)
     schema.update({"type": "string", "pattern": SUBJECT.pattern.replace(r"\Z", "$")})
-
-
-def _optional_column(schema: dict[str, Any]) -> None:
-    """Publish an optional column without null."""
-    schema.update(schema.pop("anyOf")[0])
-    schema.pop("default")
 
 
 def _subject(value: str) -> str:
@@ -261,7 +255,7 @@ class DefinitionFile(_Model):
     count_column: Column | None = Field(
         default=None,
         description="The column that counts the rows that went into a result row; slices have none, all others need it.",
-        json_schema_extra=_optional_column,
+        json_schema_extra=without_null,
     )
     watermark_policy: Literal["min", "max"] = Field(
         default="min",

@@ -1,9 +1,9 @@
-"""What may name a column."""
+"""What may name a column, and how what may be left out is published."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
@@ -21,3 +21,9 @@ def _column(value: str) -> str:
 
 
 Column = Annotated[str, AfterValidator(_column)]
+
+
+def without_null(schema: dict[str, Any]) -> None:
+    """Publish what is optional without null: YAML leaves it out."""
+    schema.update(schema.pop("anyOf")[0])
+    schema.pop("default")

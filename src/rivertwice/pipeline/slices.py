@@ -116,21 +116,12 @@ def slice_views(
         closes: the windows, and `_close` of each (`tables.table_rows`); None: every window sees all versions.
     """
     views = {view: view_rows(definition, view, rows) for view, rows in pairs.items()}
-    return views | _table_views(definition, views, versions, closes)
-
-
-def _table_views(
-    definition: Definition,
-    views: Mapping[str, DataFrame],
-    versions: Mapping[str, DataFrame],
-    closes: DataFrame | None = None,
-) -> dict[str, DataFrame]:
     if not versions:
-        return {}
+        return views
     frame = [definition.window.start_column, definition.window.end_column]
     held = functools.reduce(DataFrame.unionAll, (rows.select(*frame) for rows in views.values())).distinct()
     windows = held.withColumn("_close", F.lit(ALL)) if closes is None else closes
-    return {
+    return views | {
         view: table_rows(definition, view, rows, windows).drop("_index", "_partition", "_offset")
         for view, rows in versions.items()
     }
@@ -161,8 +152,8 @@ class SliceSink:
         try:
             if self._empty is not None and not closed.count():
                 return self._empty
-            spark, views = closed.sparkSession, self._views(closed)
-            views |= _table_views(self._definition, views, self._versions(spark, batch))
+            spark = closed.sparkSession
+            views = slice_views(self._definition, self._pairs(closed), self._versions(spark, batch))
             result = slice_result(spark, self._definition, views).toArrow()
         finally:
             closed.unpersist()
@@ -170,15 +161,15 @@ class SliceSink:
             self._empty = result.schema.empty_table()
         return result
 
-    def _views(self, closed: DataFrame) -> dict[str, DataFrame]:
-        window = self._definition.window
+    def _pairs(self, closed: DataFrame) -> dict[str, DataFrame]:
+        """Return view to the records of the closed slices, as the rows that they were, once per window."""
         found = {}
         for view, source in self._definition.streams.items():
             mine = closed.where(F.col("_view") == view).select("_window", F.explode("_records").alias("_one"))
             found[view] = mine.select(
-                F.col("_window")["start"].alias(window.start_column),
-                F.col("_window")["end"].alias(window.end_column),
-                record_column(F.col("_one")["partition"], F.col("_one")["offset"]),
+                F.col("_window")["end"].alias("_window_end"),
+                F.col("_one")["partition"].alias("_partition"),
+                F.col("_one")["offset"].alias("_offset"),
                 *(F.col("_one")[view][name].alias(name) for name in source.schema_),
             )
         return found

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rivertwice.pipeline.durations import Duration, format_duration
-from rivertwice.pipeline.names import Column
+from rivertwice.pipeline.names import Column, without_null
 
 MOST_PASSES = 60
 """A record belongs to at most so many hopping windows: each of them costs a recompute a run of the transform."""
-
-
 _NONE = timedelta(0)
-
-
-def _not_null(schema: dict[str, Any]) -> None:
-    """Publish what is optional without null: YAML leaves it out."""
-    schema.update(schema.pop("anyOf")[0])
-    schema.pop("default")
 
 
 class Window(BaseModel):
@@ -38,21 +30,21 @@ class Window(BaseModel):
         json_schema_extra={"oneOf": [{"required": ["size"]}, {"required": ["session"]}, {"required": ["every", "at"]}]},
     )
 
-    size: Duration | None = Field(default=None, description="Length of a window.", json_schema_extra=_not_null)
+    size: Duration | None = Field(default=None, description="Length of a window.", json_schema_extra=without_null)
     slide: Duration | None = Field(
         default=None,
         description="A window starts each so often: hopping windows, which overlap; divides the size.",
-        json_schema_extra=_not_null,
+        json_schema_extra=without_null,
     )
     session: Duration | None = Field(
         default=None,
         description="The gap that ends a session: instead of a size, one window per key and run of events.",
-        json_schema_extra=_not_null,
+        json_schema_extra=without_null,
     )
     every: Duration | None = Field(
         default=None,
         description="Slices instead of a size: rows of so much event time are computed together, from raw records.",
-        json_schema_extra=_not_null,
+        json_schema_extra=without_null,
     )
     lookback: Duration = Field(default=_NONE, description="Of slices: records so long before a slice are seen too.")
     lookahead: Duration = Field(
@@ -62,7 +54,7 @@ class Window(BaseModel):
     at: Column | None = Field(
         default=None,
         description="Of slices: the result column, a timestamp, that says which slice a row belongs to.",
-        json_schema_extra=_not_null,
+        json_schema_extra=without_null,
     )
     start_column: Column = "window_start"
     end_column: Column = "window_end"

@@ -41,7 +41,8 @@ class DerivedLog:
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous but for `jumps`.
 
-        `topic_ids` are those of the topics that the offsets belong to; a topic without one is asked for its own. What neither Kafka nor the archive has is left out and named in `missing`; what an accepted gap jumped over and
+        `topic_ids` are those of the topics that the offsets belong to; a topic without one is asked for its own. What
+        neither Kafka nor the archive has is left out and named in `missing`; what an accepted gap jumped over and
         the archive has is read, and belongs to the truth.
         """
         self._spark = spark

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.log.addresses import Part
@@ -41,6 +41,14 @@ def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: 
         }
     )
     return rows.join(F.broadcast(spark.createDataFrame(marks)), "_index")
+
+
+def is_below(ends: Mapping[int, int]) -> Column:
+    """Return whether a row's address lies below the offset of its partition; nothing does in a partition without one."""
+    found = F.lit(False)
+    for partition, end in ends.items():
+        found = found | ((F.col("_partition") == partition) & (F.col("_offset") < end))
+    return found
 
 
 class Rule(Protocol):
@@ -133,22 +141,21 @@ class LateRule:
 
     def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
         """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
-        rows = self.pairs_below(as_of, windows_end_ms)
+        ends_ms = list(windows_end_ms)
+        rows = self.pairs_below(as_of, ends_ms)
         if self._definition.window.passes == 1:
             return compile_batch(self._spark, self._definition, rows).toArrow()
         records = rows.dropDuplicates(["_partition", "_offset"])
         result = compile_batch(self._spark, self._definition, records)
         column = self._definition.window.end_column
-        wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
+        wanted = self._ends(end_ms * 1000 for end_ms in ends_ms)
         return result.join(wanted, F.unix_micros(column) == wanted["_end_us"], "left_semi").toArrow()
 
     def pairs_below(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> DataFrame:
         """Return the pairs of rows below `as_of`, of the given windows only."""
-        below = F.lit(False)
-        for partition, end in as_of.get(self._source.topic, {}).items():
-            below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
         wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
-        return self._pairs.where(below).join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
+        mine = self._pairs.where(is_below(as_of.get(self._source.topic, {})))
+        return mine.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
 
     def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address. `batches` gives the batch number of each path index.

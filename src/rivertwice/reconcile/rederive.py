@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rivertwice.log.addresses import Part, Parts, name_parts
+from rivertwice.log.addresses import Part, Parts, key_parts
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import WatermarkRule, next_watermarks
@@ -126,9 +126,8 @@ def derive_ranges(
 
 def _moved(index: int, row: LedgerRow, field: str, recorded: Offsets, derived: Offsets) -> LedgerDefect:
     """Return the defect of an offset field, by partition, or by the parts' names if there are several topics."""
-    names = name_parts({*recorded, *derived})
-    several = len({part.topic for part in names}) > 1
-    plain = [{names[p] if several else p.partition: o for p, o in offsets.items()} for offsets in (recorded, derived)]
+    keys = key_parts({*recorded, *derived})
+    plain = [{keys[part]: offset for part, offset in offsets.items()} for offsets in (recorded, derived)]
     return LedgerDefect(index, row.batch, field, *plain)
 
 

@@ -8,6 +8,7 @@ and versions changed which of its rows is not asked: a row that differs is LATE 
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,7 +22,7 @@ from rivertwice.pipeline.tables import ALL, late_versions, table_rows, window_cl
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX
-from rivertwice.reconcile.late_rule import LateRule
+from rivertwice.reconcile.late_rule import LateRule, is_below
 from rivertwice.reconcile.model import Family, LateRow, RowId, Shape
 from rivertwice.reconcile.rederive import Chain
 
@@ -55,13 +56,17 @@ class SliceRule:
         read = F.col("_index") != GAP_INDEX
         pairs = {view: rule.all_pairs.where(~F.col("_late") & read) for view, rule in self._streams.items()}
         versions = {view: rows.where(read) for view, rows in self._versions.items()}
-        return self._result(definition, pairs, versions, self._closes() if versions else None)
+        return self._result(definition, pairs, versions, self._closes if versions else None)
 
     def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
         """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
         ends = list(windows_end_ms)
         pairs = {view: rule.pairs_below(as_of, ends) for view, rule in self._streams.items()}
-        return self._result(self._definition, pairs, self._versions_below(as_of))
+        versions = {
+            view: rows.where(is_below(as_of.get(self._definition.sources[view].topic, {})))
+            for view, rows in self._versions.items()
+        }
+        return self._result(self._definition, pairs, versions)
 
     def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address; it belongs to no single row of its window.
@@ -115,6 +120,7 @@ class SliceRule:
     ) -> pa.Table:
         return slice_result(self._spark, definition, slice_views(definition, pairs, versions, closes)).toArrow()
 
+    @functools.cached_property
     def _closes(self) -> DataFrame:
         """Return every window of the path with `_close`: the path index of the batch that closed it, ALL if none did."""
         found: set[int] = set()
@@ -125,7 +131,7 @@ class SliceRule:
 
     def _seen(self, view: str, rows: DataFrame) -> DataFrame:
         """Return what every window would see of a table if it saw all of `rows`."""
-        closes = self._closes().withColumn("_close", F.lit(ALL))
+        closes = self._closes.withColumn("_close", F.lit(ALL))
         return table_rows(self._definition, view, rows, closes)
 
     def _seeing(self, view: str, indexes: set[int]) -> dict[int, set[int]]:
@@ -138,7 +144,7 @@ class SliceRule:
 
     def _late_versions(self, view: str, batches: Sequence[int]) -> list[LateRow]:
         source = self._definition.sources[view]
-        late = late_versions(self._definition, view, self._versions[view], self._closes())
+        late = late_versions(self._definition, view, self._versions[view], self._closes)
         table = late.select(
             F.col(self._definition.window.start_column).alias("window_start"),
             F.col(self._definition.window.end_column).alias("window_end"),
@@ -153,12 +159,3 @@ class SliceRule:
             LateRow(row, source.topic, partition, offset, batches[index], self._chain.late[index], event_time)
             for row, (partition, offset, index, event_time) in zip(addresses(table, _NO_KEYS), plain, strict=True)
         ]
-
-    def _versions_below(self, as_of: Mapping[str, Mapping[int, int]]) -> dict[str, DataFrame]:
-        found = {}
-        for view, rows in self._versions.items():
-            below = F.lit(False)
-            for partition, end in as_of.get(self._definition.sources[view].topic, {}).items():
-                below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
-            found[view] = rows.where(below)
-        return found

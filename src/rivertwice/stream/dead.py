@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -59,10 +61,15 @@ def check_dead_range(
 
 def check_dead_there(context: SinkContext, batch: int, ranges: Parts) -> None:
     """Check that dead letters of a batch, if there are any already, are of this very range (`check_dead_range`)."""
-    app = f"{context.app}/dead"
-    written = [value for _, value in delta.commits(context.home.tables.dead_letters, METADATA_KEY, limit=16)]
-    mine = [value for value in written if (value["app"], value["batch"]) == (app, batch)]
-    check_dead_range(mine[-1]["ranges"] if mine else None, ranges, batch)
+    recorded = ranges_written(context.home.tables.dead_letters, METADATA_KEY, f"{context.app}/dead", batch)
+    check_dead_range(recorded, ranges, batch)
+
+
+def ranges_written(place: Path | str, key: str, app: str, batch: int) -> Mapping[str, Sequence[int]] | None:
+    """Return the ranges that an earlier attempt at a batch noted under `key` in a table, None if it wrote nothing."""
+    notes: list[Any] = [value for _, value in delta.commits(place, key, limit=16)]
+    found = [value["ranges"] for value in notes if (value["app"], value["batch"]) == (app, batch)]
+    return found[-1] if found else None
 
 
 def write_dead_letters(
@@ -75,8 +82,9 @@ def write_dead_letters(
 ) -> int:
     """Write the dead letters of one batch once; return how many were written now.
 
-    Only `topics`, those that have any, are read again, whatever topics `ranges` holds. The rows are valid only if (_timeline, _batch) is in the ledger. Written before the batch's commit, under a
-    transaction of their own, so a crash between the two repeats nothing.
+    Only `topics`, those that have any, are read again, whatever topics `ranges` holds. The rows are valid only if
+    (_timeline, _batch) is in the ledger. Written before the batch's commit, under a transaction of their own, so a crash
+    between the two repeats nothing.
     """
     app = f"{context.app}/dead"
     done = delta.applied_version(context.home.tables.dead_letters, app)

@@ -4,10 +4,12 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
 
 1. Check the lease: a driver that lost it writes nothing.
 2. Read the batch's range from `offsets/N`, which is durable before the batch runs.
-3. If the timeline is sealed, stop. If the batch is already committed, compare its recorded range with `offsets/N`: equal means a replay after a crash,
-   which is computed (all state must be materialised) and not written; different means stop.
-4. Write the versions of tables that the batch read, if there are any; like dead letters they count only once their batch is in
-   the ledger. Compute the rows, see that the topic is still the one the timeline began with, and read the observed counts.
+3. If the timeline is sealed, stop. If the batch is already committed, compare its recorded range with `offsets/N`:
+   equal means a replay after a crash, which is computed (all state must be materialised) and not written; different
+   means stop.
+4. Write the versions of tables that the batch read, if there are any; like dead letters they count only once their
+   batch is in the ledger. Compute the rows, see that the topic is still the one the timeline began with, and read the
+   observed counts.
 5. Write the dead letters of this range, if there are any; they count only once their batch is in the ledger.
 6. Commit rows, ledger row and transaction `(pipeline#timeline, batch)` together. The batch is committed now.
 7. Copy the ledger row to the ledger table; a crash before it is healed at the next start.
@@ -28,17 +30,17 @@ import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
-from rivertwice.log.addresses import OffsetRanges, Part, Parts
+from rivertwice.log.addresses import OffsetRanges, Parts
 from rivertwice.pipeline.compile import batch_rows
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.slices import VersionsAt, no_versions
 from rivertwice.store import delta
-from rivertwice.stream.checkpoint import Offsets, PlannedBatch, read_planned, start_offsets
+from rivertwice.stream.checkpoint import PlannedBatch, read_planned, start_offsets
 from rivertwice.stream.lease import Lease
 from rivertwice.stream.seal import app_of, check_sealed
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, read_ledger
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, parts_between, read_ledger
 from rivertwice.timeline.lineage import Timeline
 
 FORMAT = 1
@@ -76,15 +78,6 @@ def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str 
     fields = [pa.field(name, values.type) for name, values in stamps.items()]
     fields += [pa.field(field.name, field.type) for field in rows.schema]
     return pa.table(arrays, schema=pa.schema(fields))
-
-
-def planned_parts(start: Offsets, end: Offsets) -> Parts:
-    """Return the half-open offset ranges of all topics that a batch was planned with."""
-    return {
-        Part(topic, int(partition)): (int(start.get(topic, {}).get(partition, 0)), int(offset))
-        for topic, places in end.items()
-        for partition, offset in places.items()
-    }
 
 
 def check_windows(rows: pa.Table, definition: Definition) -> None:
@@ -230,7 +223,7 @@ class Sink:
             _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
             self._committed(recorded[batch])
             return
-        tables = self._write_versions(batch, planned_parts(start, planned.end_offsets))  # step 4
+        tables = self._write_versions(batch, parts_between(start, planned.end_offsets))  # step 4
         rows = self._rows(frame, batch)
         self._check_log()
         counts = {**self._observe(), **tables}

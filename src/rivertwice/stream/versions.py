@@ -1,4 +1,4 @@
-"""Versions of table sources: what each batch read of a topic of changes, kept as rows, so that windows can be joined with them.
+"""Versions of table sources: what each batch read of a topic of changes, kept as rows to join windows with.
 
 A batch's versions are written before its results, under a transaction of their own; they count once the batch is in the
 ledger, and a window sees those of the batches on the path up to the one that closes it.
@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.log.addresses import Parts, count, drop_empty, of_topic
+from rivertwice.log.addresses import Parts, count, drop_empty, of_topic, parts_of
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.compile import accepted, rows_schema
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
-from rivertwice.stream.dead import check_dead_range, encode_ranges
+from rivertwice.stream.dead import check_dead_range, encode_ranges, ranges_written
 from rivertwice.stream.sink import SinkContext
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Segment, path_of
@@ -49,18 +49,16 @@ def _write(
     spark: SparkSession, settings: Settings, context: SinkContext, batch: int, view: str, ranges: Parts
 ) -> BatchCounts:
     source, line = context.definition.sources[view], context.timeline
-    mine = drop_empty({part: pair for part, pair in ranges.items() if part.topic == source.topic})
+    mine = drop_empty(of_topic(ranges, source.topic))
     place, app = context.home.tables.versions(view), f"{context.app}/versions"
     done = delta.applied_version(place, app)
     if done is not None and done >= batch:
-        kept = [value for _, value in delta.commits(place, METADATA_KEY, limit=16)]
-        found = [value["ranges"] for value in kept if (value["app"], value["batch"]) == (app, batch)]
-        check_dead_range(found[-1] if found else None, mine, batch, "versions")
+        check_dead_range(
+            ranges_written(place, METADATA_KEY, app, batch), parts_of(source.topic, mine), batch, "versions"
+        )
     if not mine:
         return BatchCounts()
-    raw = read_ranges(
-        spark, settings, source.topic, of_topic(mine, source.topic), topic_id=line.topic_ids[source.topic]
-    )
+    raw = read_ranges(spark, settings, source.topic, mine, topic_id=line.topic_ids[source.topic])
     decoded = decode(raw, source).persist()
     try:
         read = count(mine)
@@ -78,7 +76,7 @@ def _write(
     finally:
         decoded.unpersist()
     if done is None or done < batch:
-        note = {"app": app, "batch": batch, "ranges": encode_ranges(mine)}
+        note = {"app": app, "batch": batch, "ranges": encode_ranges(parts_of(source.topic, mine))}
         delta.append(place, table, transactions={app: batch}, metadata={METADATA_KEY: note})
     return BatchCounts(read=read, bad=bad, accepted=table.num_rows)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LedgerError
 from rivertwice.instants import parse_iso, to_iso
-from rivertwice.log.addresses import Parts, parts_of
+from rivertwice.log.addresses import Part, Parts
 from rivertwice.store import delta
 from rivertwice.timeline.counts import BatchCounts
 
@@ -55,6 +55,15 @@ SCHEMA = pa.schema(
     ]
 )
 _JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references", "by_topic")
+
+
+def parts_between(start: Offsets, end: Offsets) -> Parts:
+    """Return the half-open offset ranges of all topics from `start` (0 where it names none) to `end`."""
+    return {
+        Part(topic, int(partition)): (int(start.get(topic, {}).get(partition, 0)), int(offset))
+        for topic, places in end.items()
+        for partition, offset in places.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ class LedgerRow:
 
     def parts(self) -> Parts:
         """Return the half-open offset ranges of all topics."""
-        return {part: pair for topic in self.end_offsets for part, pair in parts_of(topic, self.ranges(topic)).items()}
+        return parts_between(self.start_offsets, self.end_offsets)
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as the JSON object that rides in the commit."""
