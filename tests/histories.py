@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -84,18 +85,36 @@ FROM (
 )
 WHERE n > 1
 """
+_FOLD = """
+def fold(state, event):
+    state = state or {"n": 0, "total": 0, "top": None}
+    if event["v"] == 7:
+        return state, []
+    if event["v"] == 11 and state["n"] > 9:
+        return None, [{"n": 0, "total": state["total"]}]
+    top = max(event["v"], state["top"] or 0)
+    state = {"n": state["n"] + 1, "total": (state["total"] * 31 + event["v"]) % 1_000_003, "top": top}
+    return state, [dict(state)] * (2 if event["v"] == 5 else 1)
+"""
 _ROWS = "SELECT * FROM events WHERE v <> 7"
 _KEYS = "keys: [k]\ncount_column: n"
 _SLICED = "keys: [k, at, id]"
+_FOLDED = """keys: [k, at]
+by: [k]
+state: {n: bigint, total: bigint, top: bigint}
+types: {at: timestamp, n: bigint, total: bigint, top: bigint}"""
+SPREAD = "-2"
+"""Keys that end so lie in several partitions of a fold's log, all others in one."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of windows: what is written under `window`, the transform, and whether rows are filtered apart."""
+    """A kind of windows: what is written under `window`, the transform or the fold, and which of the two others it is."""
 
     window: str
     sql: str
     sliced: bool = False
+    folded: bool = False
 
 
 def _grouped(window: str, call: str) -> Kind:
@@ -108,6 +127,7 @@ KINDS = {
     "session": _grouped("{session: 15 s}", "session_window(at, '15 seconds')"),
     "joined slices": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, sliced=True),
     "rolling slices": Kind("{every: 30 s, lookback: 60 s, at: at}", _FIRST, sliced=True),
+    "fold": Kind("{fold: 1 hour, at: at}", _FOLD, folded=True),
 }
 
 
@@ -115,6 +135,9 @@ def definition_files(kind: str) -> dict[str, str]:
     """Return the files of a definition with windows of a kind; some records do not pass the row filter, where there is one."""
     one = KINDS[kind]
     yaml = _YAML.replace("WINDOW", one.window)
+    if one.folded:
+        yaml = yaml.replace(_KEYS, _FOLDED).replace("    watermark: 20 s\n", "")
+        return {"pipeline.yaml": yaml, "fold.py": one.sql}
     files = {"pipeline.yaml": yaml.replace(_KEYS, _SLICED) if one.sliced else yaml, "transform.sql": one.sql}
     return files if one.sliced else {**files, "rows.sql": _ROWS}
 
@@ -165,6 +188,21 @@ def random_batches(chance: random.Random, histories: int) -> list[Batch]:
                 offsets[partition] += 1
             batches.append(batch)
     return batches
+
+
+def keyed(batches: Sequence[Batch]) -> list[Batch]:
+    """Return the same records as a topic keyed by `k` holds them: all of a key in one partition, but for some keys."""
+    offsets = [0] * PARTITIONS
+    found = []
+    for batch in batches:
+        moved = []
+        for record in batch:
+            whole = record.event_s is not None and not record.key.endswith(SPREAD)
+            partition = zlib.crc32(record.key.encode()) % PARTITIONS if whole else record.partition
+            moved.append(replace(record, partition=partition, offset=offsets[partition]))
+            offsets[partition] += 1
+        found.append(moved)
+    return found
 
 
 def _history(chance: random.Random, name: str, base: int) -> Iterator[tuple[float, str, float]]:
@@ -225,7 +263,7 @@ def run_histories(
     counts = [BatchCounts() for _ in ranges]
     for (index, _), found in by_partition.items():
         counts[index] = counts[index].plus(found)
-    chain = derive_chain(counts, [DELAY_S * 1000] * len(ranges))
+    chain = derive_chain(counts, [source.watermark // timedelta(milliseconds=1)] * len(ranges))
     derived = Derived(ranges, by_partition, counts, chain, [])
     view = _view(definition, len(ranges), pa.concat_tables(emitted), folder)
     rule = late_rule(spark, definition, with_watermarks(spark, accepted(tagged, source), chain, view.groups), chain)
@@ -233,7 +271,7 @@ def run_histories(
     dead: dict[int, int] = {}
     for record in (record for batch in batches for record in batch if record.event_s is None):
         dead[record.partition] = dead.get(record.partition, 0) + 1
-    partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition.window)
+    partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition.window, rule.silent())
     tagged.unpersist()
     return Run(evidence, derived, partitions, total, [watermark for _, watermark in planned])
 

@@ -20,7 +20,7 @@ from rivertwice.pipeline.case_files import Case, load_cases, record_headers, rec
 from rivertwice.pipeline.compile import accepted, batch_rows, compile_batch, compile_stream, included, with_window_end
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.model import RECORD, Definition
 
 RAW_SCHEMA = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, "
@@ -92,8 +92,9 @@ def _judge(
     _, source = definition.source
     decoded = decode(raw, source)
     rows = accepted(decoded, source)
-    batch = _collect(compile_batch(spark, definition, rows))
     ids = [event.id for event in case.events]
+    batch = _named(definition, ids, _collect(compile_batch(spark, definition, rows)))
+    stream = _named(definition, ids, stream)
     verdicts = decoded.where("_reason IS NOT NULL").select("_offset", "_reason")
     dead = {ids[row["_offset"]]: row["_reason"] for row in _collect(verdicts)}
     late = _late_offsets(spark, definition, case, rows, watermarks)
@@ -107,9 +108,16 @@ def _judge(
     return CaseResult(case.name, batch, stream, [ids[offset] for offset in late], dead, differences)
 
 
+def _named(definition: Definition, ids: list[str], rows: list[Row]) -> list[Row]:
+    """Return a fold's rows with the id of their event instead of its place, which is its offset in partition 0."""
+    return [{**row, RECORD: ids[row[RECORD]]} for row in rows] if definition.window.is_fold else rows
+
+
 def _late_offsets(
     spark: SparkSession, definition: Definition, case: Case, rows: DataFrame, watermarks: list[int]
 ) -> list[int]:
+    if definition.window.is_fold:
+        return []
     ends = with_window_end(included(spark, definition, rows), definition)
     ended = _collect(ends.select("_offset", F.unix_micros("_window_end").alias("end_us")))
     batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
@@ -125,7 +133,7 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
         for event in batch:
             records.append(
                 {
-                    "key": event.id.encode(),
+                    "key": (event.id if event.key is None else event.key).encode(),
                     "value": record_value(case, event, definition),
                     "headers": record_headers(event, definition),
                     "topic": source.topic,

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
+from rivertwice.pipeline.folds import batch_fold, stream_fold
 from rivertwice.pipeline.model import Definition, Source
 from rivertwice.pipeline.slices import SliceSink, slice_result, stream_slices, view_rows
 from rivertwice.pipeline.views import run_views
@@ -33,7 +34,8 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
 
     Two observations ride along, one per micro-batch: `rt_read` (read, bad) and `rt_accepted` (accepted,
     min_event_ms, max_event_ms). The second sits directly above the watermark: it sees what moves it, and Spark cannot
-    push the transform's WHERE below it, where the watermark would no longer be the definition's.
+    push the transform's WHERE below it, where the watermark would no longer be the definition's. (A fold has none; the
+    observation sees what is folded.)
 
     Args:
         spark: the session that `raw` belongs to.
@@ -46,9 +48,11 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
     if observe:
         read = F.count(F.lit(1)).alias("read")
         decoded = decoded.observe(READ_METRICS, read, F.count("_reason").alias("bad"))
-    # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
-    delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
-    rows = accepted(decoded, source).withWatermark(source.event_time, delay)
+    rows = accepted(decoded, source)
+    if not definition.window.is_fold:
+        # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
+        delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
+        rows = rows.withWatermark(source.event_time, delay)
     if observe:
         event_ms = F.unix_millis(source.event_time)
         rows = rows.observe(
@@ -57,6 +61,8 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
             F.min(event_ms).alias("min_event_ms"),
             F.max(event_ms).alias("max_event_ms"),
         )
+    if definition.window.is_fold:
+        return stream_fold(definition, rows)
     if definition.window.is_sliced:
         view, _ = definition.source
         return stream_slices(definition, {view: rows})
@@ -70,6 +76,8 @@ def batch_rows(definition: Definition) -> Callable[[Any], pa.Table]:
 
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
     """Return the result of the same transform over `accepted_rows`: all of them or any subset."""
+    if definition.window.is_fold:
+        return batch_fold(definition, accepted_rows)
     if definition.window.is_sliced:
         return compile_pairs(spark, definition, with_window_end(accepted_rows, definition))
     return transform(spark, definition, included(spark, definition, accepted_rows))
@@ -118,7 +126,7 @@ def window_micros(definition: Definition) -> tuple[int, int]:
 
 def rows_schema(source: Source) -> str:
     """Return the DDL of accepted rows."""
-    fields = [f"`{name}` {kind}" for name, kind in source.schema_.items()]
+    fields = [f"`{name}` {kind}" for name, kind in {**source.schema_, **source.marks}.items()]
     return ", ".join([*fields, "_partition int", "_offset bigint", "_record_time timestamp"])
 
 

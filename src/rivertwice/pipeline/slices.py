@@ -22,12 +22,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.fold_run import PARTITION_SHIFT
 from rivertwice.pipeline.model import RECORD, Definition, Source
 from rivertwice.pipeline.views import run_views
 
 BLOCK = 256
 """Records of one partition in a row of the state: a new record rewrites its block, and a block is few records."""
-_PARTITION_SHIFT = 44
 
 
 def stream_slices(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
@@ -89,7 +89,7 @@ def view_schema(definition: Definition, view: str) -> str:
 
 def record_column(partition: Column, offset: Column) -> Column:
     """Return a record's place in its topic as one number, in the order of partition and offset."""
-    return F.shiftleft(partition.cast("long"), _PARTITION_SHIFT).bitwiseOR(offset).alias(RECORD)
+    return F.shiftleft(partition.cast("long"), PARTITION_SHIFT).bitwiseOR(offset).alias(RECORD)
 
 
 def slice_result(spark: SparkSession, definition: Definition, views: Mapping[str, DataFrame]) -> DataFrame:

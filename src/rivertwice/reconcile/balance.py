@@ -72,10 +72,12 @@ def balance_partitions(
     closed_ms: int,
     *,
     windows: int = 1,
+    silent: Mapping[int, int] | None = None,
 ) -> dict[int, Account]:
     """Return one account per partition, re-derived from the log; `dead` is counted from the dead-letter table.
 
-    What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`.
+    What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`. Of a
+    fold the records without a row are counted by themselves (`silent`).
     """
     emitted: dict[int, int] = {}
     opened: dict[int, int] = {}
@@ -86,13 +88,14 @@ def balance_partitions(
     accounts = {}
     for partition in sorted(read):
         included = sum(side.get(partition, 0) for side in (emitted, opened, late))
+        left_out = accepted.get(partition, 0) - included // windows if silent is None else silent.get(partition, 0)
         accounts[partition] = Account(
             read=read[partition],
             emitted=emitted.get(partition, 0),
             open=opened.get(partition, 0),
             late=late.get(partition, 0),
             dead=dead.get(partition, 0),
-            excluded=accepted.get(partition, 0) - included // windows,
+            excluded=left_out,
             windows=windows,
         )
     return accounts

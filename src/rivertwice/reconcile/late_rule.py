@@ -150,6 +150,14 @@ class LateRule:
         table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
         return [PairCount(row["_partition"], row["end_ms"], row["_late"], row["rows"]) for row in table.to_pylist()]
 
+    def silent(self) -> dict[int, int] | None:
+        """Return partition to the records that were left out by name; None: they are what was accepted and is in no window."""
+        return None
+
+    def apart(self) -> dict[int, str]:
+        """Return record to reason, for records whose rows no order of the log makes true: none, where order does not matter."""
+        return {}
+
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
         skipped = self._pairs.where(F.col("_index") == GAP_INDEX)
