@@ -190,14 +190,14 @@ def random_batches(chance: random.Random, histories: int) -> list[Batch]:
     return batches
 
 
-def keyed(batches: Sequence[Batch]) -> list[Batch]:
-    """Return the same records as a topic keyed by `k` holds them: all of a key in one partition, but for some keys."""
+def keyed(batches: Sequence[Batch], *, spread: bool = True) -> list[Batch]:
+    """Return the same records as a topic keyed by `k` holds them: all of a key in one partition, but for some keys (`spread`)."""
     offsets = [0] * PARTITIONS
     found = []
     for batch in batches:
         moved = []
         for record in batch:
-            whole = record.event_s is not None and not record.key.endswith(SPREAD)
+            whole = record.event_s is not None and not (spread and record.key.endswith(SPREAD))
             partition = zlib.crc32(record.key.encode()) % PARTITIONS if whole else record.partition
             moved.append(replace(record, partition=partition, offset=offsets[partition]))
             offsets[partition] += 1

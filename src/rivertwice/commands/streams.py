@@ -111,7 +111,8 @@ def pipelines(frame: Frame) -> None:
     rows = []
     for name, definition in found.items():
         _, source = definition.source
-        rows.append((name, source.topic, definition.window.text, source.watermark, ", ".join(definition.keys)))
+        waits = "none" if definition.window.is_fold else source.watermark
+        rows.append((name, source.topic, definition.window.text, waits, ", ".join(definition.keys)))
     value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql", "fold_py"}) for item in found.values()]
     frame.emit(value, lambda: as_table(("pipeline", "topic", "window", "watermark", "keys"), rows))
 

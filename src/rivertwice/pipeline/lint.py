@@ -50,7 +50,7 @@ def contract_of(definition: Definition) -> dict[str, str]:
     limits = definition.alerts
     compared = "reconciled against a recompute, every differing row with a named cause"
     return {
-        "guarantee": "every (record, window) pair is in exactly one of emitted, open, late, dead, excluded; a window is emitted once",
+        "guarantee": _guarantee(definition),
         "boundary": _boundary(definition),
         "idempotence": "one commit per batch, known by (timeline, batch) and its offset range",
         "window": _window_text(definition),
@@ -63,6 +63,14 @@ def contract_of(definition: Definition) -> dict[str, str]:
         f"lag {limits.lag or 'no limit'}, latency {format_duration(limits.latency) if limits.latency else 'no limit'}",
         "backend": f"RocksDB, changelog checkpoints, {definition.stream.shuffle_partitions} partitions",
     }
+
+
+def _guarantee(definition: Definition) -> str:
+    if definition.window.is_fold:
+        return "every record is in exactly one of emitted, dead, excluded (it yielded no row); a row is emitted once"
+    return (
+        "every (record, window) pair is in exactly one of emitted, open, late, dead, excluded; a window is emitted once"
+    )
 
 
 def _waiting(definition: Definition) -> dict[str, str]:
@@ -264,7 +272,9 @@ def _partitions(definition: Definition, topic: str, facts: TopicFacts | None) ->
             WARNING,
             f"{topic} has {facts.partitions} partitions, the definition says {wanted}: where partitions were added, a hash "
             "partitioner sends keys elsewhere, and a key's order ends there",
-            f"write partitions: {facts.partitions}; results do not depend on order here, readers of the topic may",
+            "copy it, keyed, to a topic with all partitions from the first record on, and fold that"
+            if definition.window.is_fold
+            else f"write partitions: {facts.partitions}; results do not depend on order here, readers of the topic may",
         )
     if facts.compacted:
         return LintFinding(

@@ -18,6 +18,7 @@ from rivertwice.pipeline.fold_code import check_fold, normalise_fold
 from rivertwice.pipeline.fold_run import FoldRun
 from rivertwice.pipeline.fold_values import FoldValueError, dump, load, settle
 from rivertwice.pipeline.folds import fold_spec
+from rivertwice.pipeline.lint import TopicFacts, contract_of, lint_definition
 from rivertwice.pipeline.windows import FOREVER_MS
 
 YAML = """
@@ -298,3 +299,12 @@ def test_a_backfill_refuses_a_fold_by_name() -> None:
 
     with pytest.raises(RequestError, match="p is a fold"):
         check_kind(define())
+
+
+def test_the_contract_of_a_fold_knows_no_watermark_and_its_order_is_named() -> None:
+    assert contract_of(define())["watermark"] == "none: rows are final when they are emitted"
+    assert "excluded (it yielded no row)" in contract_of(define())["guarantee"]
+    found = {one.check: one for one in lint_definition(define(), {"events": TopicFacts(3, None, compacted=False)})}
+    assert found["global order assumed"].remedy == "let producers key the topic by k, and never add partitions"
+    assert "fold that" in found["partitions and keys"].remedy
+    assert found["unbounded state"].state == "note"
