@@ -15,7 +15,7 @@ from rivertwice.pipeline.framing import Case
 from rivertwice.pipeline.model import Source
 
 _OPS = ("c", "u", "d", "r")
-_LAST_MS = 253_402_214_400_000  # 9999-12-31
+_LAST_MS = 253_370_764_800_000  # 9999-01-01: no year that a window's end could carry out of 9999
 _INTEGER = r"\A-?[0-9]{1,19}\z"
 
 
@@ -44,7 +44,7 @@ def open_envelope(parsed: DataFrame) -> DataFrame:
 
 
 def written_at() -> Column:
-    """Return when the connector wrote a change event; null without a time between 1970 and 9999."""
+    """Return when the connector wrote a change event; null without a time from 1970 to 9998."""
     ms = F.col("_ts_ms")
     return F.when((ms >= 0) & (ms < _LAST_MS), F.timestamp_millis(ms))
 
@@ -69,7 +69,8 @@ def field_text(name: str) -> Column:
 def with_deletes(typed: DataFrame, source: Source) -> DataFrame:
     """Return the records with `_deleted`; of a tombstone the key's field and, as event time, the record's timestamp are filled in."""
     gone = F.col("_value").isNull()
-    filled = {str(source.key_field): _key_value(source), source.event_time: F.col("_record_time")}
+    moment = F.when(F.unix_millis("_record_time") < _LAST_MS, F.col("_record_time"))
+    filled = {str(source.key_field): _key_value(source), source.event_time: moment}
     others = [F.col(name) for name in typed.columns if name not in filled]
     columns = [F.when(gone, value).otherwise(F.col(name)).alias(name) for name, value in filled.items()]
     return typed.select(*others, *columns, gone.alias(DELETED))
@@ -86,5 +87,5 @@ def _key_value(source: Source) -> Column:
 
 
 def is_delete(source: Source) -> Column:
-    """Return whether a record is a tombstone that names its key."""
-    return F.col("_value").isNull() & F.col(str(source.key_field)).isNotNull()
+    """Return whether a record is a tombstone that names its key, and has a time."""
+    return F.col("_value").isNull() & F.col(str(source.key_field)).isNotNull() & F.col(source.event_time).isNotNull()
