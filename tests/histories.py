@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.addresses import Part, Parts, of_topic
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA, decode_views
 from rivertwice.pipeline.compile import accepted, batch_rows, compile_stream
-from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
@@ -46,119 +47,8 @@ PARTITIONS = 2
 SIDE_BY_SIDE = 20
 EPOCH_SECONDS = 100_000
 DELAY_S = 20
-_YAML = """
-name: histories
-description: random histories
-sources:
-  events:
-    topic: events
-    partitions: 2
-    schema: {k: string, at: timestamp, v: bigint}
-    required: [k, v]
-    event_time: at
-    watermark: 20 s
-    max_future: 10000 days
-window: WINDOW
-keys: [k]
-count_column: n
-columns: {n: {}, total: {}, top: {}}
-"""
-_GROUPED = """
-SELECT FUNCTION.start AS window_start, FUNCTION.end AS window_end, k, count(*) AS n, sum(v) AS total, max(v) AS top
-FROM events GROUP BY CALL, k
-"""
-_JOINED = """
-SELECT a.window_start, a.window_end, a.k, a.at, a.record AS id, count(b.v) AS n, coalesce(sum(b.v), 0) AS total, max(b.v) AS top
-FROM events AS a
-LEFT JOIN events AS b
-  ON b.window_start = a.window_start AND b.k = a.k AND b.v < a.v
-  AND b.at BETWEEN a.at - INTERVAL 20 SECONDS AND a.at + INTERVAL 40 SECONDS
-WHERE a.v <> 7
-GROUP BY a.window_start, a.window_end, a.k, a.at, a.record
-"""
-_FIRST = """
-SELECT window_start, window_end, k, at, record AS id, n, total, coalesce(top, 0) AS top
-FROM (
-  SELECT
-    *,
-    count(*) OVER (PARTITION BY window_start, k ORDER BY at RANGE BETWEEN INTERVAL 60 SECONDS PRECEDING AND CURRENT ROW) AS n,
-    sum(v) OVER (PARTITION BY window_start, k ORDER BY at RANGE BETWEEN INTERVAL 60 SECONDS PRECEDING AND CURRENT ROW) AS total,
-    lag(v) OVER (PARTITION BY window_start, k, v ORDER BY at, record) AS top
-  FROM events
-)
-WHERE n > 1
-"""
-_OTHERS = """  others:
-    topic: others
-    partitions: 1
-    schema: {k: string, at: timestamp, v: bigint}
-    required: [k, v]
-    event_time: at
-    watermark: 20 s
-    max_future: 10000 days
-"""
-_NAMES = """  names:
-    topic: names
-    role: table
-    table_keys: [k]
-    partitions: 1
-    schema: {k: string, at: timestamp, v: bigint}
-    required: [k, v]
-    event_time: at
-    max_future: 10000 days
-"""
-_AS_OF = """
-SELECT e.window_start, e.window_end, e.k, e.at, e.record AS id, coalesce(n.v, -1) AS n, e.v AS total, n.valid_from AS top
-FROM events AS e
-LEFT JOIN names AS n
-  ON n.window_start = e.window_start AND n.k = e.k AND n.valid_from <= e.at AND (n.valid_to IS NULL OR e.at < n.valid_to)
-"""
-_ROWS = "SELECT * FROM events WHERE v <> 7"
-_KEYS = "keys: [k]\ncount_column: n"
-_SLICED = "keys: [k, at, id]"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of windows: what is written under `window`, the transform, whether these are slices, and further sources."""
-
-    window: str
-    sql: str
-    sliced: bool = False
-    more: str = ""
-
-
-def _grouped(window: str, call: str) -> Kind:
-    return Kind(window, _GROUPED.replace("FUNCTION", call.partition("(")[0]).replace("CALL", call))
-
-
-KINDS = {
-    "tumbling": _grouped("{size: 1 minute}", "window(at, '1 minute')"),
-    "hopping": _grouped("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"),
-    "session": _grouped("{session: 15 s}", "session_window(at, '15 seconds')"),
-    "joined slices": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, sliced=True),
-    "joined sources": Kind(
-        "{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}",
-        _JOINED.replace("JOIN events", "JOIN others"),
-        True,
-        _OTHERS,
-    ),
-    "as-of slices": Kind("{every: 1 minute, at: at}", _AS_OF, True, _NAMES),
-    "rolling slices": Kind("{every: 30 s, lookback: 60 s, at: at}", _FIRST, sliced=True),
-}
-
-
-def definition_files(kind: str) -> dict[str, str]:
-    """Return the files of a definition with windows of a kind; some records do not pass the row filter, where there is one."""
-    one = KINDS[kind]
-    yaml = _YAML.replace("WINDOW", one.window).replace("window:", f"{one.more}window:", 1)
-    files = {"pipeline.yaml": yaml.replace(_KEYS, _SLICED) if one.sliced else yaml, "transform.sql": one.sql}
-    return files if one.sliced else {**files, "rows.sql": _ROWS}
-
-
-def make_definition(kind: str) -> Definition:
-    """Return that definition."""
-    return parse_files({name: text.encode() for name, text in definition_files(kind).items()}, "histories")
+SPREAD = "-2"
+"""Keys that end so lie in several partitions of a fold's log, all others in one."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +92,21 @@ def random_batches(chance: random.Random, histories: int) -> list[Batch]:
                 offsets[partition] += 1
             batches.append(batch)
     return batches
+
+
+def keyed(batches: Sequence[Batch], *, spread: bool = True) -> list[Batch]:
+    """Return the same records as a topic keyed by `k` holds them: all of a key in one partition, but for some keys (`spread`)."""
+    offsets = [0] * PARTITIONS
+    found = []
+    for batch in batches:
+        moved = []
+        for record in batch:
+            whole = record.event_s is not None and not (spread and record.key.endswith(SPREAD))
+            partition = zlib.crc32(record.key.encode()) % PARTITIONS if whole else record.partition
+            moved.append(replace(record, partition=partition, offset=offsets[partition]))
+            offsets[partition] += 1
+        found.append(moved)
+    return found
 
 
 def _history(chance: random.Random, name: str, base: int) -> Iterator[tuple[float, str, float]]:
@@ -286,7 +191,8 @@ def run_histories(
     if len(definition.topics) > 1:
         chain = derive_chain_of_many(by_topic, [rule_of(definition)] * len(rows), rows)
     else:
-        chain = derive_chain(counts, [DELAY_S * 1000] * len(ranges))
+        delay_ms = definition.source[1].watermark // timedelta(milliseconds=1)
+        chain = derive_chain(counts, [delay_ms] * len(ranges))
     raw = spark.read.schema(RAW_SCHEMA).parquet(str(folder / "log"))
     tagged = {
         view: tag_batches(
@@ -305,7 +211,7 @@ def run_histories(
     evidence, _ = gather_evidence(view, derived, rule)
     broken = (record for batch in batches for record in batch if record.event_s is None)
     dead = Counter(places[record.partition] for record in broken)
-    partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition.window)
+    partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition.window, rule.silent())
     for one in tagged.values():
         one.unpersist()
     return Run(evidence, derived, partitions, total, [watermark for _, watermark in planned])

@@ -37,7 +37,7 @@ _SCHEMA = pa.schema([("window_start", _TIME), ("window_end", _TIME), ("k", pa.st
 @dataclass(frozen=True)
 class _Definition:
     name: str = "p"
-    keys: tuple[str, ...] = ("k",)
+    row_keys: tuple[str, ...] = ("k",)
     columns: tuple[str, ...] = ("n",)
 
     @property

@@ -2,6 +2,7 @@
 
 RivertwiceError
 ├── DefinitionError          a pipeline definition cannot be accepted
+├── FoldError                a fold failed on an event
 ├── ConfigError              settings, paths or ids are missing or not allowed
 ├── RequestError             a form, a command or a plan request is refused before anything starts
 ├── FingerprintError         a checkpoint, savepoint or timeline belongs to another definition
@@ -38,6 +39,12 @@ class DefinitionError(RivertwiceError):
     """A pipeline definition cannot be accepted."""
 
     reason = "definition"
+
+
+class FoldError(RivertwiceError):
+    """A fold failed on an event."""
+
+    reason = "fold"
 
 
 class ConfigError(RivertwiceError):

@@ -1,4 +1,4 @@
-"""Hopping windows, sessions and slices on a real broker: the driver is killed on the way, every row is explained, fixed windows repaired."""
+"""Hopping windows, sessions, slices and folds on a real broker: the driver is killed on the way, every row is explained, fixed windows repaired."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from definition_files import PROJECT
-from histories import Record, definition_files, places_of, random_batches, record_bytes
+from histories import PARTITIONS, Record, keyed, places_of, random_batches, record_bytes
+from history_kinds import definition_files
 from rivertwice.config import Settings
+from rivertwice.instants import EPOCH, to_iso, utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.savepoint.take import take_savepoint
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
@@ -132,3 +137,75 @@ def test_a_killed_stream_is_explained_to_the_last_row(
         said.append(f"served after a backfill {repaired['counts']['served']}")
     with capsys.disabled():
         sys.stdout.write("\n" + "; ".join(said) + "\n")
+
+
+def folded(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Return what the definition's fold makes of the records, worked out by a loop of its own."""
+    states: dict[str, dict[str, Any]] = {}
+    rows = []
+    for one in records:
+        if one.event_s is None or one.value == 7:
+            continue
+        state = states.get(one.key, {"n": 0, "total": 0, "top": None})
+        count = 2 if one.value == 5 else 1
+        if one.value == 11 and state["n"] > 9:
+            states.pop(one.key)
+            shown = {"n": 0, "total": state["total"], "top": None}
+        else:
+            total = (state["total"] * 31 + one.value) % 1_000_003
+            shown = {"n": state["n"] + 1, "total": total, "top": max(one.value, state["top"] or 0)}
+            states[one.key] = shown
+        at = to_iso(EPOCH + timedelta(milliseconds=round(one.event_s * 1000)))
+        address = {"partition": one.partition, "offset": one.offset}
+        rows += [{"k": one.key, "at": at, **shown, **address, "row": row} for row in range(count)]
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
+    seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(f"fold on Kafka {seed}")
+    settings = make_project(tmp_path, broker, topic, "fold")
+    ensure_topic(settings, topic, PARTITIONS)
+    records = [record for batch in keyed(random_batches(chance, 20), spread=False) for record in batch]
+    thirds = [
+        records[: len(records) // 3],
+        records[len(records) // 3 : len(records) * 2 // 3],
+        records[len(records) * 2 // 3 :],
+    ]
+    home = settings.pipeline(NAME)
+    definition = load_definition(settings.definitions / NAME)
+    for number, third in enumerate(thirds):
+        produce_events(
+            settings,
+            topic,
+            [Event(one.partition, one.key.encode(), record_bytes(one), 1_767_225_600_000) for one in third],
+        )
+        if number == 2:
+            restored = command(settings, "savepoint", "restore", NAME, "--yes")
+        before = committed(settings)
+        run_killed(settings, before + chance.randint(2, 4), tmp_path / "driver.log")
+        if number == 0:
+            taken = take_savepoint(settings, NAME, now=utc_now(), reason="test")
+        elif number == 1:
+            proof = command(settings, "savepoint", "prove", NAME, taken.id)
+    rebuild_served(home, definition)
+    report = command(settings, "reconcile", NAME)
+    check_explained(report)
+    for pair in ("stream", "served"):
+        assert {verdict for verdict, rows in report["counts"][pair].items() if rows} == {"AGREES"}
+    total = report["balance"]["total"]
+    assert (total["late"], total["open"]) == (0, 0)
+    assert total["excluded"] == sum(one.value == 7 and one.event_s is not None for one in records)
+    shown = command(settings, "view", NAME, "--history", "--last", "1000000")["rows"]
+    address = ("partition", "offset", "row")
+    wanted = sorted(folded(records), key=lambda row: [row[name] for name in address])
+    assert sorted(shown, key=lambda row: [row[name] for name in address]) == wanted
+    with pytest.raises(AssertionError, match="is a fold, and a backfill of folds is not built"):
+        command(settings, "backfill", "run", NAME)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nfold {seed}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}; proof {proof}; "
+            f"restored {restored}\n"
+        )

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from histories import KINDS, Run, make_definition, random_batches, run_histories
-from rivertwice.reconcile.model import DEFECT, LATE, NOT_COMPARABLE, RowId, ServedRow, StreamRow
+from histories import SPREAD, Run, keyed, random_batches, run_histories
+from history_kinds import KINDS, make_definition
+from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream
 
 pytestmark = pytest.mark.spark
@@ -26,6 +27,7 @@ PLANTED = 20
 def run_kind(spark: SparkSession, kind: str, folder: Path, seed: int, histories: int) -> Run:
     chance = random.Random(f"{kind} {seed}")
     batches = random_batches(chance, histories)
+    batches = keyed(batches) if KINDS[kind].folded else batches
     restarts = [number for number in range(len(batches)) if chance.random() < 0.15]
     return run_histories(spark, make_definition(kind), batches, folder, restarts)
 
@@ -39,19 +41,27 @@ def run(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: p
 def check(run: Run) -> None:
     assert list(run.derived.chain.batch) == run.watermarks
     found = judge_stream(run.evidence)
-    wrong = [one for one in found if one.verdict in (DEFECT, NOT_COMPARABLE) or one.unexplained]
+    spread = [one for one in found if one.verdict == NOT_COMPARABLE]
+    assert all(f'{SPREAD}"' in one.row.key and run.evidence.apart_of(one.row) == one.reason for one in spread)
+    wrong = [one for one in found if one.verdict == DEFECT or one.unexplained]
     assert wrong == []
     assert [one.unexplained for one in (*run.partitions.values(), run.total)] == [0] * (len(run.partitions) + 1)
     served = {row: [ServedRow(one.values, "stream", None) for one in rows] for row, rows in run.evidence.stream.items()}
     shown = judge_served(run.evidence, ServedEvidence(served, run.evidence.closed_ms))
-    assert [one for one in shown if one.verdict in (DEFECT, NOT_COMPARABLE)] == []
+    assert [one for one in shown if one.verdict == DEFECT] == []
+    assert {one.row for one in shown if one.verdict == NOT_COMPARABLE} == {one.row for one in spread}
 
 
 def test_every_row_of_every_history_is_explained_and_the_balance_is_nought(run: Run) -> None:
     check(run)
-    assert run.total.late
     assert run.total.excluded or run.evidence.sliced
     assert run.total.dead
+    if not run.watermarks[-1]:  # a fold: nothing is late, all that its keys have in one partition agrees
+        assert run.total.late == 0
+        assert run.evidence.apart
+        assert {one.verdict for one in judge_stream(run.evidence)} == {AGREES, NOT_COMPARABLE}
+        return
+    assert run.total.late
     late = [one for one in judge_stream(run.evidence) if one.verdict == LATE]
     assert late
 

@@ -32,7 +32,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     """Observe all that a plan depends on.
 
     Raises:
-        RequestError: the pipeline never ran here, or its windows are sessions.
+        RequestError: the pipeline never ran here, or its windows are sessions, or it is a fold.
         ServiceError: Kafka does not answer.
     """
     home = settings.pipeline(pipeline)
@@ -117,7 +117,7 @@ def _gaps(
 def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
     """Return the windows that the newest reconcile found LATE in what is served, without those published since.
 
-    Empty when nothing is wanting, nothing was reconciled yet, or nothing can be repaired: sessions.
+    Empty when nothing is wanting, nothing was reconciled yet, or nothing can be repaired: sessions and folds.
     """
     entries = read_sequence(home)
     head = select_head(entries)
@@ -125,7 +125,7 @@ def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
         return []
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
-    if definition.window.is_session:
+    if definition.window.is_session or definition.window.is_fold:
         return []
     size, step = _window_ms(definition)
     found = _wanting(home, publications_of(entries), line.fingerprint["semantics"], step)
@@ -136,8 +136,14 @@ def check_kind(definition: Definition) -> None:
     """Refuse what cannot be published.
 
     Raises:
-        RequestError: windows are sessions, whose bounds a recompute may change.
+        RequestError: windows are sessions, whose bounds a recompute may change; or it is a fold, which has nothing to repair.
     """
+    if definition.window.is_fold:
+        message = (
+            f"{definition.name} is a fold, and a backfill of folds is not built: none of its events is ever late, so no window wants "
+            "one, and a fold that was changed is another pipeline: give it another name, and start it from the log's beginning"
+        )
+        raise RequestError(message)
     if definition.window.is_session:
         message = (
             f"{definition.name} has session windows, and a backfill of sessions is not built: a recomputed session may begin and "

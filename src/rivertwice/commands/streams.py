@@ -110,9 +110,10 @@ def pipelines(frame: Frame) -> None:
     found = load_all(frame.settings.definitions)
     rows = []
     for name, definition in found.items():
-        delays = ", ".join(str(source.watermark) for source in definition.streams.values())
+        streams = [] if definition.window.is_fold else definition.streams.values()
+        delays = ", ".join(str(source.watermark) for source in streams) or "none"
         rows.append((name, ", ".join(definition.topics), definition.window.text, delays, ", ".join(definition.keys)))
-    value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql"}) for item in found.values()]
+    value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql", "fold_py"}) for item in found.values()]
     frame.emit(value, lambda: as_table(("pipeline", "topic", "window", "watermark", "keys"), rows))
 
 

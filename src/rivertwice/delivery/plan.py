@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from rivertwice.delivery.model import BATCHES, BEFORE_ALL, MOVED, PUBLISHED, Committed, Position, Step, View
 from rivertwice.errors import LedgerError
+from rivertwice.pipeline.windows import FOREVER_MS
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication
 
@@ -91,8 +92,14 @@ def count_waiting(position: Position | None, view: View | None) -> int:
 
 
 def _move(position: Position, view: View) -> Step:
-    """Go to the first batch of the new path by which all is closed again that was closed, or to its last."""
+    """Go to the first batch of the new path by which all is closed again that was closed, or to its last (as of a fold)."""
+    if view.held_closed_ms >= FOREVER_MS:
+        return _moved(position, view, view.batches[-1])
     there = next((batch for batch in view.batches if batch.closed_ms >= view.held_closed_ms), view.batches[-1])
+    return _moved(position, view, there)
+
+
+def _moved(position: Position, view: View, there: Committed) -> Step:
     to = Position(view.head.timeline, there.batch, view.seq, view.head.born, position.number + 1)
     return Step(MOVED, to, there.closed_ms)
 

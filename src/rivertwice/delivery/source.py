@@ -17,6 +17,7 @@ from rivertwice.delivery.plan import owner_of
 from rivertwice.errors import LedgerError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.windows import Window
 from rivertwice.store import delta
 from rivertwice.store.stamps import log_stamp
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
@@ -46,6 +47,7 @@ class StoredSource:
         self._read_at = float("-inf")
         self._lines: dict[str, Line] = {}
         self._known: _Known | None = None
+        self._windows: dict[str, Window] = {}
 
     def look(self, position: Position | None) -> View | None:
         """Return what is there for a sink at `position`; None before the first start.
@@ -90,7 +92,11 @@ class StoredSource:
         definition = load_bundle_definition(self._home.bundles, bundle)
         window = definition.window
         return Shape(
-            definition.name, window.start_column, window.end_column, tuple(definition.keys), tuple(definition.columns)
+            definition.name,
+            window.start_column,
+            window.end_column,
+            tuple(definition.row_keys),
+            tuple(definition.columns),
         )
 
     def schema(self) -> pa.Schema:
@@ -142,17 +148,19 @@ class StoredSource:
         self._changelog_stamp = log_stamp(self._home.tables.changelog)
         self._read_at = time.monotonic()
         rows = select_on_path(read_ledger(self._home, first), line.path)
-        found = tuple(_committed(row) for row in rows)
+        found = tuple(self._committed(row) for row in rows)
         self._known = _Known(line.timeline, first, found)
         return found
 
     def _all(self, line: Line) -> list[Committed]:
-        return [_committed(row) for row in select_on_path(read_ledger(self._home), line.path)]
+        return [self._committed(row) for row in select_on_path(read_ledger(self._home), line.path)]
+
+    def _committed(self, row: LedgerRow) -> Committed:
+        if row.bundle not in self._windows:
+            self._windows[row.bundle] = load_bundle_definition(self._home.bundles, row.bundle).window
+        closed_ms = self._windows[row.bundle].closed_ms(row.batch_watermark_ms)
+        return Committed(row.timeline, row.batch, closed_ms, row.emitted)
 
 
 def _covers(known: int | None, wanted: int | None) -> bool:
     return known is None or (wanted is not None and known <= wanted)
-
-
-def _committed(row: LedgerRow) -> Committed:
-    return Committed(row.timeline, row.batch, row.batch_watermark_ms, row.emitted)

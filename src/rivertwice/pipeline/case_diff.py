@@ -8,7 +8,7 @@ from typing import Any
 
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import to_iso
-from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.model import RECORD, ROW, Definition
 
 Row = dict[str, Any]
 
@@ -19,6 +19,9 @@ def diff_rows(definition: Definition, mode: str, expected: list[Row], found: lis
     keys = [start, *definition.keys]
     if definition.window.is_sliced and not all(start in row for row in expected):
         keys = definition.keys  # a slice's window begins before it; who writes a case thinks of the slice
+    if definition.window.is_fold:
+        keys = [RECORD, ROW]  # the id of the event, and which of its rows
+        expected = [{ROW: 0, **row} for row in expected]
     wanted = {_identity(keys, row): row for row in expected}
     came = {_identity(keys, row): row for row in found}
     lines = []

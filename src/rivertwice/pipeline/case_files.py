@@ -36,6 +36,7 @@ class Event(_Model):
     schema_id: int | None = Field(
         default=None, ge=0, lt=2**32, description="Of framed records: not the newest pinned one."
     )
+    key: str | None = Field(default=None, description="The record's Kafka key; default: the id.")
     tombstone: bool = Field(default=False, description="The record has no value.")
     headers: dict[str, str] | None = Field(default=None, description="Instead of the schema id the definition wants.")
 
@@ -58,7 +59,10 @@ class Event(_Model):
 
 
 class Expect(_Model):
-    """What must come of the events; only the columns that a row names are compared."""
+    """What must come of the events; only the columns that a row names are compared.
+
+    A fold's row names its event's id under `record`, and with several rows of one event which it is under `row`, from 0.
+    """
 
     batch: list[Row] = Field(description="Every row of a recompute over all accepted events.")
     stream: list[Row] = Field(description="Every row the stream emits: its closed windows.")

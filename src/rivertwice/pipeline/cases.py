@@ -28,7 +28,7 @@ from rivertwice.pipeline.compile import (
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import watermark_confs
-from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.model import RECORD, Definition
 from rivertwice.pipeline.tables import late_versions, window_closes
 
 RAW_SCHEMA = (
@@ -100,8 +100,9 @@ def _judge(
 ) -> CaseResult:
     decoded = decode_views(definition, raw)
     rows = {view: accepted(decoded[view], source) for view, source in definition.sources.items()}
-    batch = _collect(compile_sources(spark, definition, rows))
     ids = [event.id for event in case.events]
+    batch = _named(definition, ids, _collect(compile_sources(spark, definition, rows)))
+    stream = _named(definition, ids, stream)
     dead = {
         ids[row["_offset"]]: row["_reason"]
         for frame in decoded.values()
@@ -126,9 +127,16 @@ def decode_views(definition: Definition, raw: DataFrame) -> dict[str, DataFrame]
     }
 
 
+def _named(definition: Definition, ids: list[str], rows: list[Row]) -> list[Row]:
+    """Return a fold's rows with the id of their event instead of its place, which is its offset in partition 0."""
+    return [{**row, RECORD: ids[row[RECORD]]} for row in rows] if definition.window.is_fold else rows
+
+
 def _late_offsets(
     spark: SparkSession, definition: Definition, case: Case, rows: Mapping[str, DataFrame], watermarks: list[int]
 ) -> list[int]:
+    if definition.window.is_fold:
+        return []
     batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
     late: set[int] = set()
     ends: set[int] = set()
@@ -160,7 +168,7 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
         for event in batch:
             records.append(
                 {
-                    "key": event.id.encode(),
+                    "key": (event.id if event.key is None else event.key).encode(),
                     "value": record_value(case, event, definition),
                     "headers": record_headers(event, definition),
                     "topic": source_of(event, definition).topic,

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
+from rivertwice.pipeline.folds import batch_fold, stream_fold
 from rivertwice.pipeline.model import Definition, Source
 from rivertwice.pipeline.slices import (
     RowsOf,
@@ -39,7 +40,8 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
 
     Two observations ride along, one per micro-batch: `rt_read` (read, bad) and `rt_accepted` (accepted,
     min_event_ms, max_event_ms). The second sits directly above the watermark: it sees what moves it, and Spark cannot
-    push the transform's WHERE below it, where the watermark would no longer be the definition's.
+    push the transform's WHERE below it, where the watermark would no longer be the definition's. (A fold has none; the
+    observation sees what is folded.)
 
     Args:
         spark: the session that `raw` belongs to.
@@ -51,6 +53,8 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
     if definition.window.is_sliced:
         return stream_slices(definition, branches)
     (rows,) = branches.values()
+    if definition.window.is_fold:
+        return stream_fold(definition, rows)
     return transform(spark, definition, included(spark, definition, rows))
 
 
@@ -83,9 +87,11 @@ def _accepted_branch(raw: DataFrame, source: Source, metrics: tuple[str, str] | 
     if metrics is not None:
         read = F.count(F.lit(1)).alias("read")
         decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"))
-    # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
-    delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
-    rows = accepted(decoded, source).withWatermark(source.event_time, delay)
+    rows = accepted(decoded, source)
+    if source.has_watermark:
+        # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
+        delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
+        rows = rows.withWatermark(source.event_time, delay)
     if metrics is None:
         return rows
     event_ms = F.unix_millis(source.event_time)
@@ -117,6 +123,8 @@ def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[s
 
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
     """Return the result of the same transform over `accepted_rows` of the one source (no slices): all or any subset."""
+    if definition.window.is_fold:
+        return batch_fold(definition, accepted_rows)
     return transform(spark, definition, included(spark, definition, accepted_rows))
 
 
@@ -158,7 +166,7 @@ def window_micros(definition: Definition) -> tuple[int, int]:
 
 def rows_schema(source: Source) -> str:
     """Return the DDL of accepted rows."""
-    fields = [f"`{name}` {kind}" for name, kind in source.schema_.items()]
+    fields = [f"`{name}` {kind}" for name, kind in {**source.schema_, **source.marks}.items()]
     return ", ".join([*fields, "_partition int", "_offset bigint", "_record_time timestamp"])
 
 

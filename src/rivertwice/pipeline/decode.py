@@ -15,6 +15,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.decode_avro import avro_cases, avro_columns
+from rivertwice.pipeline.envelope import (
+    envelope_cases,
+    envelope_schema,
+    field_text,
+    is_delete,
+    open_envelope,
+    with_deletes,
+    written_at,
+)
 from rivertwice.pipeline.framing import Case, framing_cases, payload
 from rivertwice.pipeline.model import Source
 from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, Rule
@@ -27,6 +36,7 @@ REASONS = (
     "utf8",
     "schema_id",
     "json",
+    "envelope",
     "avro",
     "schema",
     "missing",
@@ -70,9 +80,12 @@ def decode(raw: DataFrame, source: Source) -> DataFrame:
         typed, broken = avro_columns(records, source, fits), [*_schema_id_case(source), *avro_cases(source)]
     else:
         typed, broken = _json_columns(records, source, fits), _json_cases(source)
+    if source.tombstones == "delete":
+        typed = with_deletes(typed, source)
     judged = typed.withColumn("_verdict", _verdict(source, fits, broken))
     return judged.select(
         *source.schema_,
+        *source.marks,
         *ADDRESS,
         F.col("_verdict.reason").alias("_reason"),
         F.col("_verdict.detail").alias("_detail"),
@@ -85,7 +98,9 @@ def decode(raw: DataFrame, source: Source) -> DataFrame:
 def _json_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
     texts = records.withColumn("_text", F.when(fits, F.try_validate_utf8(payload(source).cast("string"))))
     parsed = texts.withColumn("_parsed", F.from_json(_marked(F.col("_text")), _parse_schema(source), _OPTIONS))
-    return parsed.select(*texts.columns, "_parsed", *(_typed(name, kind) for name, kind in source.schema_.items()))
+    if source.envelope == "debezium":
+        parsed = open_envelope(parsed)
+    return parsed.select(*parsed.columns, *(_typed(source, name, kind) for name, kind in source.schema_.items()))
 
 
 def _json_cases(source: Source) -> list[Case]:
@@ -96,6 +111,7 @@ def _json_cases(source: Source) -> list[Case]:
         (text.isNull(), "utf8", F.lit("the value is not UTF-8")),
         *_schema_id_case(source),
         (_not_an_object(text), "json", F.lit("the value is not one JSON object")),
+        *(envelope_cases() if source.envelope == "debezium" else []),
         (_wrong_type(source), "schema", _wrong_fields(source)),
     ]
 
@@ -107,14 +123,18 @@ def _marked(text: Column) -> Column:
 
 def _parse_schema(source: Source) -> str:
     # Timestamps are parsed as text: from_json would also take numbers and Spark's own formats.
-    fields = (f"`{name}`: {'string' if kind == 'timestamp' else kind}" for name, kind in source.schema_.items())
-    return f"_record struct<{', '.join(fields)}>, _end boolean, _corrupt string"
+    named = (f"`{name}`: {'string' if kind == 'timestamp' else kind}" for name, kind in source.schema_.items())
+    fields = ", ".join(named)
+    held = envelope_schema(fields) if source.envelope == "debezium" else fields
+    return f"_record struct<{held}>, _end boolean, _corrupt string"
 
 
-def _typed(name: str, kind: str) -> Column:
+def _typed(source: Source, name: str, kind: str) -> Column:
     value = F.col("_parsed._record").getField(name)
     if kind == "timestamp":
-        value = F.when(value.rlike(TIMESTAMP), F.try_to_timestamp(value))
+        found = F.when(value.rlike(TIMESTAMP), F.try_to_timestamp(value))
+        filled = source.envelope == "debezium" and name == source.event_time
+        value = F.when(value.isNull(), written_at()).otherwise(found) if filled else found
     return value.alias(name)
 
 
@@ -129,6 +149,8 @@ def _verdict(source: Source, fits: Column, broken: list[Case]) -> Column:
         (_is_future(source), "future", _ahead(source)),
     ]
     verdict: Any = F
+    if source.tombstones == "delete":
+        verdict = F.when(is_delete(source), F.lit(None))
     for condition, reason, detail in cases:
         verdict = verdict.when(condition, F.struct(F.lit(reason).alias("reason"), detail.alias("detail")))
     return cast(Column, verdict)
@@ -164,7 +186,12 @@ def _wrong_type(source: Source) -> Column:
 def _wrong_fields(source: Source) -> Column:
     names = []
     for name, kind in source.schema_.items():
-        wrong = F.col(name).isNull() & F.get_json_object("_text", f"$.{name}").isNotNull()
+        wrong = (
+            F.col(name).isNull()
+            & (
+                field_text(name) if source.envelope == "debezium" else F.get_json_object("_text", f"$.{name}")
+            ).isNotNull()
+        )
         if kind == "double":
             wrong = wrong | F.isnan(name) | (F.abs(name) == float("inf"))
         names.append(F.when(wrong, F.lit(f"{name} is no {kind}")))

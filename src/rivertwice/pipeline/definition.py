@@ -10,14 +10,9 @@ import yaml
 from pydantic import ValidationError
 
 from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.model import (
-    Definition,
-    DefinitionFile,
-    LatePolicy,
-    OutputColumn,
-    Source,
-    StreamPins,
-)
+from rivertwice.pipeline.fold_code import check_fold
+from rivertwice.pipeline.model import Definition, DefinitionFile, Source
+from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins
 from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.window_call import check_transform_shape
 from rivertwice.pipeline.windows import Window
@@ -41,6 +36,7 @@ __all__ = [
 YAML_FILE = "pipeline.yaml"
 TRANSFORM_FILE = "transform.sql"
 ROWS_FILE = "rows.sql"
+FOLD_FILE = "fold.py"
 MAX_FILE_BYTES = 262_144
 _REMEDIES = {
     "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",
@@ -53,11 +49,12 @@ _REMEDIES = {
 def read_files(folder: Path) -> dict[str, bytes]:
     """Return the bytes of the files that make the definition in `folder` (cases are not among them)."""
     files: dict[str, bytes] = {}
-    for name, needed in ((YAML_FILE, True), (TRANSFORM_FILE, True), (ROWS_FILE, False)):
+    for name in (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE):
         path = folder / name
         if not path.is_file():
+            needed = name == YAML_FILE or (name == TRANSFORM_FILE and not (folder / FOLD_FILE).is_file())
             if needed:
-                message = f"{path} does not exist; a pipeline needs {YAML_FILE} and {TRANSFORM_FILE}: create it"
+                message = f"{path} does not exist; a pipeline needs {YAML_FILE} and {TRANSFORM_FILE} (a fold: {FOLD_FILE}): create it"
                 raise DefinitionError(message)
             continue
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -73,25 +70,32 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
     Raises:
         DefinitionError: anything in them cannot be accepted.
     """
-    texts = {
-        name: _text(files[name], f"{where}/{name}") for name in (YAML_FILE, TRANSFORM_FILE, ROWS_FILE) if name in files
-    }
+    names = (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE)
+    texts = {name: _text(files[name], f"{where}/{name}") for name in names if name in files}
     missing = [name for name in (YAML_FILE, TRANSFORM_FILE) if name not in texts]
-    if missing:
-        message = f"{where} has no {missing[0]}; a definition is not complete without it"
+    if missing and (missing[0] == YAML_FILE or FOLD_FILE not in texts):
+        other = f" (or, of a fold, {FOLD_FILE})" if missing[0] == TRANSFORM_FILE else ""
+        message = f"{where} has no {missing[0]}{other}; a definition is not complete without it"
         raise DefinitionError(message)
     value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
-    for name in ("transform_sql", "rows_sql"):
+    for name in ("transform_sql", "rows_sql", "fold_py"):
         if name in value:
-            message = f"{where}/{YAML_FILE}: {name} is not a field; put the SQL into {name.replace('_', '.')}"
+            message = f"{where}/{YAML_FILE}: {name} is not a field; put the text into {name.replace('_', '.')}"
             raise DefinitionError(message)
+    code = {
+        "transform_sql": texts.get(TRANSFORM_FILE, ""),
+        "rows_sql": texts.get(ROWS_FILE),
+        "fold_py": texts.get(FOLD_FILE),
+    }
     try:
-        definition = Definition.model_validate(
-            {**value, "transform_sql": texts[TRANSFORM_FILE], "rows_sql": texts.get(ROWS_FILE)}
-        )
+        definition = Definition.model_validate({**value, **code})
     except ValidationError as error:
         raise DefinitionError(describe(error, f"{where}/{YAML_FILE}")) from None
+    _check_files(definition, texts, where)
     definition = _pinned(definition, files, where)
+    if definition.fold_py is not None:
+        check_fold(definition.fold_py, f"{where}/{FOLD_FILE}", compared=definition.compare)
+        return definition
     sliced = definition.window.is_sliced
     check_sql(definition.transform_sql, f"{where}/{TRANSFORM_FILE}", compared=definition.compare, sliced=sliced)
     if sliced and definition.rows_sql is not None:
@@ -102,6 +106,21 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
     if definition.rows_sql is not None:
         check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare)
     return definition
+
+
+def _check_files(definition: Definition, texts: Mapping[str, str], where: str) -> None:
+    """Refuse files of another kind of pipeline than the window says."""
+    if definition.window.is_fold:
+        stray = [name for name in (TRANSFORM_FILE, ROWS_FILE) if name in texts]
+        if stray:
+            message = f"{where}/{stray[0]}: a fold takes no {stray[0]}; write it into {FOLD_FILE}, and remove the file"
+            raise DefinitionError(message)
+    elif FOLD_FILE in texts:
+        message = (
+            f"{where}/{FOLD_FILE}: the window is {definition.window.text}, and {FOLD_FILE} is of folds; remove it, or give "
+            "window: {fold: 1 day, at: COLUMN}"
+        )
+        raise DefinitionError(message)
 
 
 def load_draft(folder: Path) -> DefinitionFile:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.fold_code import normalise_fold
 from rivertwice.pipeline.model import Definition, Source
+from rivertwice.pipeline.parts import NO_TIME
 from rivertwice.pipeline.refusals import normalise, tokens
 from rivertwice.pipeline.windows import Window
 from rivertwice.store.files import encode_json
@@ -17,7 +19,9 @@ from rivertwice.store.files import encode_json
 DECODER_VERSION = 1
 COMPILER_VERSION = 1
 
-STATE = ("compiler", "view", "event_time", "window", "keys", "columns", "transform", "field_types_used")
+# Of a fold alone: its code, with what it is called with and what it yields. Other definitions hash as they always did.
+FOLD = ("fold", "fold_by", "fold_state", "fold_types")
+STATE = ("compiler", "view", "event_time", "window", "keys", "columns", "transform", "field_types_used", *FOLD)
 DECODE = (
     "decoder",
     "format",
@@ -29,10 +33,11 @@ DECODE = (
     "schema_id_optional",
     "max_record_bytes",
     *("framing", "pinned"),  # only where records are framed or Avro: other definitions hash as they always did
+    *("envelope", "tombstones"),  # likewise
 )
 SEMANTICS = (
     *("compiler", "view", "topic", "event_time", "window", "keys", "columns", "transform"),
-    *("rows", "watermark", "late_policy", "emit"),
+    *("rows", "watermark", "late_policy", "emit", *FOLD),
     *("watermark_policy", "role", "table_keys"),  # only of several sources: definitions of one hash as they always did
     *DECODE,
 )
@@ -89,6 +94,7 @@ def fingerprint_of(definition: Definition) -> Fingerprint:
         "late_policy": definition.late.policy,
         "emit": definition.emit,
         **_joined(sources),
+        **_fold_parts(definition),
     }
     if len(sources) > 1:
         components["watermark_policy"] = definition.watermark_policy
@@ -118,7 +124,7 @@ def _source_parts(view: str, source: Source, used: Collection[str]) -> dict[str,
         "topic": source.topic,
         "event_time": source.event_time,
         "field_types_used": {name: kind for name, kind in source.schema_.items() if name in used},
-        "watermark": format_duration(source.watermark),
+        "watermark": format_duration(NO_TIME if source.is_table else source.watermark),
         "format": source.format,
         "schema": source.schema_,
         "required": sorted(source.required_fields),
@@ -144,6 +150,25 @@ def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[Change]:
     return changes
 
 
+def _fold_parts(definition: Definition) -> dict[str, Any]:
+    """Return what a fold does; nothing for other definitions. Every field of the event is its code's to use."""
+    if definition.fold_py is None:
+        return {}
+    _, source = definition.source
+    parts: dict[str, Any] = {
+        "fold": normalise_fold(definition.fold_py),
+        "fold_by": definition.by,
+        "fold_state": definition.state,
+        "fold_types": definition.row_types,
+        "field_types_used": {**source.schema_, **source.marks},
+    }
+    if source.envelope != "none":
+        parts["envelope"] = source.envelope
+    if source.tombstones != "dead":
+        parts["tombstones"] = [source.tombstones, source.key_field]
+    return parts
+
+
 def _schema_parts(source: Source) -> dict[str, Any]:
     """Return framing and pinned schemas; nothing for plain JSON, so stored fingerprints stay valid."""
     parts: dict[str, Any] = {} if source.framing == "none" else {"framing": source.framing}
@@ -159,6 +184,8 @@ def _window_parts(window: Window) -> list[str]:
     columns = [window.start_column, window.end_column]
     if window.is_session:
         return ["session", format_duration(window.length), *columns]
+    if window.fold is not None:
+        return ["fold", format_duration(window.fold), str(window.at), *columns]
     if window.every is not None:
         reach = [format_duration(one) for one in (window.every, window.lookback, window.lookahead)]
         return ["slices", *reach, str(window.at), *columns]

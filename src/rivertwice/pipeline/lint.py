@@ -50,12 +50,11 @@ def contract_of(definition: Definition) -> dict[str, str]:
     limits = definition.alerts
     compared = "reconciled against a recompute, every differing row with a named cause"
     return {
-        "guarantee": "every (record, window) pair is in exactly one of emitted, open, late, dead, excluded; a window is emitted once",
+        "guarantee": _guarantee(definition),
         "boundary": _boundary(definition),
         "idempotence": "one commit per batch, known by (timeline, batch) and its offset range",
         "window": _window_text(definition),
-        "watermark": _watermark_text(definition),
-        "lateness": f"{definition.late.policy}; alert above a share of {definition.late.alert_share:g}",
+        **_waiting(definition),
         "emit": definition.emit,
         "comparison": compared if definition.compare else "none (compare: false)",
         "recovery": "from the checkpoint; if it is damaged, from the newest proved savepoint; no batch is lost or published twice",
@@ -63,6 +62,23 @@ def contract_of(definition: Definition) -> dict[str, str]:
         "monitors": f"backpressure {format_duration(limits.backpressure)}, savepoint {format_duration(limits.savepoint_age)}, "
         f"lag {limits.lag or 'no limit'}, latency {format_duration(limits.latency) if limits.latency else 'no limit'}",
         "backend": f"RocksDB, changelog checkpoints, {definition.stream.shuffle_partitions} partitions",
+    }
+
+
+def _guarantee(definition: Definition) -> str:
+    if definition.window.is_fold:
+        return "every record is in exactly one of emitted, dead, excluded (it yielded no row); a row is emitted once"
+    return (
+        "every (record, window) pair is in exactly one of emitted, open, late, dead, excluded; a window is emitted once"
+    )
+
+
+def _waiting(definition: Definition) -> dict[str, str]:
+    if definition.window.is_fold:
+        return {"watermark": "none: rows are final when they are emitted", "lateness": "no event is late"}
+    return {
+        "watermark": _watermark_text(definition),
+        "lateness": f"{definition.late.policy}; alert above a share of {definition.late.alert_share:g}",
     }
 
 
@@ -88,7 +104,7 @@ def _window_text(definition: Definition) -> str:
     window = definition.window
     if window.is_session:
         return f"session, gap {format_duration(window.length)}"
-    if window.is_sliced:
+    if window.is_sliced or window.is_fold:
         return window.text
     if window.slide is not None:
         return f"hopping, {format_duration(window.length)} every {format_duration(window.slide)}"
@@ -98,7 +114,7 @@ def _window_text(definition: Definition) -> str:
 def lint_definition(definition: Definition, topics: Mapping[str, TopicFacts | None]) -> list[LintFinding]:
     """Return every check, in order. `topics` gives what is known of each source's topic now, None if nothing is."""
     return [
-        *_ruled_out(),
+        *_ruled_out(definition),
         _unsafe_sinks(definition),
         _keys(definition),
         _late_measured(definition),
@@ -112,7 +128,7 @@ def lint_definition(definition: Definition, topics: Mapping[str, TopicFacts | No
     ]
 
 
-def _ruled_out() -> list[LintFinding]:
+def _ruled_out(definition: Definition) -> list[LintFinding]:
     return [
         LintFinding(
             "exactly-once without a boundary",
@@ -125,15 +141,23 @@ def _ruled_out() -> list[LintFinding]:
             SAFE,
             "a batch counts when its one commit is in the changelog; offsets live in the checkpoint and never run ahead",
         ),
-        LintFinding(
-            "global order assumed",
-            SAFE,
-            "functions that depend on the order of rows (first, last, row_number, collect_list ...) are refused in a transform",
-        ),
+        _order(definition),
         LintFinding(
             "processing-time windows", SAFE, "windows are over the event time; the clock is refused in a transform"
         ),
     ]
+
+
+def _order(definition: Definition) -> LintFinding:
+    check = "global order assumed"
+    if definition.window.is_fold:
+        by = ", ".join(definition.by)
+        told = (
+            f"a fold follows each {by} in the order of the log; a key that lies in several partitions is NOT_COMPARABLE"
+        )
+        return LintFinding(check, NOTE, told, f"let producers key the topic by {by}, and never add partitions")
+    refused = "functions that depend on the order of rows (first, last, row_number, collect_list ...) are refused in a transform"
+    return LintFinding(check, SAFE, refused)
 
 
 def _unsafe_sinks(definition: Definition) -> LintFinding:
@@ -156,6 +180,8 @@ def _unsafe_sinks(definition: Definition) -> LintFinding:
 
 
 def _keys(definition: Definition) -> LintFinding:
+    if definition.window.is_fold:
+        return LintFinding("wrong repartition key", SAFE, f"states are kept by {', '.join(definition.by)}")
     if definition.keys:
         return LintFinding(
             "wrong repartition key", SAFE, f"rows are grouped by {', '.join(definition.keys)} and the window"
@@ -169,6 +195,8 @@ def _keys(definition: Definition) -> LintFinding:
 
 
 def _late_measured(definition: Definition) -> LintFinding:
+    if definition.window.is_fold:
+        return LintFinding("unmeasured late drops", SAFE, "no event of a fold is late, and none is dropped")
     if not definition.compare:
         return LintFinding(
             "unmeasured late drops",
@@ -185,6 +213,9 @@ def _late_measured(definition: Definition) -> LintFinding:
 
 def _state_bound(definition: Definition) -> LintFinding:
     window = definition.window
+    if window.is_fold:
+        told = f"the state of every {', '.join(definition.by)} is kept until the fold returns None for it"
+        return LintFinding("unbounded state", NOTE, told, "return None when a key is done, if keys come and go")
     step = window.step
     ahead = max(source.watermark + source.max_future for source in definition.streams.values())
     at_once = math.ceil((window.length + ahead) / step) + 1
@@ -267,7 +298,9 @@ def _partitions(definition: Definition, topic: str, facts: TopicFacts | None) ->
             WARNING,
             f"{topic} has {facts.partitions} partitions, the definition says {wanted}: where partitions were added, a hash "
             "partitioner sends keys elsewhere, and a key's order ends there",
-            f"write partitions: {facts.partitions}; results do not depend on order here, readers of the topic may",
+            "copy it, keyed, to a topic with all partitions from the first record on, and fold that"
+            if definition.window.is_fold
+            else f"write partitions: {facts.partitions}; results do not depend on order here, readers of the topic may",
         )
     if facts.compacted:
         return LintFinding(
@@ -300,6 +333,8 @@ def _destructive(definition: Definition) -> LintFinding:
 
 def _fit(definition: Definition) -> LintFinding:
     window, limit = definition.window.length, definition.alerts.latency
+    if definition.window.is_fold:
+        return LintFinding("stream or batch", SAFE, "rows are emitted by the batch that reads their event")
     if window >= DAY and (limit is None or limit >= timedelta(hours=1)):
         return LintFinding(
             "stream or batch",

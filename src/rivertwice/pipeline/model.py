@@ -1,34 +1,33 @@
-"""The definition of a pipeline: what `pipelines/NAME/pipeline.yaml` and its SQL files say, checked."""
+"""The definition of a pipeline: what `pipelines/NAME/pipeline.yaml` and the files beside it say, checked."""
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from rivertwice.config import NAME
 from rivertwice.pipeline.delivery_model import Delivery, find_delivery_conflict
 from rivertwice.pipeline.durations import Duration
+from rivertwice.pipeline.envelope_model import find_envelope_conflict, marks_of
+from rivertwice.pipeline.fold_model import NO_WATERMARK, StateType, find_fold_conflict, sql_type
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column, without_null
+from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins, Strict
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
 from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
 from rivertwice.pipeline.windows import Window
 from rivertwice.schemas.pins import Pins
 from rivertwice.schemas.registry import SUBJECT
 
-_TYPE = re.compile(
-    r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
-)
-NO_TIME = timedelta(0)
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 VERSION = {VALID_FROM, VALID_TO}
 """Columns of a table's view: when a version was valid; `valid_to` is NULL of one that still is."""
 RECORD = "record"
-"""Column of a slice's views: the record's place in its topic, different for every record; it breaks ties."""
+"""Column of a slice's views: the record's place in its topic, different for every record; it breaks ties. Of a fold's rows: the event's."""
+ROW = "row"
+"""Column of a fold's rows: which of the rows of one event it is, from 0."""
 
 
 def _text(schema: dict[str, Any]) -> None:
@@ -36,6 +35,11 @@ def _text(schema: dict[str, Any]) -> None:
     schema.pop("anyOf", None)
     schema.pop("default", None)
     schema.update({"type": "string", "pattern": SUBJECT.pattern.replace(r"\Z", "$")})
+
+
+def _no_default(schema: dict[str, Any]) -> None:
+    """Publish what only folds and tables leave out, without what stands in for it."""
+    schema.pop("default")
 
 
 def _subject(value: str) -> str:
@@ -55,25 +59,12 @@ def _name(value: str) -> str:
     return value
 
 
-def _sql_type(value: str) -> str:
-    if not _TYPE.match(value):
-        message = (
-            f"{value[:80]!r} is no type of a field; use string, boolean, int, bigint, double, timestamp or decimal(P,S)"
-        )
-        raise ValueError(message)
-    return value
-
-
 Name = Annotated[str, AfterValidator(_name)]
-SqlType = Annotated[str, AfterValidator(_sql_type)]
+SqlType = Annotated[str, AfterValidator(sql_type)]
 Subject = Annotated[str, AfterValidator(_subject)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class Source(_Model):
+class Source(Strict):
     """One topic, its record format and what makes a record acceptable."""
 
     topic: Name
@@ -99,7 +90,9 @@ class Source(_Model):
     required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
     event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
     watermark: Duration = Field(
-        default=NO_TIME, description="How far the watermark stays behind the largest event time; a table has none."
+        default=NO_WATERMARK,
+        description="How far the watermark stays behind the largest event time; needed by all but folds and tables, which have none.",
+        json_schema_extra=_no_default,
     )
     max_future: Duration = Field(description="How far event time may lie after the record's own timestamp.")
     schema_ids: list[str] = Field(
@@ -109,6 +102,18 @@ class Source(_Model):
     schema_id_optional: bool = Field(default=False, description="Accept records without the header, or the prefix.")
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=67_108_864, description="Larger values are dead letters.")
     rules: list[Rule] = Field(default_factory=list, description="Judged in this order; the first broken one is named.")
+    envelope: Literal["none", "debezium"] = Field(
+        default="none",
+        description="Of folds. debezium: the fields are those of a change event's after (of a delete, before).",
+    )
+    tombstones: Literal["dead", "delete"] = Field(
+        default="dead", description="Of folds. delete: a record without value deletes the key that its Kafka key names."
+    )
+    key_field: Column | None = Field(
+        default=None,
+        description="With tombstones: delete: the string, int or bigint field that the Kafka key is the text of.",
+        json_schema_extra=without_null,
+    )
     _pins: Pins | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -131,22 +136,18 @@ class Source(_Model):
         if wrong:
             raise ValueError(wrong)
         wrong = format_finding(self.format, self.framing, self.schema_ids, optional=self.schema_id_optional)
+        wrong = wrong or find_envelope_conflict(self)
         if wrong:
             raise ValueError(wrong)
         return self
 
     def _role_finding(self) -> str | None:
         """Return why the fields do not fit the source's role, or None."""
-        has_watermark = "watermark" in self.model_fields_set
-        if self.role == "stream":
+        if not self.is_table:
             if self.table_keys:
                 return f"table_keys is {self.table_keys}, but the source is no table; remove it, or say role: table"
-            return (
-                None
-                if has_watermark
-                else "watermark is missing; say how far it stays behind, for instance '10 minutes'"
-            )
-        if has_watermark:
+            return None
+        if self.has_watermark:
             return "a table moves no watermark: its records are versions, and none is dropped; remove watermark"
         if not self.table_keys:
             return "a table needs table_keys: the fields that name the row which a record is a version of"
@@ -154,6 +155,11 @@ class Source(_Model):
         if wrong:
             return f"table_keys has {wrong[0]!r}, which must be a required field of the schema and no double"
         return None
+
+    @property
+    def has_watermark(self) -> bool:
+        """Whether records move a watermark: not those of folds and tables."""
+        return self.watermark != NO_WATERMARK
 
     @property
     def is_table(self) -> bool:
@@ -189,61 +195,17 @@ class Source(_Model):
         return self._pins
 
     @property
+    def marks(self) -> dict[str, str]:
+        """What decoding adds to the fields: name, with a leading underscore, to type."""
+        return marks_of(self)
+
+    @property
     def required_fields(self) -> tuple[str, ...]:
         """Fields that must have a value, the event time among them, in the schema's order."""
         return tuple(name for name in self.schema_ if name in self.required or name == self.event_time)
 
 
-class OutputColumn(_Model):
-    """How a result column of the stream is compared with a recompute."""
-
-    compare: Literal["exact", "tolerance"] = "exact"
-    tolerance: float | None = Field(default=None, ge=0, description="Largest absolute difference that counts as equal.")
-
-    @model_validator(mode="after")
-    def _declared(self) -> Self:
-        if (self.compare == "tolerance") != (self.tolerance is not None):
-            message = "tolerance is given exactly when compare is 'tolerance'; write both or neither"
-            raise ValueError(message)
-        return self
-
-
-class LatePolicy(_Model):
-    """What happens to rows that come after their window closed."""
-
-    policy: str = Field(default="drop", description="Only `drop` is built.", json_schema_extra={"enum": ["drop"]})
-    alert_share: float = Field(default=0.05, gt=0, le=1, description="A larger share of late rows raises an alert.")
-
-    @field_validator("policy")
-    @classmethod
-    def _built(cls, value: str) -> str:
-        if value in ("side_output", "correct"):
-            message = (
-                f"late policy {value!r} is not built yet; use 'drop': late rows stay in the log, a reconcile names "
-                "each of them and a backfill repairs their windows"
-            )
-            raise ValueError(message)
-        if value != "drop":
-            message = f"{value!r} is no late policy; use 'drop'"
-            raise ValueError(message)
-        return value
-
-
-class StreamPins(_Model):
-    """Settings that shape the checkpoint; most cannot change during a timeline's life."""
-
-    max_offsets_per_trigger: int = Field(default=10_000, ge=1, description="Records per micro-batch, at most.")
-    trigger: Duration = Field(default=NO_TIME, description="Interval between micro-batches; 0 s: as soon as possible.")
-    shuffle_partitions: int = Field(default=2, ge=1, le=200, description="State partitions; frozen in the checkpoint.")
-    min_batches_to_retain: int = Field(default=200, ge=100, description="Batches the checkpoint can go back.")
-
-    @property
-    def trigger_seconds(self) -> float:
-        """The trigger interval in seconds."""
-        return self.trigger.total_seconds()
-
-
-class DefinitionFile(_Model):
+class DefinitionFile(Strict):
     """What `pipeline.yaml` may say."""
 
     name: Name
@@ -252,9 +214,21 @@ class DefinitionFile(_Model):
     window: Window
     keys: list[Column] = Field(default_factory=list, description="Result columns that identify a row in its window.")
     columns: dict[Column, OutputColumn] = Field(min_length=1, description="The other result columns, in order.")
+    by: list[Column] = Field(
+        default_factory=list, description="Of folds: fields of the source whose values share a state."
+    )
+    state: dict[Column, StateType] = Field(
+        default_factory=dict, description="Of folds: field of the state to its type."
+    )
+    types: dict[Column, SqlType] = Field(default_factory=dict, description="Of folds: key or column to its type.")
+    deleted: Column | None = Field(
+        default=None,
+        description="Of folds: the boolean column that says that a key is gone, so that a view leaves it out.",
+        json_schema_extra=without_null,
+    )
     count_column: Column | None = Field(
         default=None,
-        description="The column that counts the rows that went into a result row; slices have none, all others need it.",
+        description="The column that counts the rows that went into a result row; all but slices and folds need it.",
         json_schema_extra=without_null,
     )
     watermark_policy: Literal["min", "max"] = Field(
@@ -285,6 +259,11 @@ class DefinitionFile(_Model):
         if twice:
             message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
             raise ValueError(message)
+        wrong = find_fold_conflict(self)
+        if wrong:
+            raise ValueError(wrong)
+        if self.window.is_fold:
+            return self
         if self.window.is_sliced:
             self._check_slices()
             return self
@@ -358,13 +337,25 @@ class DefinitionFile(_Model):
         return {source.topic: (view, source) for view, source in self.sources.items()}
 
     @property
+    def row_keys(self) -> list[str]:
+        """The result columns that tell a row from all others of its window: the keys, of a fold its event's place too."""
+        return [RECORD, ROW, *self.keys] if self.window.is_fold else self.keys
+
+    @property
+    def row_types(self) -> dict[str, str]:
+        """Key or column of a fold to its type."""
+        schema = self.source[1].schema_
+        return {name: self.types.get(name, schema.get(name, "")) for name in (*self.keys, *self.columns)}
+
+    @property
     def result_columns(self) -> list[str]:
         """Window columns, keys and the other columns, in the result's order."""
-        return [self.window.start_column, self.window.end_column, *self.keys, *self.columns]
+        return [self.window.start_column, self.window.end_column, *self.row_keys, *self.columns]
 
 
 class Definition(DefinitionFile):
-    """A definition with the SQL it runs: complete, immutable, independent of the folder it came from."""
+    """A definition with the SQL it runs, or the fold: complete, immutable, independent of the folder it came from."""
 
-    transform_sql: str
+    transform_sql: str = ""
     rows_sql: str | None = None
+    fold_py: str | None = None

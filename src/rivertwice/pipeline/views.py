@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.pipeline.fold_run import PARTITION_SHIFT
 from rivertwice.pipeline.model import RECORD
 
-_PARTITION_SHIFT = 44
 # A temp view lives from its creation to the analysis of one statement; two threads of one session must not mix.
 _VIEW = threading.Lock()
 
@@ -29,4 +29,4 @@ def run_views(spark: SparkSession, sql: str, views: Mapping[str, DataFrame]) -> 
 
 def record_column(partition: Column, offset: Column) -> Column:
     """Return a record's place in its topic as one number, in the order of partition and offset."""
-    return F.shiftleft(partition.cast("long"), _PARTITION_SHIFT).bitwiseOR(offset).alias(RECORD)
+    return F.shiftleft(partition.cast("long"), PARTITION_SHIFT).bitwiseOR(offset).alias(RECORD)

@@ -1,4 +1,4 @@
-"""The windows of a definition: tumbling, hopping, sessions or slices."""
+"""The windows of a definition: tumbling, hopping, sessions, slices, or the days of a fold."""
 
 from __future__ import annotations
 
@@ -13,21 +13,31 @@ from rivertwice.pipeline.names import Column, without_null
 MOST_PASSES = 60
 """A record belongs to at most so many hopping windows: each of them costs a recompute a run of the transform."""
 _NONE = timedelta(0)
+FOREVER_MS = 253_402_214_400_000
+"""9999-12-31: rows of a fold are final at once, as if the watermark stood there."""
 
 
 class Window(BaseModel):
-    """Tumbling (`size`), hopping (`size` and `slide`) or session (`session`) windows, as Spark's functions make them, or slices.
+    """Tumbling (`size`), hopping (`size` and `slide`) or session (`session`) windows, as Spark's functions make them, slices or a fold.
 
     Tumbling and hopping windows are aligned to the epoch. A session of a key begins with an event and ends `session`
     after its last one; an event exactly at that end still belongs to it. A slice is a stretch of `every` of event time,
-    whose rows are computed from all records of a window around it: `lookback` before it, `lookahead` behind it.
+    whose rows are computed from all records of a window around it: `lookback` before it, `lookahead` behind it. A fold has no
+    windows: its rows lie under the stretch of `fold` that holds their event, which is an address and nothing else.
     """
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         populate_by_name=True,
-        json_schema_extra={"oneOf": [{"required": ["size"]}, {"required": ["session"]}, {"required": ["every", "at"]}]},
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["size"]},
+                {"required": ["session"]},
+                {"required": ["every", "at"]},
+                {"required": ["fold", "at"]},
+            ]
+        },
     )
 
     size: Duration | None = Field(default=None, description="Length of a window.", json_schema_extra=without_null)
@@ -46,6 +56,11 @@ class Window(BaseModel):
         description="Slices instead of a size: rows of so much event time are computed together, from raw records.",
         json_schema_extra=without_null,
     )
+    fold: Duration | None = Field(
+        default=None,
+        description="A fold instead of a size: fold.py follows each key, event by event; rows lie by so much event time.",
+        json_schema_extra=without_null,
+    )
     lookback: Duration = Field(default=_NONE, description="Of slices: records so long before a slice are seen too.")
     lookahead: Duration = Field(
         default=_NONE,
@@ -53,13 +68,14 @@ class Window(BaseModel):
     )
     at: Column | None = Field(
         default=None,
-        description="Of slices: the result column, a timestamp, that says which slice a row belongs to.",
+        description="Of slices: the result column, a timestamp, that says which slice a row belongs to. Of a fold: the "
+        "result column that holds the event's time.",
         json_schema_extra=without_null,
     )
     start_column: Column = "window_start"
     end_column: Column = "window_end"
 
-    @field_validator("size", "slide", "session", "every")
+    @field_validator("size", "slide", "session", "every", "fold")
     @classmethod
     def _positive(cls, value: timedelta | None) -> timedelta | None:
         if value is not None and value <= timedelta(0):
@@ -69,14 +85,17 @@ class Window(BaseModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if sum(one is not None for one in (self.size, self.session, self.every)) != 1:
-            message = "a window has a size ('1 hour', perhaps with a slide), a session gap, or is cut into slices (every); give exactly one"
+        if sum(one is not None for one in (self.size, self.session, self.every, self.fold)) != 1:
+            message = (
+                "a window has a size ('1 hour', perhaps with a slide), a session gap, is cut into slices (every), or is the "
+                "address of a fold's rows; give exactly one"
+            )
             raise ValueError(message)
         self._check_slices()
         if self.slide is None:
             return self
         if self.size is None:
-            message = "sessions and slices do not slide; remove slide, or give a size instead"
+            message = "sessions and slices do not slide, nor do folds; remove slide, or give a size instead"
             raise ValueError(message)
         if self.slide >= self.size:
             message = (
@@ -94,11 +113,7 @@ class Window(BaseModel):
 
     def _check_slices(self) -> None:
         if self.every is None:
-            if self.lookback or self.lookahead or self.at is not None:
-                message = (
-                    "lookback, lookahead and at are of slices; remove them, or give every instead of size or session"
-                )
-                raise ValueError(message)
+            self._check_no_slices()
             return
         if self.at is None:
             message = "slices need at: the result column, a timestamp, by which a row belongs to a slice; name it"
@@ -117,6 +132,23 @@ class Window(BaseModel):
             )
             raise ValueError(message)
 
+    def _check_no_slices(self) -> None:
+        if self.lookback or self.lookahead or (self.at is not None and self.fold is None):
+            message = "lookback, lookahead and at are of slices; remove them, or give every instead of size or session"
+            raise ValueError(message)
+        if self.fold is not None and self.at is None:
+            message = "a fold needs at: the result column, a timestamp, that holds the event's time; name it"
+            raise ValueError(message)
+
+    def closed_ms(self, watermark_ms: int) -> int:
+        """Return up to which window end rows are final at a watermark (epoch ms); a fold's are when they are emitted."""
+        return FOREVER_MS if self.is_fold else watermark_ms
+
+    @property
+    def is_fold(self) -> bool:
+        """Whether a function follows each key, event by event, and rows wait for nothing."""
+        return self.fold is not None
+
     @property
     def is_sliced(self) -> bool:
         """Whether rows are computed slice by slice from raw records."""
@@ -129,10 +161,10 @@ class Window(BaseModel):
 
     @property
     def length(self) -> timedelta:
-        """Length of a window; of a session the gap, which is the shortest it can be; of a slice with what it sees."""
+        """Length of a window; of a session the gap, which is the shortest it can be; of a slice with what it sees; of a fold its address."""
         if self.every is not None:
             return self.lookback + self.every + self.lookahead
-        length = self.session or self.size
+        length = self.session or self.size or self.fold
         assert length is not None, "the definition was checked"
         return length
 
@@ -159,5 +191,7 @@ class Window(BaseModel):
         if self.every is not None:
             seen = f"{format_duration(self.lookback)} before and {format_duration(self.lookahead)} behind"
             return f"slices of {format_duration(self.every)} that see {seen}"
+        if self.fold is not None:
+            return f"fold, by {format_duration(self.fold)}"
         every = "" if self.slide is None else f" every {format_duration(self.slide)}"
         return f"{format_duration(self.length)}{every}"

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from rivertwice.log.addresses import Part
+from rivertwice.pipeline.windows import FOREVER_MS
+from rivertwice.reconcile.fold_rule import is_read_by
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
 from rivertwice.reconcile.gaps import (
     Doubts,
@@ -22,8 +24,9 @@ from rivertwice.reconcile.gaps import (
     trusted_counts,
     widened,
     with_filled,
+    without_end,
 )
-from rivertwice.reconcile.late_rule import Rule
+from rivertwice.reconcile.late_rule import NEVER_MS, Rule
 from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, Shape, StreamRow
 from rivertwice.reconcile.rederive import (
     BatchCounts,
@@ -111,11 +114,14 @@ def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evide
     expected = unique_rows(rule.expected(definition), shape)
     batches = [row.batch for row in view.rows]
     late = rule.late_rows(shape, batches)
-    stream = _stream_rows(view, derived.chain)
+    stream = _stream_rows(view, derived)
     mixed: dict[int, str] = {}
     if definition.window.is_sliced:
         mixed = _ambiguous(rule.truth(definition), shape)
-    if len(view.meanings) > 1:
+    if len(view.meanings) > 1 and definition.window.is_fold:
+        reason = "mixed: more than one definition made the states that the fold went on from"
+        mixed = {row.start_ms: reason for row in {*truth, *expected, *stream}}
+    elif len(view.meanings) > 1:
         unlike, pure = _sort_out_meanings(view, derived.chain, rule, {row[:2] for row in {*truth, *expected, *stream}})
         mixed |= unlike
         for group, starts in pure.items():
@@ -132,11 +138,13 @@ def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evide
     doubts = derived.doubts
     if definition.window.is_session:
         doubts = widened(doubts, definition.window.length // timedelta(milliseconds=1))
+    if definition.window.is_fold:
+        doubts = without_end(doubts)
     if view.jumps:
         doubts = with_filled(doubts, view.jumps, rule.filled())
     evidence = Evidence(
         shape=shape,
-        closed_ms=derived.chain.closed_ms,
+        closed_ms=definition.window.closed_ms(derived.chain.closed_ms),
         truth=truth,
         expected=expected,
         stream=stream,
@@ -146,6 +154,7 @@ def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evide
         doubts=doubts,
         families=rule.families(shape, batches),
         sliced=definition.window.is_sliced,
+        apart=rule.apart(),
     )
     return evidence, late
 
@@ -165,10 +174,12 @@ def _replaced(rows: dict[RowId, Any], others: Mapping[RowId, Any], starts: set[i
     return kept | {row: value for row, value in others.items() if row.start_ms in starts}
 
 
-def _stream_rows(view: HeadView, chain: Chain) -> dict[RowId, list[StreamRow]]:
+def _stream_rows(view: HeadView, derived: Derived) -> dict[RowId, list[StreamRow]]:
     if view.stream is None:
         return {}
     shape = shape_of(view.newest.definition)
+    fold = view.newest.definition.window.is_fold
+    chain = derived.chain
     index = view.index
     found: dict[RowId, list[StreamRow]] = {}
     stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
@@ -180,6 +191,11 @@ def _stream_rows(view: HeadView, chain: Chain) -> dict[RowId, list[StreamRow]]:
             continue  # committed after we looked
         late_ms = None if number is None else chain.late[number]
         batch_ms = None if number is None else chain.batch[number]
+        if fold and number is not None:  # the batch that emits a row is the one that reads its record
+            late_ms, batch_ms = (
+                (NEVER_MS if is_read_by(row, view.topics[0], derived.ranges[number]) else FOREVER_MS),
+                FOREVER_MS,
+            )
         found.setdefault(row, []).append(StreamRow(one, timeline, batch, late_ms, batch_ms))
     return found
 
@@ -236,7 +252,9 @@ def gather_served(
     winners = select_winners(starts, counted, view.newest.semantics)
     owner = {int(start): int(seq) for start, seq in zip(starts, winners, strict=True) if seq >= 0}
     served = ServedEvidence(
-        rows=rows, closed_ms=chain.batch[view.index[stamp.timeline, stamp.batch]], published=frozenset(owner)
+        rows=rows,
+        closed_ms=view.newest.definition.window.closed_ms(chain.batch[view.index[stamp.timeline, stamp.batch]]),
+        published=frozenset(owner),
     )
     stale = select_stale_published(evidence, served)
     return (

@@ -74,10 +74,12 @@ def balance_partitions(
     closed_ms: int,
     *,
     windows: int = 1,
+    silent: Mapping[Part, int] | None = None,
 ) -> dict[Part, Account]:
     """Return one account per partition, re-derived from the log; `dead` is counted from the dead-letter table.
 
-    What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`.
+    What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`. Of a
+    fold the records without a row are counted by themselves (`silent`).
     """
     emitted: dict[Part, int] = {}
     opened: dict[Part, int] = {}
@@ -88,13 +90,14 @@ def balance_partitions(
     accounts = {}
     for part in sorted(read):
         included = sum(side.get(part, 0) for side in (emitted, opened, late))
+        left_out = accepted.get(part, 0) - included // windows if silent is None else silent.get(part, 0)
         accounts[part] = Account(
             read=read[part],
             emitted=emitted.get(part, 0),
             open=opened.get(part, 0),
             late=late.get(part, 0),
             dead=dead.get(part, 0),
-            excluded=accepted.get(part, 0) - included // windows,
+            excluded=left_out,
             windows=windows,
         )
     return accounts

@@ -160,6 +160,12 @@ def widened(doubts: Doubts, gap_ms: int) -> Doubts:
     return replace(doubts, doubts=tuple(wider))
 
 
+def without_end(doubts: Doubts) -> Doubts:
+    """Return the doubts for folds: what follows of a lost record's key hangs on it, and nobody knows the key."""
+    wider = [replace(one, after_ms=-(1 << 62), until_ms=None) for one in doubts.doubts]
+    return replace(doubts, doubts=tuple(wider))
+
+
 def with_filled(doubts: Doubts, jumps: Sequence[Jump], starts: Iterable[int]) -> Doubts:
     """Return the doubts with the windows (by start) that archived records belong to which the stream jumped over."""
     what = "; ".join(jump.text for jump in jumps)

@@ -72,6 +72,12 @@ class Rule(Protocol):
     def pairs(self) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
 
+    def silent(self) -> dict[Part, int] | None:
+        """Return the records that yielded no row, by part; None: they are what was accepted and is in no window."""
+
+    def apart(self) -> dict[int, str]:
+        """Return record to reason, for records whose rows no order of the log makes true."""
+
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
 
@@ -199,6 +205,14 @@ class LateRule:
             PairCount(Part(self._source.topic, row["_partition"]), row["end_ms"], row["_late"], row["rows"])
             for row in table.to_pylist()
         ]
+
+    def silent(self) -> dict[Part, int] | None:
+        """Return nothing: what was left out is what was accepted and is in no window."""
+        return None
+
+    def apart(self) -> dict[int, str]:
+        """Return record to reason, for records whose rows no order of the log makes true: none, where order does not matter."""
+        return {}
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""

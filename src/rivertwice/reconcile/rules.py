@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.pipeline.definition import Definition
+from rivertwice.reconcile.fold_rule import FoldRule
 from rivertwice.reconcile.late_rule import LateRule, Rule
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.session_rule import SessionRule
@@ -18,6 +19,8 @@ def late_rule(spark: SparkSession, definition: Definition, rows: Mapping[str, Da
     if definition.window.is_sliced:
         return SliceRule(spark, definition, rows, chain)
     (only,) = rows.values()
+    if definition.window.is_fold:
+        return FoldRule(spark, definition, only)
     if definition.window.is_session:
         return SessionRule(spark, definition, only, chain)
     return LateRule(spark, definition, only)

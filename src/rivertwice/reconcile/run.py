@@ -29,6 +29,7 @@ from rivertwice.reconcile.assess import (
 )
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.derive import DerivedLog
+from rivertwice.reconcile.fold_rule import record_of
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
@@ -131,14 +132,15 @@ def reconcile(
         phases.done("recompute", f"{len(evidence.truth)} result rows, {len(late)} late records")
         served = gather_served(view, evidence, derived.chain, rule, late)
         dead = log.dead()
-        pairs = rule.pairs()
+        pairs, silent = rule.pairs(), rule.silent()
         phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(evidence, served))
     verdicts = [one for one in verdicts if range is None or _inside(one.row, range)]
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
     findings = [Finding("ledger", one.message, one.batch) for one in derived.defects]
     findings += [*dead_findings, *check_emitted(view)]
-    partitions, total = draw_balance(derived, dead_counts, pairs, evidence, view.newest.definition.window)
+    window = view.newest.definition.window
+    partitions, total = draw_balance(derived, dead_counts, pairs, evidence, window, silent)
     dirty = len(select_dirty_windows(evidence))
     counts = count_verdicts(verdicts)
     phases.done("judge", f"{len(verdicts)} verdicts, {dirty} windows with differing digests")
@@ -182,23 +184,34 @@ def count_verdicts(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
 
 
 def draw_balance(
-    derived: Derived, dead: Mapping[Part, int], pairs: Sequence[PairCount], evidence: Evidence, window: Window
+    derived: Derived,
+    dead: Mapping[Part, int],
+    pairs: Sequence[PairCount],
+    evidence: Evidence,
+    window: Window,
+    silent: Mapping[Part, int] | None = None,
 ) -> tuple[dict[Part, Account], Account]:
     """Return the balance per partition, re-derived from the log, and in total, as the changelog counts it."""
     read = count_readable(derived.ranges, derived.missing)
     accepted: dict[Part, int] = {}
     for (_, part), counts in derived.by_partition.items():
         accepted[part] = accepted.get(part, 0) + counts.accepted
-    partitions = balance_partitions(read, dead, accepted, pairs, derived.chain.closed_ms, windows=window.passes)
+    closed_ms = window.closed_ms(derived.chain.closed_ms)
+    partitions = balance_partitions(read, dead, accepted, pairs, closed_ms, windows=window.passes, silent=silent)
     size_ms = window.length // _MS
     unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
     checked = [rows for row, rows in evidence.stream.items() if unread.of(row.start_ms, row.end_ms) is None]
     emitted = sum(evidence.shape.count(one.values) for rows in checked for one in rows)
+    if window.is_fold:
+        emitted = (
+            len({record_of(row) for row in evidence.stream}) if not unread.doubts else sum(pair.rows for pair in pairs)
+        )
+        return partitions, balance_total(partitions, emitted)
     emitted += sum(  # where the stream's input is gone, or rows count nothing, only what is left of it can be counted
         pair.rows
         for pair in pairs
         if not pair.late
-        and pair.end_ms <= derived.chain.closed_ms
+        and pair.end_ms <= closed_ms
         and (evidence.sliced or unread.of(pair.end_ms - size_ms, pair.end_ms))
     )
     return partitions, balance_total(partitions, emitted)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.slices import slice_result, slice_views
 from rivertwice.pipeline.tables import ALL, late_versions, table_rows, window_closes
@@ -87,6 +88,14 @@ class SliceRule:
     def pairs(self) -> list[PairCount]:
         """Return the pairs of the streams' records, counted by partition, window and lateness; versions make none."""
         return [pair for rule in self._streams.values() for pair in rule.pairs()]
+
+    def silent(self) -> dict[Part, int] | None:
+        """Return nothing: what was left out is what was accepted and is in no window."""
+        return None
+
+    def apart(self) -> dict[int, str]:
+        """Return nothing: the order of the log does not matter to a slice."""
+        return {}
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""

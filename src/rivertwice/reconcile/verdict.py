@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ class Evidence:
         doubts: windows that lost records may belong to; they are never AGREES.
         families: by address, the sessions that are not the same on both sides, with the records that made them differ.
         sliced: rows are made of a whole window's records, so late ones stand under the window's address, without a key.
+        apart: of folds, record to reason, for records whose key lies in several partitions.
     """
 
     shape: Shape
@@ -63,6 +65,11 @@ class Evidence:
     doubts: Doubts = field(default_factory=Doubts)
     families: Mapping[RowId, Family] = field(default_factory=dict)
     sliced: bool = False
+    apart: Mapping[int, str] = field(default_factory=dict)
+
+    def apart_of(self, row: RowId) -> str | None:
+        """Return why no order of the log makes a fold's row true, or None."""
+        return self.apart.get(int(json.loads(row.key)["record"])) if self.apart else None
 
     @property
     def standing(self) -> str:
@@ -136,6 +143,7 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
     closed = row.end_ms <= evidence.closed_ms
     unexplained = 0
     doubt = evidence.doubts.of(row.start_ms, row.end_ms)
+    apart = evidence.apart_of(row)
     if row.start_ms in evidence.blamed:
         verdict, reason = DEFECT, f"ledger: {evidence.blamed[row.start_ms]}"
     elif row.start_ms in evidence.mixed:
@@ -149,8 +157,8 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         if problem:
             verdict, reason = DEFECT, problem
             unexplained = sum(count(one.values) for one in emitted) - count(expected)
-        elif doubt is not None:
-            verdict, reason = NOT_COMPARABLE, doubt.reason
+        elif doubt is not None or apart is not None:
+            verdict, reason = NOT_COMPARABLE, apart or (doubt.reason if doubt else "")
         else:
             family = evidence.families.get(row)
             if evidence.sliced:
@@ -192,7 +200,7 @@ def _stream_problem(
     if one.watermark_ms is None or one.late_watermark_ms is None:
         return f"batch {one.batch} of timeline {one.timeline}, which emitted the row, is not in the ledger"
     if not one.late_watermark_ms < row.end_ms <= one.watermark_ms:
-        return f"batch {one.batch} emitted the row, but another batch closed its window"
+        return f"batch {one.batch} emitted the row, but another batch closed its window, or read its record"
     return None
 
 
@@ -273,6 +281,8 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         verdict, reason = DEFECT, f"the row is served {len(found)} times"
     elif doubt is not None and not (doubt.known and not _differing(shape, got, truth)):
         verdict, reason = NOT_COMPARABLE, doubt.reason
+    elif not _differing(shape, got, truth) and (apart := evidence.apart_of(row)) is not None:
+        verdict, reason = NOT_COMPARABLE, apart
     elif not _differing(shape, got, truth):
         verdict, reason = AGREES, "published" if published else evidence.doubts.caveat(row.start_ms)
     elif not published and row.start_ms in evidence.mixed:

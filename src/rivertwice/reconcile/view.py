@@ -169,7 +169,7 @@ def _meanings(home: PipelineHome, rows: Sequence[LedgerRow]) -> tuple[list[int],
 def shape_of(definition: Definition) -> Shape:
     """Return how result rows of a definition are addressed and compared."""
     return Shape(
-        keys=tuple(definition.keys),
+        keys=tuple(definition.row_keys),
         columns=tuple(definition.columns),
         tolerances={
             name: column.tolerance for name, column in definition.columns.items() if column.tolerance is not None

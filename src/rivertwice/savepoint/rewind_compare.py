@@ -83,7 +83,7 @@ def compare_emitted(
         definition: names the columns.
         examples: how many rows that are not the same to give in full.
     """
-    names = [definition.window.start_column, definition.window.end_column, *definition.keys]
+    names = [definition.window.start_column, definition.window.end_column, *definition.row_keys]
     before, after = _by_key(old, names), _by_key(new, names)
     counts = dict.fromkeys((SAME, DIFFERS, ONLY_OLD, ONLY_NEW), 0)
     shown: list[Example] = []

@@ -48,6 +48,7 @@ _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (UnknownOutcomeError, "store"),
 )
 _BY_TEXT: tuple[tuple[str, str], ...] = (
+    ("FoldError", "poison"),
     ("OutOfMemoryError", "out_of_memory"),
     ("Some data may have been lost", RETENTION),
     ("offset was changed from", RETENTION),
@@ -64,7 +65,7 @@ def classify_failure(error: BaseException) -> str:
     """Return the class of a failure.
 
     Returns:
-        one of lease_lost, fingerprint, range_mismatch, retention, checkpoint, out_of_memory, disk, schema, store, or unknown.
+        one of lease_lost, fingerprint, range_mismatch, retention, checkpoint, poison, out_of_memory, disk, schema, store, or unknown.
     """
     looked: set[int] = set()  # an error may be its own cause
     seen: BaseException | None = error

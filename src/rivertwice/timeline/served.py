@@ -120,7 +120,7 @@ def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
             _corrections(home, publications),
             publications,
             semantics=load_timeline(home, head).fingerprint["semantics"],
-            closed_ms=ledger[-1].batch_watermark_ms,
+            closed_ms=definition.window.closed_ms(ledger[-1].batch_watermark_ms),
             start_column=definition.window.start_column,
             end_column=definition.window.end_column,
         )

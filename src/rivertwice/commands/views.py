@@ -1,0 +1,60 @@
+"""view: what a fold says of its keys, now or at an instant."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
+from rivertwice.errors import RequestError
+from rivertwice.instants import parse_iso
+
+
+@click.command(
+    epilog=example(
+        "rivertwice view account_ledger",
+        "rivertwice view account_ledger --key '{\"account_id\": 42}' --at 2024-01-02T10:00:00Z",
+        "rivertwice view account_ledger --key '{\"account_id\": 42}' --history",
+    )
+)
+@click.argument("name")
+@click.option("--key", "key_text", metavar="JSON", help="Only these values of key columns, as a JSON object.")
+@click.option("--at", "at_text", metavar="INSTANT", help="As of this event time; an event exactly at it counts.")
+@click.option("--history", is_flag=True, help="Every row, in the order of the log, not the newest of each key.")
+@click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
+@pass_frame
+def view(frame: Frame, name: str, key_text: str | None, at_text: str | None, history: bool, last: int) -> None:
+    """Show the newest row of every key of the fold NAME, of what is served."""
+    from rivertwice.timeline.key_view import read_view
+
+    key, at = parse_key(key_text), None if at_text is None else parse_iso(at_text)
+    found = read_view(frame.settings.pipeline(frame.known_pipeline(name)), key=key, at=at, history=history)
+    shown = [to_plain(row) for row in found.rows[-last:]]
+    value = {"pipeline": name, "at": at, "shows": found.stamp, "rows": shown, "total": len(found.rows)}
+    frame.emit(
+        value,
+        lambda: (
+            f"{as_table(found.columns, [[row[column] for column in found.columns] for row in shown])}\n"
+            f"{len(shown)} of {len(found.rows)} rows, up to batch {found.stamp.timeline}/{found.stamp.batch}"
+        ),
+    )
+
+
+def parse_key(text: str | None) -> dict[str, Any] | None:
+    """Return the key that --key gives; None if it is not given. Pure.
+
+    Raises:
+        RequestError: it is no JSON object.
+    """
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        message = f"--key {text[:80]!r} is no JSON object; write it as '{{\"account_id\": 42}}'"
+        raise RequestError(message)
+    return found

@@ -1,0 +1,120 @@
+"""What the definition of a fold may say, and that nothing else says it. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator
+
+from rivertwice.pipeline.fold_run import ERROR
+from rivertwice.pipeline.fold_values import JSON
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.model import DefinitionFile, Source
+
+NO_WATERMARK = timedelta(days=3_660_000)
+"""A watermark that stays behind every event time there is: nothing moves it from nought, and nothing is late."""
+SQL_TYPE = re.compile(
+    r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
+)
+
+
+def sql_type(value: str) -> str:
+    """Return a type of a field or column as it stands.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not SQL_TYPE.match(value):
+        message = (
+            f"{value[:80]!r} is no type of a field; use string, boolean, int, bigint, double, timestamp or decimal(P,S)"
+        )
+        raise ValueError(message)
+    return value
+
+
+def _state_type(value: str) -> str:
+    if value != JSON and not SQL_TYPE.match(value):
+        message = f"{value[:80]!r} is no type of a state; use one of a field's types, or json for a list or a dict"
+        raise ValueError(message)
+    return value
+
+
+StateType = Annotated[str, AfterValidator(_state_type)]
+
+
+def find_fold_conflict(definition: DefinitionFile) -> str | None:
+    """Return what of a definition does not go together with being a fold, or with being none; None if all does."""
+    if not definition.window.is_fold:
+        for name in ("by", "state", "types", "deleted"):
+            if getattr(definition, name):
+                return f"{name} is of folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
+        return next(filter(None, itertools.starmap(_source_conflict, definition.sources.items())), None)
+    view, source = definition.source
+    if source.has_watermark:
+        return f"source {view!r} has a watermark, but nothing of a fold waits or is late; remove it"
+    if definition.count_column is not None:
+        return (
+            f"count_column is {definition.count_column!r}, but rows of a fold are told apart by their record; remove it"
+        )
+    return _key_conflict(definition, source) or _type_conflict(definition, source)
+
+
+def _source_conflict(view: str, source: Source) -> str | None:
+    for name in ("tombstones", "envelope"):
+        if name in source.model_fields_set:
+            return f"{name} of source {view!r} is for folds: a transform cannot see what became of a record; remove it"
+    if source.has_watermark or source.is_table:
+        return None
+    return f"source {view!r} has no watermark; say how far it stays behind, for instance '10 minutes'"
+
+
+def _key_conflict(definition: DefinitionFile, source: Source) -> str | None:
+    if not definition.by:
+        return "a fold needs by: the fields of the source whose values share a state; name them"
+    for name in definition.by:
+        kind = source.schema_.get(name)
+        if kind in (None, "double") or name not in source.required_fields:
+            found = "no field" if kind is None else f"a {kind}" if kind == "double" else "not required"
+            return (
+                f"by names {name!r}, which is {found}; the state's key is made of required fields that are no doubles"
+            )
+        if name not in definition.keys:
+            return (
+                f"by names {name!r}, which is not among keys {definition.keys}; add it, so that a row says whose it is"
+            )
+    if source.tombstones == "delete" and definition.by != [source.key_field]:
+        return (
+            f"tombstones are deletes and have nothing but {source.key_field!r}, but the state's key is {definition.by}; "
+            f"give by: [{source.key_field}]"
+        )
+    return (
+        None if definition.state else "a fold needs state: the names and types of what it keeps of a key; declare them"
+    )
+
+
+def _type_conflict(definition: DefinitionFile, source: Source) -> str | None:
+    columns = [*definition.keys, *definition.columns]
+    unknown = [name for name in definition.types if name not in columns]
+    if unknown:
+        return f"types names {unknown[0]!r}, which is neither a key nor a column; add it to the result, or correct it"
+    missing = [name for name in columns if name not in definition.types and name not in definition.by]
+    if missing:
+        return f"{missing[0]!r} has no type; add it to types: they are of every key and column but those of by"
+    wrong = [name for name in definition.by if definition.types.get(name, source.schema_[name]) != source.schema_[name]]
+    if wrong:
+        return f"types gives {wrong[0]!r} another type than the source, which fills it in; remove it from types"
+    at = definition.window.at
+    if at not in columns or definition.row_types[at] != "timestamp":
+        return (
+            f"window.at {at!r} is no key or column of type timestamp; it holds the event's time: add it, or correct it"
+        )
+    for name, kind in ((ERROR, "string"), (definition.deleted, "boolean")):
+        if name in definition.columns and definition.types[name] != kind:
+            return f"column {name!r} is {definition.types[name]}; it must be {kind}"
+    if definition.deleted is not None and definition.deleted not in definition.columns:
+        return f"deleted {definition.deleted!r} is no column; name the boolean column that says that a key is gone"
+    return None

@@ -1,0 +1,141 @@
+"""The kinds of windows that random histories are made of: one definition for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rivertwice.pipeline.definition import Definition, parse_files
+
+_YAML = """
+name: histories
+description: random histories
+sources:
+  events:
+    topic: events
+    partitions: 2
+    schema: {k: string, at: timestamp, v: bigint}
+    required: [k, v]
+    event_time: at
+    watermark: 20 s
+    max_future: 10000 days
+window: WINDOW
+keys: [k]
+count_column: n
+columns: {n: {}, total: {}, top: {}}
+"""
+_GROUPED = """
+SELECT FUNCTION.start AS window_start, FUNCTION.end AS window_end, k, count(*) AS n, sum(v) AS total, max(v) AS top
+FROM events GROUP BY CALL, k
+"""
+_JOINED = """
+SELECT a.window_start, a.window_end, a.k, a.at, a.record AS id, count(b.v) AS n, coalesce(sum(b.v), 0) AS total, max(b.v) AS top
+FROM events AS a
+LEFT JOIN events AS b
+  ON b.window_start = a.window_start AND b.k = a.k AND b.v < a.v
+  AND b.at BETWEEN a.at - INTERVAL 20 SECONDS AND a.at + INTERVAL 40 SECONDS
+WHERE a.v <> 7
+GROUP BY a.window_start, a.window_end, a.k, a.at, a.record
+"""
+_FIRST = """
+SELECT window_start, window_end, k, at, record AS id, n, total, coalesce(top, 0) AS top
+FROM (
+  SELECT
+    *,
+    count(*) OVER (PARTITION BY window_start, k ORDER BY at RANGE BETWEEN INTERVAL 60 SECONDS PRECEDING AND CURRENT ROW) AS n,
+    sum(v) OVER (PARTITION BY window_start, k ORDER BY at RANGE BETWEEN INTERVAL 60 SECONDS PRECEDING AND CURRENT ROW) AS total,
+    lag(v) OVER (PARTITION BY window_start, k, v ORDER BY at, record) AS top
+  FROM events
+)
+WHERE n > 1
+"""
+_OTHERS = """  others:
+    topic: others
+    partitions: 1
+    schema: {k: string, at: timestamp, v: bigint}
+    required: [k, v]
+    event_time: at
+    watermark: 20 s
+    max_future: 10000 days
+"""
+_NAMES = """  names:
+    topic: names
+    role: table
+    table_keys: [k]
+    partitions: 1
+    schema: {k: string, at: timestamp, v: bigint}
+    required: [k, v]
+    event_time: at
+    max_future: 10000 days
+"""
+_AS_OF = """
+SELECT e.window_start, e.window_end, e.k, e.at, e.record AS id, coalesce(n.v, -1) AS n, e.v AS total, n.valid_from AS top
+FROM events AS e
+LEFT JOIN names AS n
+  ON n.window_start = e.window_start AND n.k = e.k AND n.valid_from <= e.at AND (n.valid_to IS NULL OR e.at < n.valid_to)
+"""
+_FOLD = """
+def fold(state, event):
+    state = state or {"n": 0, "total": 0, "top": None}
+    if event["v"] == 7:
+        return state, []
+    if event["v"] == 11 and state["n"] > 9:
+        return None, [{"n": 0, "total": state["total"]}]
+    top = max(event["v"], state["top"] or 0)
+    state = {"n": state["n"] + 1, "total": (state["total"] * 31 + event["v"]) % 1_000_003, "top": top}
+    return state, [dict(state)] * (2 if event["v"] == 5 else 1)
+"""
+_ROWS = "SELECT * FROM events WHERE v <> 7"
+_KEYS = "keys: [k]\ncount_column: n"
+_SLICED = "keys: [k, at, id]"
+_FOLDED = """keys: [k, at]
+by: [k]
+state: {n: bigint, total: bigint, top: bigint}
+types: {at: timestamp, n: bigint, total: bigint, top: bigint}"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of windows: what is written under `window`, the transform or the fold, what else it is, and further sources."""
+
+    window: str
+    sql: str
+    sliced: bool = False
+    more: str = ""
+    folded: bool = False
+
+
+def _grouped(window: str, call: str) -> Kind:
+    return Kind(window, _GROUPED.replace("FUNCTION", call.partition("(")[0]).replace("CALL", call))
+
+
+KINDS = {
+    "tumbling": _grouped("{size: 1 minute}", "window(at, '1 minute')"),
+    "hopping": _grouped("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"),
+    "session": _grouped("{session: 15 s}", "session_window(at, '15 seconds')"),
+    "joined slices": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, sliced=True),
+    "joined sources": Kind(
+        "{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}",
+        _JOINED.replace("JOIN events", "JOIN others"),
+        True,
+        _OTHERS,
+    ),
+    "as-of slices": Kind("{every: 1 minute, at: at}", _AS_OF, True, _NAMES),
+    "rolling slices": Kind("{every: 30 s, lookback: 60 s, at: at}", _FIRST, sliced=True),
+    "fold": Kind("{fold: 1 hour, at: at}", _FOLD, folded=True),
+}
+
+
+def definition_files(kind: str) -> dict[str, str]:
+    """Return the files of a definition with windows of a kind; some records do not pass the row filter, where there is one."""
+    one = KINDS[kind]
+    yaml = _YAML.replace("WINDOW", one.window).replace("window:", f"{one.more}window:", 1)
+    if one.folded:
+        yaml = yaml.replace(_KEYS, _FOLDED).replace("    watermark: 20 s\n", "")
+        return {"pipeline.yaml": yaml, "fold.py": one.sql}
+    files = {"pipeline.yaml": yaml.replace(_KEYS, _SLICED) if one.sliced else yaml, "transform.sql": one.sql}
+    return files if one.sliced else {**files, "rows.sql": _ROWS}
+
+
+def make_definition(kind: str) -> Definition:
+    """Return that definition."""
+    return parse_files({name: text.encode() for name, text in definition_files(kind).items()}, "histories")

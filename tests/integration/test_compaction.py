@@ -1,0 +1,113 @@
+"""Kafka's own compaction of a topic of change events: what stays, and that the table made of the rest is the one made of all."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
+
+from definition_files import PROJECT
+from rivertwice.config import Settings
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
+from rivertwice.pipeline.compile import accepted, compile_batch
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.engine import spark_session
+from rivertwice.timeline.key_view import select_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+CHANGES = [
+    (123, "Alice"),
+    (456, "Bob"),
+    (123, "Alice Updated"),
+    (789, "Carol"),
+    (456, "Bob Updated"),
+    (123, "Alice V3"),
+]
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.001",
+    "segment.ms": "100",
+    "min.compaction.lag.ms": "0",
+    "delete.retention.ms": "3600000",
+}
+PATIENCE_S = 120
+AT_MS = 1_704_103_200_000
+Record = dict[str, Any]
+
+
+def produce(bootstrap: str, topic: str, records: list[tuple[bytes, bytes | None]], first_ms: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number, (key, value) in enumerate(records):
+        producer.produce(topic, value, key, partition=0, timestamp=first_ms + number * 1000)
+    assert producer.flush(30) == 0
+
+
+def consume(bootstrap: str, topic: str) -> list[Record]:
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.partition.eof": True})
+    reader.assign([TopicPartition(topic, 0, 0)])
+    found: list[Record] = []
+    try:
+        while (message := reader.poll(10)) is not None and message.error() is None:
+            moment = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+            place = {"topic": topic, "partition": 0, "offset": message.offset(), "timestamp": moment}
+            found.append({"key": message.key(), "value": message.value(), "headers": None, **place})
+    finally:
+        reader.close()
+    return found
+
+
+def table(spark: SparkSession, records: list[Record]) -> list[tuple[Any, ...]]:
+    """Return the view that the example's fold makes of records, in batch; without the column that counts a key's changes."""
+    definition = load_definition(PROJECT / "pipelines" / "examples" / "users_from_changes")
+    _, source = definition.source
+    raw = spark.createDataFrame(pa.Table.from_pylist(records, schema=RAW_ARROW).to_pylist(), RAW_SCHEMA)
+    rows = compile_batch(spark, definition, accepted(decode(raw, source), source)).toArrow()
+    rows = rows.append_column("_batch", pa.array([0] * rows.num_rows, pa.int64()))
+    return [(row["id"], row["name"], row["changed_at"]) for row in select_rows(rows, definition)]
+
+
+def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
+    tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
+    settings = Settings(PROJECT, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+    ensure_topic(settings, topic, 1, COMPACTED)
+    values = [
+        {"before": None, "after": {"id": key, "name": name}, "op": "r", "ts_ms": AT_MS + number * 1000}
+        for number, (key, name) in enumerate(CHANGES)
+    ]
+    records = [(b'{"id":%d}' % one["after"]["id"], json.dumps(one).encode()) for one in values]
+    produce(broker.bootstrap, topic, records, AT_MS)
+    whole = consume(broker.bootstrap, topic)
+    assert [one["offset"] for one in whole] == [0, 1, 2, 3, 4, 5]
+    deadline = time.monotonic() + PATIENCE_S
+    filler = 0
+    while time.monotonic() < deadline:
+        # The newest segment is never cleaned: records of another key roll it on.
+        produce(broker.bootstrap, topic, [(b"filler", b"{}")], AT_MS + 60_000 + filler * 1000)
+        filler += 1
+        time.sleep(2)
+        left = [one for one in consume(broker.bootstrap, topic) if one["key"] != b"filler"]
+        if len(left) < len(CHANGES):
+            break
+    assert [(one["offset"], json.loads(one["value"])["after"]["name"]) for one in left] == [
+        (3, "Carol"),
+        (4, "Bob Updated"),
+        (5, "Alice V3"),
+    ]
+    spark = spark_session(settings, "compaction")
+    try:
+        shown = table(spark, left)
+        assert [row[:2] for row in shown] == [(123, "Alice V3"), (456, "Bob Updated"), (789, "Carol")]
+        assert shown == table(spark, whole)
+    finally:
+        spark.stop()

@@ -1,0 +1,125 @@
+"""Folds in Spark: values cross whole, a failing fold stops at an address, the state is readable."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
+from rivertwice.pipeline.compile import accepted, batch_rows, compile_batch, compile_stream
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.savepoint.state import read_state
+from rivertwice.stream.failures import classify_failure
+
+pytestmark = pytest.mark.spark
+YAML = """
+name: p
+description: test
+sources:
+  events:
+    topic: events
+    partitions: 1
+    schema: {k: string, at: timestamp, b: bigint, i: int, d: double, m: "decimal(38,10)", t: timestamp, f: boolean}
+    required: [k]
+    event_time: at
+    max_future: 1 hour
+window: {fold: 1 day, at: at}
+by: [k]
+state: {b: bigint, i: int, d: double, m: "decimal(38,10)", t: timestamp, f: boolean, s: string, seen: json}
+keys: [k]
+columns: {at: {}, b: {}, i: {}, d: {}, m: {}, t: {}, f: {}, s: {}}
+types: {at: timestamp, b: bigint, i: int, d: double, m: "decimal(38,10)", t: timestamp, f: boolean, s: string}
+"""
+ECHO = """
+def fold(state, event):
+    fields = ("b", "i", "d", "m", "t", "f")
+    rows = [{name: (state or {}).get(name) for name in (*fields, "s")}]
+    after = {name: event[name] for name in fields}
+    return {**after, "s": event["k"] + "\\u2028\\0", "seen": {"z": [1], "a": event["k"]}}, rows
+"""
+
+
+def define(fold: str) -> Definition:
+    return parse_files({"pipeline.yaml": YAML.encode(), "fold.py": fold.encode()}, "p")
+
+
+def write(folder: Path, number: int, offset: int, records: list[dict[str, Any]]) -> int:
+    rows = [
+        {
+            "key": b"k",
+            "value": json.dumps({"k": "é'\"", "at": "2024-01-01T10:00:00.000001Z", **one}).encode(),
+            "headers": None,
+            "topic": "events",
+            "partition": 0,
+            "offset": offset + index,
+            "timestamp": datetime(2024, 1, 1, 11, tzinfo=UTC),
+        }
+        for index, one in enumerate(records)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:05d}.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=RAW_ARROW), path)
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return offset + len(records)
+
+
+def stream(spark: SparkSession, definition: Definition, folder: Path) -> list[dict[str, Any]]:
+    rows_of = batch_rows(definition)
+    found: list[dict[str, Any]] = []
+
+    def collect(frame: DataFrame, batch: int) -> None:
+        found.extend(rows_of(frame, batch).to_pylist())
+
+    raw = spark.readStream.schema(RAW_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "log"))
+    writer = compile_stream(spark, definition, raw).writeStream.outputMode("append").foreachBatch(collect)
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return found
+
+
+def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSession, tmp_path: Path) -> None:
+    definition = define(ECHO)
+    whole = [{"t": "0002-01-01T00:00:00.000001Z", "f": True}, {"b": 2**63 - 1, "m": 12.5}, {"b": -5, "i": 3}]
+    offset = write(tmp_path / "log", 0, 0, whole)
+    write(tmp_path / "log", 1, offset, [{"d": 0.1}, {}])
+    ours = stream(spark, definition, tmp_path)
+    _, source = definition.source
+    raw = spark.read.schema(RAW_SCHEMA).parquet(str(tmp_path / "log"))
+    theirs = compile_batch(spark, definition, accepted(decode(raw, source), source)).toArrow().to_pylist()
+    key = lambda row: row["record"]  # noqa: E731
+    assert sorted(ours, key=key) == sorted(theirs, key=key)
+    rows = sorted(ours, key=key)
+    assert [row["record"] for row in rows] == [0, 1, 2, 3, 4]
+    assert rows[0]["s"] is None
+    assert {row["s"] for row in rows[1:]} == {"é'\"\u2028\0"}
+    assert rows[1]["t"] == datetime(2, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
+    assert rows[1]["f"] is True
+    assert (rows[2]["b"], rows[2]["i"], rows[2]["m"]) == (2**63 - 1, None, Decimal("12.5"))
+    assert (rows[3]["b"], rows[3]["i"]) == (-5, 3)
+    assert rows[4]["d"] == 0.1
+    assert {row["at"] for row in rows} == {datetime(2024, 1, 1, 10, 0, 0, 1, tzinfo=UTC)}
+    assert {row["window_start"] for row in rows} == {datetime(2024, 1, 1, tzinfo=UTC)}
+    assert {row["window_end"] for row in rows} == {datetime(2024, 1, 2, tzinfo=UTC)}
+    state = read_state(spark, tmp_path / "checkpoint", 1)
+    assert state.rows == 1
+    assert state.stores != read_state(spark, tmp_path / "checkpoint", 0).stores
+
+
+def test_a_fold_that_raises_stops_the_stream_at_the_record_s_address(spark: SparkSession, tmp_path: Path) -> None:
+    definition = define("def fold(state, event):\n    return None, [{'b': 1 // event['b']}]\n")
+    write(tmp_path / "log", 0, 0, [{"b": 1}, {"b": 0}])
+    with pytest.raises(
+        Exception, match=r"fold\.py of p failed on the record events/0@1 with ZeroDivisionError"
+    ) as caught:
+        stream(spark, definition, tmp_path)
+    assert classify_failure(caught.value) == "poison"

@@ -1,0 +1,91 @@
+"""A fold's rows as a table: newest by key, at an instant, history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from rivertwice.commands.views import parse_key
+from rivertwice.errors import RequestError
+from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.timeline.key_view import check_request, select_rows
+
+YAML = """
+name: p
+description: test
+sources:
+  events:
+    topic: events
+    partitions: 2
+    schema: {k: bigint, at: timestamp}
+    required: [k]
+    event_time: at
+    max_future: 1 hour
+window: {fold: 1 day, at: at}
+by: [k]
+state: {n: bigint}
+keys: [k]
+deleted: gone
+columns: {at: {}, n: {}, gone: {}}
+types: {at: timestamp, n: bigint, gone: boolean}
+"""
+FOLD = "def fold(state, event):\n    return None, []\n"
+
+
+def define() -> Definition:
+    return parse_files({"pipeline.yaml": YAML.encode(), "fold.py": FOLD.encode()}, "p")
+
+
+def at(hour: int) -> datetime:
+    return datetime(2024, 1, 1, hour, tzinfo=UTC)
+
+
+def served() -> pa.Table:
+    #        batch, record, row, k, hour, n, gone
+    rows = [
+        (1, 3, 0, 42, 12, 30, False),
+        (0, 0, 0, 42, 10, 10, False),
+        (0, 1, 0, 7, 11, 1, False),
+        (0, 2, 0, 42, 9, 20, False),  # an event that came late counts where it came
+        (1, 3, 1, 42, 12, 31, False),
+        (2, 4, 0, 7, 13, 1, True),
+        (2, 5, 0, 100, 14, 5, False),
+    ]
+    names = ("_batch", "record", "row", "k", "at", "n", "gone")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    columns["at"] = [at(hour) for hour in columns["at"]]
+    return pa.table({**columns, "at": pa.array(columns["at"], pa.timestamp("us", "UTC"))})
+
+
+def shown(**asked: object) -> list[tuple[int, int]]:
+    return [(row["k"], row["n"]) for row in select_rows(served(), define(), **asked)]  # type: ignore[arg-type]
+
+
+def test_the_newest_row_of_each_key_is_shown_in_the_order_of_the_keys_and_none_of_one_that_is_gone() -> None:
+    assert shown() == [(42, 31), (100, 5)]
+
+
+def test_an_event_exactly_at_the_instant_counts() -> None:
+    assert shown(at=at(12)) == [(7, 1), (42, 31)]
+    assert shown(at=at(11)) == [(7, 1), (42, 20)]
+    assert shown(at=datetime(2024, 1, 1, 9, 59, 59, tzinfo=UTC)) == [(42, 20)]
+    assert shown(at=at(8)) == []
+
+
+def test_a_history_holds_every_row_in_the_order_of_the_log_with_its_address() -> None:
+    assert shown(key={"k": 42}, history=True) == [(42, 10), (42, 20), (42, 30), (42, 31)]
+    assert shown(key={"k": 7}, history=True) == [(7, 1), (7, 1)]
+    last = select_rows(served(), define(), key={"k": 42})[0]
+    assert (last["partition"], last["offset"], last["row"]) == (0, 3, 1)
+
+
+def test_a_key_is_a_json_object_of_key_columns() -> None:
+    assert parse_key(None) is None
+    assert parse_key('{"k": 42}') == {"k": 42}
+    for text in ("42", "k=42", "[]"):
+        with pytest.raises(RequestError, match="is no JSON object"):
+            parse_key(text)
+    with pytest.raises(RequestError, match="names 'x', which is no key"):
+        check_request(define(), {"x": 1})
