@@ -28,17 +28,21 @@ from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.addresses import Part, Parts, of_topic
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA, decode_views
 from rivertwice.pipeline.compile import accepted, batch_rows, compile_stream
+from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.late_rule import with_watermarks
+from rivertwice.reconcile.model import Finding
+from rivertwice.reconcile.recorded import check_late_rows
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
 from rivertwice.reconcile.verdict import Evidence
 from rivertwice.reconcile.view import HeadView, Meaning
+from rivertwice.stream.late import late_rows, select_suspects
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import rule_of
@@ -128,6 +132,7 @@ class Run:
 
     Attributes:
         evidence: what judges look at. partitions, total: the balance. watermarks: as the checkpoint has them.
+        kept: late rows that the sink would have kept; findings: how they differ from those it must.
     """
 
     evidence: Evidence
@@ -135,6 +140,8 @@ class Run:
     partitions: dict[int, Account]
     total: Account
     watermarks: list[int]
+    kept: int
+    findings: list[Finding]
 
 
 def places_of(definition: Definition) -> list[Part]:
@@ -202,19 +209,47 @@ def run_histories(
         for view, decoded in decode_views(definition, raw).items()
     }
     derived = Derived(ranges, by_partition, counts, chain, [])
-    view = _view(definition, rows, pa.concat_tables(emitted), folder, places)
+    kept = _late_rows(spark, definition, raw, planned, by_topic)
+    view = _view(definition, rows, pa.concat_tables(emitted), kept, folder, places)
     marked = {
         view: with_watermarks(spark, accepted(tagged[view], source), chain, [0] * len(rows))
         for view, source in definition.sources.items()
     }
     rule = late_rule(spark, definition, marked, chain)
-    evidence, _ = gather_evidence(view, derived, rule)
+    evidence, late = gather_evidence(view, derived, rule)
     broken = (record for batch in batches for record in batch if record.event_s is None)
     dead = Counter(places[record.partition] for record in broken)
     partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition.window, rule.silent())
     for one in tagged.values():
         one.unpersist()
-    return Run(evidence, derived, partitions, total, [watermark for _, watermark in planned])
+    kept_rows = 0 if kept is None else kept.num_rows
+    findings = check_late_rows(view, late)
+    return Run(evidence, derived, partitions, total, [watermark for _, watermark in planned], kept_rows, findings)
+
+
+def _late_rows(
+    spark: SparkSession,
+    definition: Definition,
+    raw: DataFrame,
+    planned: Sequence[tuple[Parts, int]],
+    by_topic: Sequence[Mapping[str, BatchCounts]],
+) -> pa.Table | None:
+    """Return what the driver's sink would have kept of each batch, decided by its own rules."""
+    found = []
+    late_ms = 0
+    for number, (ranges, watermark_ms) in enumerate(planned):
+        for topic in select_suspects(definition, by_topic[number], late_ms) if definition.late.keeps_rows else ():
+            view, source = definition.by_topic[topic]
+            mine = F.lit(False)
+            for partition, (start, end) in of_topic(ranges, topic).items():
+                inside = F.col("offset").between(start, end - 1) & (F.col("partition") == partition)
+                mine = mine | ((F.col("topic") == topic) & inside)
+            rows = accepted(decode(raw.where(mine), source), source)
+            late = late_rows(spark, definition, view, rows, late_ms).drop("fields").withColumn("topic", F.lit(topic))
+            stamped = late.withColumn("_timeline", F.lit("t1")).withColumn("_batch", F.lit(number).cast("long"))
+            found.append(stamped.toArrow())
+        late_ms = watermark_ms
+    return pa.concat_tables(found) if found else None
 
 
 def _of_batch(
@@ -293,7 +328,12 @@ def _count(
 
 
 def _view(
-    definition: Definition, rows: Sequence[LedgerRow], stream: pa.Table, folder: Path, places: Sequence[Part]
+    definition: Definition,
+    rows: Sequence[LedgerRow],
+    stream: pa.Table,
+    late: pa.Table | None,
+    folder: Path,
+    places: Sequence[Part],
 ) -> HeadView:
     marks = fingerprint_of(definition)
     settings = Settings(project=folder, home=folder / "home")
@@ -307,6 +347,7 @@ def _view(
         publications=[],
         stream=stream,
         dead=None,
+        late=late,
         served=None,
         served_stamp=None,
     )

@@ -22,6 +22,7 @@ window: WINDOW
 keys: [k]
 count_column: n
 columns: {n: {}, total: {}, top: {}}
+late: {policy: side_output}
 """
 _GROUPED = """
 SELECT FUNCTION.start AS window_start, FUNCTION.end AS window_end, k, count(*) AS n, sum(v) AS total, max(v) AS top
@@ -130,7 +131,11 @@ def definition_files(kind: str) -> dict[str, str]:
     one = KINDS[kind]
     yaml = _YAML.replace("WINDOW", one.window).replace("window:", f"{one.more}window:", 1)
     if one.folded:
-        yaml = yaml.replace(_KEYS, _FOLDED).replace("    watermark: 20 s\n", "")
+        yaml = (
+            yaml.replace(_KEYS, _FOLDED)
+            .replace("    watermark: 20 s\n", "")
+            .replace("late: {policy: side_output}\n", "")
+        )
         return {"pipeline.yaml": yaml, "fold.py": one.sql}
     files = {"pipeline.yaml": yaml.replace(_KEYS, _SLICED) if one.sliced else yaml, "transform.sql": one.sql}
     return files if one.sliced else {**files, "rows.sql": _ROWS}

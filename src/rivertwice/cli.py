@@ -15,6 +15,7 @@ from rivertwice.commands.delivery import deliver
 from rivertwice.commands.doctor import doctor
 from rivertwice.commands.faults import faults
 from rivertwice.commands.frame import EXIT_CODES, Frame, FriendlyGroup, example
+from rivertwice.commands.late import late
 from rivertwice.commands.lint import lint
 from rivertwice.commands.logs import archive, replay
 from rivertwice.commands.metrics import diagnose, metrics
@@ -29,7 +30,7 @@ from rivertwice.config import Settings
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    replay, archive, retention, savepoint, reconcile, verdicts, view, backfill, dead, deliver, upkeep, faults,
+    replay, archive, retention, savepoint, reconcile, verdicts, view, backfill, late, dead, deliver, upkeep, faults,
 )  # fmt: skip
 
 

@@ -34,8 +34,9 @@ from rivertwice.log.archive import extend_archive
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.gaps import accepted_gaps, read_gaps
 from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.reconcile.assess import Derived, check_dead_letters, check_emitted, rederive_ledger
+from rivertwice.reconcile.assess import Derived, rederive_ledger
 from rivertwice.reconcile.derive import DerivedLog
+from rivertwice.reconcile.recorded import check_dead_letters, check_emitted
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.view import observe_head
 from rivertwice.retention.accept import accept_gap

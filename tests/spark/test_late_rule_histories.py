@@ -45,6 +45,7 @@ def check(run: Run) -> None:
     assert all(f'{SPREAD}"' in one.row.key and run.evidence.apart_of(one.row) == one.reason for one in spread)
     wrong = [one for one in found if one.verdict == DEFECT or one.unexplained]
     assert wrong == []
+    assert run.findings == []
     assert [one.unexplained for one in (*run.partitions.values(), run.total)] == [0] * (len(run.partitions) + 1)
     served = {row: [ServedRow(one.values, "stream", None) for one in rows] for row, rows in run.evidence.stream.items()}
     shown = judge_served(run.evidence, ServedEvidence(served, run.evidence.closed_ms))
@@ -64,6 +65,7 @@ def test_every_row_of_every_history_is_explained_and_the_balance_is_nought(run: 
     assert run.total.late
     late = [one for one in judge_stream(run.evidence) if one.verdict == LATE]
     assert late
+    assert run.kept
 
 
 def test_sessions_that_came_apart_without_a_dropped_record_are_named(run: Run, request: pytest.FixtureRequest) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from rivertwice.backfill.intervals import Interval
+from rivertwice.backfill.late_queue import LateArrival
 from rivertwice.instants import TimeRange
+from rivertwice.pipeline.parts import LatePolicy
 from rivertwice.timeline.serving import Publication
 
 Offsets = Mapping[str, Mapping[int, int]]
@@ -23,12 +26,14 @@ class BackfillRequest:
     Attributes:
         pipeline: name of the pipeline.
         range: event time to recompute; None means the windows that the newest reconcile found wanting.
+        late_at: instead of both, the windows of the late queue that are due at this instant.
         reason: why, in the asker's words; kept with the plan.
     """
 
     pipeline: str
     range: TimeRange | None = None
     reason: str = "manual"
+    late_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class BackfillView:
         failed: ids of backfills whose audit failed.
         lost: topic -> partition -> offsets of accepted gaps that the archive lacks too: nobody can read them.
         doubts: windows that those may belong to; a plan over one is refused.
+        late_policy, arrivals: policy `correct` and the late rows that it kept; None and nothing of any other policy.
     """
 
     pipeline: str
@@ -98,6 +104,8 @@ class BackfillView:
     lost: OffsetRuns = field(default_factory=dict)
     doubts: tuple[Doubt, ...] = ()
     step_ms: int | None = None
+    late_policy: LatePolicy | None = None
+    arrivals: tuple[LateArrival, ...] = ()
 
     @property
     def step(self) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pyarrow.compute as pc
 
 from rivertwice.backfill.intervals import Interval, align_outwards, intersect, merge, reach, subtract
+from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
 from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RequestError
-from rivertwice.instants import TimeRange, from_ms
+from rivertwice.instants import TimeRange, from_ms, to_ms
 from rivertwice.log import kafka
 from rivertwice.log.addresses import drop_empty
 from rivertwice.log.archive_table import archived_segments
@@ -21,11 +22,14 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.files import read_json
 from rivertwice.timeline.counts import total_of
+from rivertwice.timeline.late_rows import read_late_rows
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
 from rivertwice.timeline.serving import Publication, to_epoch_ms
+
+CORRECT = "correct"
 
 
 def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
@@ -77,6 +81,54 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         lost=lost,
         doubts=doubts,
         step_ms=None if step == size else step,
+        late_policy=definition.late if definition.late.policy == CORRECT else None,
+        arrivals=_arrivals(home, definition, ledger),
+    )
+
+
+def observe_late_queue(home: PipelineHome, now: datetime) -> list[QueuedWindow]:
+    """Return the windows of the late queue: due, waiting or beyond the horizon.
+
+    Raises:
+        RequestError: the pipeline never ran here, or its late policy is not `correct`.
+    """
+    entries = read_sequence(home)
+    head = select_head(entries)
+    if head is None:
+        message = f"{home.root.name} has no timeline in {home.root}, so nothing came late; start it first"
+        raise RequestError(message)
+    line = load_timeline(home, head)
+    definition = load_bundle_definition(home.bundles, line.bundle)
+    if definition.late.policy != CORRECT:
+        message = (
+            f"late.policy of {definition.name} is {definition.late.policy}, which queues nothing; say policy: correct"
+        )
+        raise RequestError(message)
+    ledger = path_ledger(home)
+    return queue_windows(
+        _arrivals(home, definition, ledger),
+        publications_of(entries),
+        semantics=line.fingerprint["semantics"],
+        policy=definition.late,
+        closed_ms=ledger[-1].batch_watermark_ms if ledger else 0,
+        now=now,
+    )
+
+
+def _arrivals(home: PipelineHome, definition: Definition, ledger: Sequence[LedgerRow]) -> tuple[LateArrival, ...]:
+    if definition.late.policy != CORRECT:
+        return ()
+    columns = ("window_start", "window_end", "topic", "partition", "offset")
+    return tuple(
+        LateArrival(
+            to_ms(row["window_start"]),
+            to_ms(row["window_end"]),
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row["batch"].committed_at,
+        )
+        for row in read_late_rows(home, ledger, columns)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from rivertwice.backfill.intervals import (
     subtract,
     windows,
 )
+from rivertwice.backfill.late_queue import describe_queue, due_ranges, queue_windows
 from rivertwice.backfill.model import (
     BackfillPlan,
     BackfillRequest,
@@ -25,6 +27,7 @@ from rivertwice.backfill.model import (
     Cut,
 )
 from rivertwice.backfill.observe import observe_backfill as observe_backfill
+from rivertwice.backfill.observe import observe_late_queue as observe_late_queue
 from rivertwice.backfill.observe import wanting_ranges as wanting_ranges
 from rivertwice.backfill.zones import check_doubts, plan_chunks, plan_sources, union_offsets
 from rivertwice.errors import RequestError
@@ -83,7 +86,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
         semantics=view.semantics,
         sequence=view.sequence,
         cut=cut,
-        late=length(intersect(align_outwards(view.wanting, view.step), ranges)) // view.step,
+        late=length(intersect(_known_late(view), ranges)) // view.step,
         replaces=tuple(served[seq] for seq in sorted(set(winners.tolist())) if seq in served),
         step_ms=view.step_ms,
     )
@@ -103,7 +106,9 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[I
     Raises:
         RequestError: nothing remains, or too much.
     """
-    if request.range is None:
+    if request.late_at is not None:
+        asked = _due(view, request.late_at)
+    elif request.range is None:
         asked = align_outwards(view.wanting, view.step)
         if not asked:
             message = (
@@ -142,6 +147,35 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[I
         Cut(start, end, "no records") for start, end in without
     ]
     return kept, tuple(sorted(cut, key=lambda part: part.start_ms))
+
+
+def _due(view: BackfillView, now: datetime) -> tuple[Interval, ...]:
+    """Return where the windows start that the late queue says are due.
+
+    Raises:
+        RequestError: the policy queues nothing, or nothing is due.
+    """
+    if view.late_policy is None or view.closed_ms is None:
+        message = f"late.policy of {view.pipeline} is not correct, so no window is queued; name a range, or say policy: correct"
+        raise RequestError(message)
+    queue = queue_windows(
+        view.arrivals,
+        view.publications,
+        semantics=view.semantics,
+        policy=view.late_policy,
+        closed_ms=view.closed_ms,
+        now=now,
+    )
+    found = due_ranges(queue, view.step)
+    if not found:
+        message = f"no window of {view.pipeline} is due for its late rows: {describe_queue(queue)}; ask again later, or name a range"
+        raise RequestError(message)
+    return found
+
+
+def _known_late(view: BackfillView) -> tuple[Interval, ...]:
+    """Return the windows that are known to serve less than the log: from the newest reconcile, and from kept late rows."""
+    return align_outwards([*view.wanting, *((one.start_ms, one.start_ms + 1) for one in view.arrivals)], view.step)
 
 
 def plan_id(plan: BackfillPlan) -> str:

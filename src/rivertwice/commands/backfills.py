@@ -44,12 +44,24 @@ def range_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--from", "start", metavar="ISO", help="Start of the range, with a zone.")(command)
 
 
-def _plan(frame: Frame, name: str, start: str | None, end: str | None, reason: str) -> BackfillPlan:
+late_option = click.option(
+    "--late", is_flag=True, help="Those windows of the late queue that are due (`rivertwice late queue NAME`)."
+)
+
+
+def _plan(frame: Frame, name: str, start: str | None, end: str | None, reason: str, *, late: bool) -> BackfillPlan:
     from rivertwice.backfill.model import BackfillRequest
     from rivertwice.backfill.observe import observe_backfill
     from rivertwice.backfill.plan import plan_backfill
+    from rivertwice.instants import utc_now
 
-    request = BackfillRequest(frame.known_pipeline(name), parse_range(start, end), reason)
+    asked = parse_range(start, end)
+    if late and asked is not None:
+        message = (
+            "--late takes its windows from the late queue, but --from and --to are given too; leave one of them out"
+        )
+        raise RequestError(message)
+    request = BackfillRequest(frame.known_pipeline(name), asked, reason, utc_now() if late else None)
     return plan_backfill(request, observe_backfill(frame.settings, name))
 
 
@@ -61,15 +73,16 @@ def _plan(frame: Frame, name: str, start: str | None, end: str | None, reason: s
 )
 @click.argument("name")
 @range_options
+@late_option
 @click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
 @pass_frame
-def plan(frame: Frame, name: str, start: str | None, end: str | None, reason: str, save: bool) -> None:
+def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool, reason: str, save: bool) -> None:
     """Say what a backfill of NAME would do. Without a range: the windows the newest reconcile found wanting."""
     from rivertwice.backfill.explain import explain_plan
     from rivertwice.backfill.store import save_plan
 
-    made = _plan(frame, name, start, end, reason)
+    made = _plan(frame, name, start, end, reason, late=late)
     if save:
         made = save_plan(frame.settings.pipeline(name), made)
     frame.emit(made, lambda: explain_plan(made))
@@ -82,12 +95,20 @@ def plan(frame: Frame, name: str, start: str | None, end: str | None, reason: st
 )
 @click.argument("name")
 @range_options
+@late_option
 @click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off goes on where it stopped.")
 @click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible.")
 @pass_frame
 def run(
-    frame: Frame, name: str, start: str | None, end: str | None, reason: str, backfill_id: str | None, no_publish: bool
+    frame: Frame,
+    name: str,
+    start: str | None,
+    end: str | None,
+    late: bool,
+    reason: str,
+    backfill_id: str | None,
+    no_publish: bool,
 ) -> None:
     """Plan, compute, audit and publish. Killed anywhere and run again: the same result, or nothing visible."""
     from rivertwice.backfill.audit import audit_backfill
@@ -99,7 +120,10 @@ def run(
 
     settings = frame.settings
     home = settings.pipeline(frame.known_pipeline(name))
-    chosen = load_plan(home, backfill_id) if backfill_id else save_plan(home, _plan(frame, name, start, end, reason))
+    if backfill_id:
+        chosen = load_plan(home, backfill_id)
+    else:
+        chosen = save_plan(home, _plan(frame, name, start, end, reason, late=late))
     for line in explain_plan(chosen).splitlines():
         frame.progress(line)
     spark = spark_session(settings, f"rivertwice-backfill-{name}")

@@ -30,6 +30,11 @@ class Tables:
         return below(self.root, "dead_letters")
 
     @property
+    def late_rows(self) -> Place:
+        """Records that came after a window of theirs had closed, where the late policy keeps them."""
+        return below(self.root, "late_rows")
+
+    @property
     def amendments(self) -> Place:
         """What was decided about dead letters, one row each, in one sequence."""
         return below(self.root, "amendments")

@@ -1,4 +1,4 @@
-"""The DAGs of a pipeline, one per verb: `supervise__P`, `rotate__P`, `archive__P`, `reconcile__P`, `backfill__P`."""
+"""The DAGs of a pipeline, one per verb: `supervise__P`, `rotate__P`, `archive__P`, `reconcile__P`, `backfill__P`, `correct__P`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ ROTATE_EVERY = "*/15 * * * *"
 RECONCILE_EVERY = "5 * * * *"
 ARCHIVE_EVERY = "35 * * * *"
 BACKFILL_EVERY = "45 2 * * *"
+CORRECT_EVERY = "*/10 * * * *"
 
 # A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.
 _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -142,18 +143,39 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
             name, "backfill", "Recomputes closed windows from the log, audits them and publishes them in one commit."
         ),
     ) as dag:
-        backfill = _gate("plan", steps.plan_backfill)(name)
-        compute = RivertwiceSparkOperator(
-            task_id="compute",
-            settings=settings,
-            job="backfill",
-            arguments=["--pipeline", name, "--backfill", backfill],
-            name=f"backfill-{name}",
-        )
-        sequence = _step("publish", steps.publish_backfill)(name, backfill)
-        compute >> sequence
-        _step("await_served", steps.await_served)(name, sequence)
+        _run_plan(settings, name, _gate("plan", steps.plan_backfill)(name))
     return dag
+
+
+def correct_dag(settings: Settings, definition: Definition) -> DAG:
+    """Recompute and publish the windows that late rows came for, once it has been quiet for the policy's debounce."""
+    name = definition.name
+    with DAG(
+        dag_id=f"correct__{name}",
+        schedule=_cron(CORRECT_EVERY),
+        **_common(name, "correct", "Corrects the closed windows that late rows came for, and publishes them."),
+    ) as dag:
+        _run_plan(settings, name, _gate("plan", steps.plan_correction)(name))
+    return dag
+
+
+def queues_late_windows(definition: Definition) -> bool:
+    """Say whether late rows of a pipeline queue the windows that they missed."""
+    return definition.late.policy == "correct"
+
+
+def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
+    """Compute, publish and await the plan whose id a task returns."""
+    compute = RivertwiceSparkOperator(
+        task_id="compute",
+        settings=settings,
+        job="backfill",
+        arguments=["--pipeline", name, "--backfill", backfill],
+        name=f"backfill-{name}",
+    )
+    sequence = _step("publish", steps.publish_backfill)(name, backfill)
+    compute >> sequence
+    _step("await_served", steps.await_served)(name, sequence)
 
 
 def _step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:

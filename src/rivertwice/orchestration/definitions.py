@@ -36,11 +36,13 @@ def find_definitions(settings: Settings) -> list[Found]:
     return found
 
 
-def every_dag(factory: Callable[[Settings, Definition], DAG]) -> Iterator[DAG]:
-    """Yield the DAG of each pipeline whose definition is accepted."""
+def every_dag(
+    factory: Callable[[Settings, Definition], DAG], *, wants: Callable[[Definition], bool] = lambda _: True
+) -> Iterator[DAG]:
+    """Yield the DAG of each pipeline whose definition is accepted and `wants` one."""
     settings = Settings.from_env()
     for found in find_definitions(settings):
-        if found.definition is not None:
+        if found.definition is not None and wants(found.definition):
             yield factory(settings, found.definition)
 
 

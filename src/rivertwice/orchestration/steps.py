@@ -154,6 +154,31 @@ def plan_backfill(pipeline: str) -> str:
     return plan.id
 
 
+def plan_correction(pipeline: str) -> str:
+    """Plan and save a backfill of the windows of the late queue that are due; return its id, or nothing if none is."""
+    from rivertwice.backfill.explain import explain_plan
+    from rivertwice.backfill.late_queue import DUE, describe_queue
+    from rivertwice.backfill.model import BackfillRequest
+    from rivertwice.backfill.plan import observe_backfill, observe_late_queue
+    from rivertwice.backfill.plan import plan_backfill as plan_it
+    from rivertwice.backfill.store import save_plan
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        read_nothing(_conf(context))
+        _skip_if_nothing_committed(settings, pipeline, context)
+        home, now = settings.pipeline(pipeline), utc_now()
+        queue = observe_late_queue(home, now)
+        log.info("late queue of %s: %s", pipeline, describe_queue(queue))
+        if not any(one.state == DUE for one in queue):
+            return ""
+        plan = plan_it(BackfillRequest(pipeline, None, _who(context), now), observe_backfill(settings, pipeline))
+        for line in explain_plan(plan).splitlines():
+            log.info("%s", line)
+        save_plan(home, plan)
+    return plan.id
+
+
 def publish_backfill(pipeline: str, backfill: str) -> int:
     """Publish an audited backfill; return the number of its entry in the sequence."""
     from rivertwice.backfill.publish import publish_backfill as publish

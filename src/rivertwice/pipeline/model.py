@@ -14,7 +14,7 @@ from rivertwice.pipeline.fold_model import NO_WATERMARK, StateType, find_fold_co
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column, without_null
-from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins, Strict
+from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins, Strict, find_late_conflict
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
 from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
 from rivertwice.pipeline.windows import Window
@@ -251,7 +251,7 @@ class DefinitionFile(Strict):
             raise ValueError(conflict)
         if self.window.is_session:
             self._check_session_keys()
-        conflict = find_delivery_conflict(self.deliver, self.topics)
+        conflict = find_delivery_conflict(self.deliver, self.topics) or find_late_conflict(self.window, self.late)
         if conflict:
             raise ValueError(conflict)
         names = self.result_columns

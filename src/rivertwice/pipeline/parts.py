@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rivertwice.pipeline.durations import Duration
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.windows import Window
 
 NO_TIME = timedelta(0)
 
@@ -35,22 +38,45 @@ class OutputColumn(Strict):
 class LatePolicy(Strict):
     """What happens to rows that come after their window closed."""
 
-    policy: str = Field(default="drop", description="Only `drop` is built.", json_schema_extra={"enum": ["drop"]})
+    policy: Literal["drop", "side_output", "correct"] = Field(
+        default="drop",
+        description="drop: they stay in the log. side_output: each is kept in the table late_rows too. correct: and the "
+        "windows that they came too late for are queued for a backfill.",
+    )
     alert_share: float = Field(default=0.05, gt=0, le=1, description="A larger share of late rows raises an alert.")
+    debounce: Duration = Field(
+        default=timedelta(minutes=10),
+        description="Of correct: a window is corrected once no late row has come for it for so long, or six times as long "
+        "after the first.",
+    )
+    horizon: Duration = Field(
+        default=timedelta(days=7),
+        description="Of correct: windows that ended longer before the watermark are left as they are.",
+    )
 
-    @field_validator("policy")
-    @classmethod
-    def _built(cls, value: str) -> str:
-        if value in ("side_output", "correct"):
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        stray = sorted({"debounce", "horizon"} & self.model_fields_set)
+        if stray and self.policy != "correct":
             message = (
-                f"late policy {value!r} is not built yet; use 'drop': late rows stay in the log, a reconcile names "
-                "each of them and a backfill repairs their windows"
+                f"{stray[0]} is of policy correct, but the policy is {self.policy}; remove it, or say policy: correct"
             )
             raise ValueError(message)
-        if value != "drop":
-            message = f"{value!r} is no late policy; use 'drop'"
-            raise ValueError(message)
-        return value
+        return self
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether late rows are kept in a table of their own."""
+        return self.policy != "drop"
+
+
+def find_late_conflict(window: Window, late: LatePolicy) -> str | None:
+    """Return why a late policy does not go with a kind of windows, or None."""
+    if window.is_fold and late.keeps_rows:
+        return f"late.policy is {late.policy}, but nothing of a fold waits or is late; remove it"
+    if window.is_session and late.policy == "correct":
+        return "late.policy is correct, but a backfill of sessions is not built; say side_output, which keeps the late rows"
+    return None
 
 
 class StreamPins(Strict):

@@ -144,6 +144,14 @@ class Window(BaseModel):
         """Return up to which window end rows are final at a watermark (epoch ms); a fold's are when they are emitted."""
         return FOREVER_MS if self.is_fold else watermark_ms
 
+    def first_end_ms(self, event_ms: int) -> int:
+        """Return the end of the earliest window that an event belongs to (epoch ms); of a session, that of it alone."""
+        millisecond = timedelta(milliseconds=1)
+        if self.is_session:
+            return event_ms + self.length // millisecond
+        step = self.step // millisecond
+        return event_ms // step * step + step
+
     @property
     def is_fold(self) -> bool:
         """Whether a function follows each key, event by event, and rows wait for nothing."""

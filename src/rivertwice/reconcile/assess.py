@@ -20,14 +20,13 @@ from rivertwice.reconcile.gaps import (
     Missing,
     find_doubts,
     find_unreadable,
-    is_missing,
     trusted_counts,
     widened,
     with_filled,
     without_end,
 )
 from rivertwice.reconcile.late_rule import NEVER_MS, Rule
-from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, Shape, StreamRow
+from rivertwice.reconcile.model import LateRow, RowId, ServedRow, Shape, StreamRow
 from rivertwice.reconcile.rederive import (
     BatchCounts,
     Chain,
@@ -42,12 +41,8 @@ from rivertwice.reconcile.rederive import (
 from rivertwice.reconcile.verdict import Evidence, ServedEvidence, select_stale_published
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.timeline.counts import total_of
-from rivertwice.timeline.digest import digest_values
 from rivertwice.timeline.serving import select_winners
 from rivertwice.timeline.watermarks import rule_of
-
-DeadLetter = tuple[int, Part, int, str]
-"""(path index, part, offset, reason)."""
 
 
 @dataclass(frozen=True)
@@ -285,73 +280,3 @@ def _with_publication_truth(
             if one.row.start_ms in starts and one.offset >= counted:
                 since.setdefault(one.row, []).append(one)
     return replace(served, publication_truth=truth, late_since=since)
-
-
-def check_emitted(view: HeadView) -> list[Finding]:
-    """Compare the changelog with the number and the digest of rows the ledger recorded for each batch."""
-    found: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
-    if view.stream is not None:
-        names = view.newest.definition.result_columns
-        plain = zip(*(view.stream.column(name).to_pylist() for name in names), strict=True)
-        stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
-        for stamp, row in zip(stamps, plain, strict=True):
-            found.setdefault(stamp, []).append(row)
-    findings = []
-    for one in view.rows:
-        rows = found.get((one.timeline, one.batch), [])
-        if len(rows) != one.emitted:
-            message = (
-                f"the changelog holds {len(rows)} rows of batch {one.batch} of {one.timeline}, the ledger recorded "
-                f"{one.emitted}"
-            )
-            findings.append(Finding("changelog", message, one.batch))
-        digest = digest_values(rows)
-        if digest != one.digest:
-            message = (
-                f"the changelog holds other rows of batch {one.batch} of {one.timeline} than were committed: "
-                f"digest {digest}, recorded {one.digest}"
-            )
-            findings.append(Finding("changelog", message, one.batch))
-    return findings
-
-
-def check_dead_letters(
-    view: HeadView, derived: Sequence[DeadLetter], missing: Sequence[Missing] = ()
-) -> tuple[list[Finding], dict[Part, int]]:
-    """Compare the recorded dead letters with those the log says must exist: (findings, recorded per partition).
-
-    Recorded rows of batches that were never committed do not count: a crash may leave them. Nor do those at addresses
-    that can no longer be read.
-    """
-    index = view.index
-    recorded: list[DeadLetter] = []
-    if view.dead is not None:
-        for row in view.dead.to_pylist():
-            number = index.get((row["_timeline"], row["_batch"]))
-            part = Part(row["topic"], row["partition"])
-            if number is not None and not is_missing(missing, part, row["offset"]):
-                recorded.append((number, part, row["offset"], row["reason"]))
-    per_partition: dict[Part, int] = {}
-    for _, part, _, _ in recorded:
-        per_partition[part] = per_partition.get(part, 0) + 1
-    findings = [
-        _dead_finding(view, one, "is not in the dead letters as it must be")
-        for one in sorted(set(derived) - set(recorded))
-    ]
-    findings += [
-        _dead_finding(view, one, "is recorded as a dead letter but must not be")
-        for one in sorted(set(recorded) - set(derived))
-    ]
-    seen: set[DeadLetter] = set()
-    for one in recorded:
-        if one in seen:
-            findings.append(_dead_finding(view, one, "is recorded twice"))
-        seen.add(one)
-    return findings, per_partition
-
-
-def _dead_finding(view: HeadView, one: DeadLetter, what: str) -> Finding:
-    index, (topic, partition), offset, reason = one
-    batch = view.rows[index].batch
-    message = f"dead letter {topic}/{partition}@{offset} ({reason}, batch {batch}) {what}"
-    return Finding("dead_letters", message, batch, topic, partition, offset)

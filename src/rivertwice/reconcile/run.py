@@ -18,15 +18,7 @@ from rivertwice.instants import TimeRange, to_ms
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.pipeline.definition import Window
 from rivertwice.reconcile import suites
-from rivertwice.reconcile.assess import (
-    DeadLetter,
-    Derived,
-    check_dead_letters,
-    check_emitted,
-    gather_evidence,
-    gather_served,
-    rederive_ledger,
-)
+from rivertwice.reconcile.assess import Derived, gather_evidence, gather_served, rederive_ledger
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.fold_rule import record_of
@@ -34,6 +26,7 @@ from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.model import DEFECT, LATE, SERVED, STREAM, VERDICTS, Finding, LateRow, RowId, Verdict
+from rivertwice.reconcile.recorded import DeadLetter, check_dead_letters, check_emitted, check_late_rows
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.results import Cause, Stamp, store_run
 from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream, select_dirty_windows
@@ -138,7 +131,7 @@ def reconcile(
     verdicts = [one for one in verdicts if range is None or _inside(one.row, range)]
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
     findings = [Finding("ledger", one.message, one.batch) for one in derived.defects]
-    findings += [*dead_findings, *check_emitted(view)]
+    findings += [*dead_findings, *check_late_rows(view, late, derived.missing), *check_emitted(view)]
     window = view.newest.definition.window
     partitions, total = draw_balance(derived, dead_counts, pairs, evidence, window, silent)
     dirty = len(select_dirty_windows(evidence))

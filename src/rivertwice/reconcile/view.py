@@ -45,7 +45,7 @@ class HeadView:
         genesis: first offsets of the path's root, in all topics.
         sequence: newest head move or publication.
         stream: changelog rows on the path.
-        dead: dead-letter rows of all batches, or None.
+        dead, late: dead letters and kept late rows of all batches, or None.
         served, served_stamp: the served table and what it shows, or None.
         jumps: accepted gaps on the path, by the batch that begins behind each.
     """
@@ -59,6 +59,7 @@ class HeadView:
     publications: Sequence[Publication]
     stream: pa.Table | None
     dead: pa.Table | None
+    late: pa.Table | None
     served: pa.Table | None
     served_stamp: ServedStamp | None
     jumps: Sequence[Jump] = ()
@@ -117,6 +118,10 @@ def observe_head(home: PipelineHome) -> HeadView:
         stream=stream,
         dead=delta.read(
             home.tables.dead_letters, columns=["_timeline", "_batch", "topic", "partition", "offset", "reason"]
+        ),
+        late=delta.read(
+            home.tables.late_rows,
+            columns=["_timeline", "_batch", "window_start", "window_end", "topic", "partition", "offset"],
         ),
         served=served,
         served_stamp=stamp,

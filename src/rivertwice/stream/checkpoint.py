@@ -94,6 +94,12 @@ def start_offsets(checkpoint: Path, batch: int) -> Offsets:
     return read_initial_offsets(checkpoint) if before is None else before.end_offsets
 
 
+def late_watermark_ms(checkpoint: Path, batch: int) -> int:
+    """Return the watermark that a batch's rows are late by: the one that the batch before it ran with; 0 of batch 0."""
+    before = read_planned(checkpoint, batch - 1)
+    return 0 if before is None else before.batch_watermark_ms
+
+
 def last_number(folder: Path) -> int | None:
     """Return the largest numeric file name (`offsets` or `commits`), or None."""
     numbers = [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.exists() else []

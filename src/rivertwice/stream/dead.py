@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
-from rivertwice.errors import RangeMismatchError
-from rivertwice.log.addresses import Parts, name_parts, of_topic
+from rivertwice.log.addresses import Parts, of_topic
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.decode import decode
-from rivertwice.store import delta
+from rivertwice.stream.side import SideTable
 from rivertwice.stream.sink import FORMAT, SinkContext
 
 METADATA_KEY = "dead"
@@ -35,41 +32,9 @@ def dead_rows(decoded: DataFrame) -> DataFrame:
     )
 
 
-def encode_ranges(ranges: Parts) -> dict[str, list[int]]:
-    """Return offset ranges as JSON holds them, by the parts' names (`addresses.name_parts`)."""
-    return {name: list(ranges[part]) for part, name in name_parts(ranges).items()}
-
-
-def check_dead_range(
-    recorded: Mapping[str, Sequence[int]] | None, ranges: Parts, batch: int, what: str = "dead letters"
-) -> None:
-    """Let dead letters (or what else is written before a commit) that are there already stand only if of this very range.
-
-    A batch that was planned but never committed may be planned anew if its `offsets/N` is lost. What its first attempt
-    wrote is then not what this one found.
-
-    Raises:
-        RangeMismatchError: they are of another range.
-    """
-    if recorded is not None and {p: list(pair) for p, pair in recorded.items()} != encode_ranges(ranges):
-        message = (
-            f"the {what} of batch {batch} are there already, of {dict(recorded)} and not of {encode_ranges(ranges)}: "
-            "its offsets file was lost and it was planned anew; nothing was committed; restore a savepoint into a new timeline"
-        )
-        raise RangeMismatchError(message)
-
-
-def check_dead_there(context: SinkContext, batch: int, ranges: Parts) -> None:
-    """Check that dead letters of a batch, if there are any already, are of this very range (`check_dead_range`)."""
-    recorded = ranges_written(context.home.tables.dead_letters, METADATA_KEY, f"{context.app}/dead", batch)
-    check_dead_range(recorded, ranges, batch)
-
-
-def ranges_written(place: Path | str, key: str, app: str, batch: int) -> Mapping[str, Sequence[int]] | None:
-    """Return the ranges that an earlier attempt at a batch noted under `key` in a table, None if it wrote nothing."""
-    notes: list[Any] = [value for _, value in delta.commits(place, key, limit=16)]
-    found = [value["ranges"] for value in notes if (value["app"], value["batch"]) == (app, batch)]
-    return found[-1] if found else None
+def dead_table(context: SinkContext) -> SideTable:
+    """Return where the dead letters of a driver's timeline are written."""
+    return SideTable(context.home.tables.dead_letters, METADATA_KEY, f"{context.app}/dead", "dead letters")
 
 
 def write_dead_letters(
@@ -83,19 +48,18 @@ def write_dead_letters(
     """Write the dead letters of one batch once; return how many were written now.
 
     Only `topics`, those that have any, are read again, whatever topics `ranges` holds. The rows are valid only if
-    (_timeline, _batch) is in the ledger. Written before the batch's commit, under a transaction of their own, so a crash
-    between the two repeats nothing.
+    (_timeline, _batch) is in the ledger.
+
+    Raises:
+        RangeMismatchError: an earlier attempt at the batch left dead letters of another range.
     """
-    app = f"{context.app}/dead"
-    done = delta.applied_version(context.home.tables.dead_letters, app)
-    if done is not None and done >= batch:
-        check_dead_there(context, batch, ranges)
+    table = dead_table(context)
+    if table.is_written(batch, ranges):
         return 0
     found = [_read_dead(spark, settings, context, topic, batch, ranges) for topic in sorted(topics)]
-    table = functools.reduce(DataFrame.unionByName, found).toArrow()
-    note = {"app": app, "batch": batch, "ranges": encode_ranges(ranges)}
-    delta.append(context.home.tables.dead_letters, table, transactions={app: batch}, metadata={METADATA_KEY: note})
-    return int(table.num_rows)
+    rows = functools.reduce(DataFrame.unionByName, found).toArrow()
+    table.write(batch, ranges, rows)
+    return int(rows.num_rows)
 
 
 def _read_dead(

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
+from rivertwice.log.addresses import Parts
 from rivertwice.log.holes import explain_holes
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.pipeline.compile import compile_stream, metric_names
@@ -30,10 +32,11 @@ from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.stream.begin import FIRST, check_topics, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.damage import check_checkpoint
-from rivertwice.stream.dead import check_dead_there, write_dead_letters
+from rivertwice.stream.dead import dead_table, write_dead_letters
 from rivertwice.stream.failures import DRAINED, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
+from rivertwice.stream.late import write_late_rows
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.sink import Sink, SinkContext
 from rivertwice.stream.source import kafka_stream
@@ -155,6 +158,10 @@ class Driver:
         def check_log() -> None:
             check_topics(line.topic_ids, {topic: ask() for topic, ask in asked_ids.items()}, self._definition.name)
 
+        def write_late(batch: int, ranges: Parts, late_ms: int, topics: Collection[str]) -> None:
+            written = write_late_rows(spark, self._settings, context, batch, ranges, late_ms, topics)
+            _log.info("batch %s: %s late rows", batch, written)
+
         sink = Sink(
             context,
             observe=lambda: observed_counts(self._running(), self._definition),
@@ -166,7 +173,8 @@ class Driver:
             committed=self._committed,
             check_log=check_log,
             explain_holes=lambda topic, ranges: explain_holes(self._settings, topic, ranges),
-            check_dead=lambda batch, ranges: check_dead_there(context, batch, ranges),
+            check_dead=dead_table(context).check,
+            write_late=write_late,
             write_versions=lambda batch, ranges: write_versions(spark, self._settings, context, batch, ranges),
             versions=KnownVersions(self._settings, self._home, self._definition, line.timeline),
         )

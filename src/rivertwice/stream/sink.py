@@ -10,7 +10,8 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
 4. Write the versions of tables that the batch read, if there are any; like dead letters they count only once their
    batch is in the ledger. Compute the rows, see that the topic is still the one the timeline began with, and read the
    observed counts.
-5. Write the dead letters of this range, if there are any; they count only once their batch is in the ledger.
+5. Write the dead letters of this range, if there are any, and its late rows, if the policy keeps them; they count only
+   once their batch is in the ledger.
 6. Commit rows, ledger row and transaction `(pipeline#timeline, batch)` together. The batch is committed now.
 7. Copy the ledger row to the ledger table; a crash before it is healed at the next start.
 """
@@ -35,7 +36,8 @@ from rivertwice.pipeline.compile import batch_rows
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.slices import VersionsAt, no_versions
 from rivertwice.store import delta
-from rivertwice.stream.checkpoint import PlannedBatch, read_planned, start_offsets
+from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets
+from rivertwice.stream.late import select_suspects
 from rivertwice.stream.lease import Lease
 from rivertwice.stream.seal import app_of, check_sealed
 from rivertwice.timeline.counts import BatchCounts, total_of
@@ -174,6 +176,7 @@ class Sink:
         check_log: Callable[[], None] = lambda: None,
         explain_holes: Callable[[str, OffsetRanges], str] = lambda *_: "",
         check_dead: Callable[[int, Parts], None] = lambda *_: None,
+        write_late: Callable[[int, Parts, int, Collection[str]], None] = lambda *_: None,
         write_versions: Callable[[int, Parts], Mapping[str, BatchCounts]] = lambda *_: {},
         versions: VersionsAt = no_versions,
     ) -> None:
@@ -187,6 +190,8 @@ class Sink:
             check_log: raises LogGapError if the records just read may be another topic's.
             explain_holes: names the offsets of a topic's ranges that hold no record.
             check_dead: raises RangeMismatchError if an earlier attempt at the batch left dead letters of another range.
+            write_late: writes the late rows of (batch, offset ranges, watermark they are late by, topics that may have
+                any), idempotently; asked only where the policy keeps them.
             write_versions: writes what a batch read of tables, idempotently, and returns its counts by topic.
             versions: gives the versions of tables that are known when a batch runs.
         """
@@ -197,6 +202,7 @@ class Sink:
         self._check_log = check_log
         self._explain_holes = explain_holes
         self._check_dead = check_dead
+        self._write_late = write_late
         self._write_versions = write_versions
         self._rows = batch_rows(context.definition, versions)
         self._fresh = True  # only a driver's first batch can have been tried by another driver
@@ -235,6 +241,11 @@ class Sink:
             self._write_dead(batch, row.parts(), [topic for topic, found in counts.items() if found.bad])
         elif self._fresh:
             self._check_dead(batch, row.parts())
+        if context.definition.late.keeps_rows:
+            late_ms = late_watermark_ms(context.checkpoint, batch)
+            suspects = select_suspects(context.definition, counts, late_ms)
+            if suspects or self._fresh:
+                self._write_late(batch, row.parts(), late_ms, suspects)
         self._fresh = False
         context.lease.check()
         delta.append(  # step 6

@@ -22,7 +22,7 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
-from rivertwice.stream.dead import check_dead_range, encode_ranges, ranges_written
+from rivertwice.stream.side import SideTable
 from rivertwice.stream.sink import SinkContext
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Segment, path_of
@@ -50,12 +50,10 @@ def _write(
 ) -> BatchCounts:
     source, line = context.definition.sources[view], context.timeline
     mine = drop_empty(of_topic(ranges, source.topic))
-    place, app = context.home.tables.versions(view), f"{context.app}/versions"
-    done = delta.applied_version(place, app)
-    if done is not None and done >= batch:
-        check_dead_range(
-            ranges_written(place, METADATA_KEY, app, batch), parts_of(source.topic, mine), batch, "versions"
-        )
+    parts = parts_of(source.topic, mine)
+    place = context.home.tables.versions(view)
+    kept = SideTable(place, METADATA_KEY, f"{context.app}/versions", "versions")
+    is_written = kept.is_written(batch, parts)
     if not mine:
         return BatchCounts()
     raw = read_ranges(spark, settings, source.topic, mine, topic_id=line.topic_ids[source.topic])
@@ -75,9 +73,8 @@ def _write(
         bad = decoded.where(F.col("_reason").isNotNull()).count()
     finally:
         decoded.unpersist()
-    if done is None or done < batch:
-        note = {"app": app, "batch": batch, "ranges": encode_ranges(parts_of(source.topic, mine))}
-        delta.append(place, table, transactions={app: batch}, metadata={METADATA_KEY: note})
+    if not is_written:
+        kept.write(batch, parts, table)
     return BatchCounts(read=read, bad=bad, accepted=table.num_rows)
 
 

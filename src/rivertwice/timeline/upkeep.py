@@ -63,6 +63,7 @@ def tables_of(tables: Tables, views: Iterable[str] = ()) -> dict[str, Place]:
         "changelog",
         "ledger",
         "dead_letters",
+        "late_rows",
         "sequence",
         "corrections",
         "served",

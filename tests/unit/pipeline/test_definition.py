@@ -46,9 +46,9 @@ def test_the_published_json_schema_is_current() -> None:
     [
         ("watermark: 1 hour", "watermark: soon", ["sources.flights.watermark", "'soon'", "'10 minutes'"]),
         ("watermark: 1 hour", "watermark: 60", ["sources.flights.watermark", "60", "whole number and a unit"]),
-        ("policy: drop", "policy: side_output", ["late.policy", "not built yet", "use 'drop'"]),
-        ("policy: drop", "policy: correct", ["late.policy", "not built yet"]),
-        ("policy: drop", "policy: keep", ["'keep' is no late policy"]),
+        ("policy: drop", "policy: keep", ["late.policy", "'drop', 'side_output' or 'correct'"]),
+        ("policy: drop", "policy: side_output\n  debounce: 1 s", ["debounce is of policy correct", "is side_output"]),
+        ("policy: drop", "horizon: 1 s", ["horizon is of policy correct", "the policy is drop"]),
         ("emit: final", "emit: updates", ["emit", "updates"]),
         ("name: flight_delays", "name: Flight Delays", ["name", "lower-case"]),
         ("name: flight_delays", "name: other", ["'other'", "the folder is 'flight_delays'"]),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.assess import DeadLetter, check_dead_letters
+from rivertwice.reconcile.recorded import DeadLetter, check_dead_letters
 from rivertwice.reconcile.view import HeadView
 
 TOPIC = "flights"

@@ -16,8 +16,8 @@ from rivertwice.log.gaps import gap_message, read_gaps
 from rivertwice.stream import begin, gaps
 from rivertwice.stream.checkpoint import moved_to, parse_offsets
 from rivertwice.stream.damage import CheckpointView, find_damage
-from rivertwice.stream.dead import check_dead_range, encode_ranges
 from rivertwice.stream.heartbeat import lag_of
+from rivertwice.stream.side import check_same_range, encode_ranges
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.watermarks import WatermarkRule
@@ -49,9 +49,9 @@ def test_dead_letters_of_a_batch_are_noted_by_topic_and_partition() -> None:
     ranges = {Part(B, 0): (0, 7), Part(A, 0): (3, 10)}
     assert encode_ranges(ranges) == {f"{A}/0": [3, 10], f"{B}/0": [0, 7]}
     assert encode_ranges({Part(A, 0): (3, 10)}) == {"0": [3, 10]}
-    check_dead_range(encode_ranges(ranges), ranges, 4)
+    check_same_range(encode_ranges(ranges), ranges, 4, "dead letters")
     with pytest.raises(RangeMismatchError, match="planned anew"):
-        check_dead_range(encode_ranges(ranges), {**ranges, Part(B, 0): (0, 8)}, 4)
+        check_same_range(encode_ranges(ranges), {**ranges, Part(B, 0): (0, 8)}, 4, "dead letters")
 
 
 def test_the_lag_is_over_all_topics() -> None:

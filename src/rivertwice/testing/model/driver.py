@@ -8,9 +8,9 @@ from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, LogG
 from rivertwice.stream.catch_up import covers
 from rivertwice.stream.checkpoint import PlannedBatch, parse_offsets
 from rivertwice.stream.damage import CheckpointView
-from rivertwice.stream.dead import encode_ranges
 from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.lease_terms import Held, Terms
+from rivertwice.stream.side import encode_ranges
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC, Computed, compute_batch, split_rate
 from rivertwice.testing.model.world import KEPT, Checkpoint, World, commit_text, offsets_text
@@ -298,7 +298,7 @@ def _commit(
     world.rules.check_counts(counts, ranges_between(start, planned.end_offsets), batch)
     row = ledger_row(world, me, line, planned, start, made)
     if not made.dead:
-        world.rules.check_dead_range(world.dead_ranges.get((f"{app}/dead", batch)), row.parts(), batch)
+        world.rules.check_same_range(world.dead_ranges.get((f"{app}/dead", batch)), row.parts(), batch, "dead letters")
     if made.dead:  # step 5
         done = world.applied.get(f"{app}/dead", -1)
         yield LOOKED_DEAD
@@ -307,7 +307,9 @@ def _commit(
             world.dead_ranges[f"{app}/dead", batch] = encode_ranges(row.parts())
             yield DEAD
         else:
-            world.rules.check_dead_range(world.dead_ranges.get((f"{app}/dead", batch)), row.parts(), batch)
+            world.rules.check_same_range(
+                world.dead_ranges.get((f"{app}/dead", batch)), row.parts(), batch, "dead letters"
+            )
     check_lease(world, me)
     yield LEASED_AGAIN
     if world.broken == "two commits for one batch":

@@ -21,7 +21,7 @@ from rivertwice.savepoint import (
     rewind_steps,
     trim,
 )
-from rivertwice.stream import begin, catch_up, damage, dead, lease_terms, seal, sink
+from rivertwice.stream import begin, catch_up, damage, lease_terms, seal, side, sink
 from rivertwice.supervise import classify, decide, memory
 from rivertwice.timeline import lineage, sequence, serving, watermarks
 
@@ -45,7 +45,7 @@ class Rules:
     is_sealed: Rule = seal.is_sealed
     check_replay: Rule = sink.check_replay
     check_counts: Rule = sink.check_counts
-    check_dead_range: Rule = dead.check_dead_range
+    check_same_range: Rule = side.check_same_range
     check_predecessor: Rule = sequence.check_predecessor
     select_head: Rule = sequence.select_head
     trace_path: Rule = lineage.trace_path

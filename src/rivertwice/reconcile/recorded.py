@@ -1,0 +1,143 @@
+"""What the stream recorded beside its verdicts' rows, compared with what the log says: emitted rows, dead letters, late rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rivertwice.instants import from_ms, to_iso, to_ms
+from rivertwice.log.addresses import Part
+from rivertwice.reconcile.gaps import Missing, is_missing
+from rivertwice.reconcile.model import Finding, LateRow
+from rivertwice.reconcile.view import HeadView
+from rivertwice.timeline.digest import digest_values
+
+DeadLetter = tuple[int, Part, int, str]
+"""(path index, part, offset, reason)."""
+_KeptRow = tuple[int, Part, int, int | None]
+"""(path index, part, offset, window start in epoch ms); of a session no start, for the truth's session is longer."""
+
+
+def check_emitted(view: HeadView) -> list[Finding]:
+    """Compare the changelog with the number and the digest of rows the ledger recorded for each batch."""
+    found: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    if view.stream is not None:
+        names = view.newest.definition.result_columns
+        plain = zip(*(view.stream.column(name).to_pylist() for name in names), strict=True)
+        stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
+        for stamp, row in zip(stamps, plain, strict=True):
+            found.setdefault(stamp, []).append(row)
+    findings = []
+    for one in view.rows:
+        rows = found.get((one.timeline, one.batch), [])
+        if len(rows) != one.emitted:
+            message = (
+                f"the changelog holds {len(rows)} rows of batch {one.batch} of {one.timeline}, the ledger recorded "
+                f"{one.emitted}"
+            )
+            findings.append(Finding("changelog", message, one.batch))
+        digest = digest_values(rows)
+        if digest != one.digest:
+            message = (
+                f"the changelog holds other rows of batch {one.batch} of {one.timeline} than were committed: "
+                f"digest {digest}, recorded {one.digest}"
+            )
+            findings.append(Finding("changelog", message, one.batch))
+    return findings
+
+
+def check_dead_letters(
+    view: HeadView, derived: Sequence[DeadLetter], missing: Sequence[Missing] = ()
+) -> tuple[list[Finding], dict[Part, int]]:
+    """Compare the recorded dead letters with those the log says must exist: (findings, recorded per partition).
+
+    Recorded rows of batches that were never committed do not count: a crash may leave them. Nor do those at addresses
+    that can no longer be read.
+    """
+    index = view.index
+    recorded: list[DeadLetter] = []
+    if view.dead is not None:
+        for row in view.dead.to_pylist():
+            number = index.get((row["_timeline"], row["_batch"]))
+            part = Part(row["topic"], row["partition"])
+            if number is not None and not is_missing(missing, part, row["offset"]):
+                recorded.append((number, part, row["offset"], row["reason"]))
+    per_partition: dict[Part, int] = {}
+    for _, part, _, _ in recorded:
+        per_partition[part] = per_partition.get(part, 0) + 1
+    findings = [
+        _dead_finding(view, one, "is not in the dead letters as it must be")
+        for one in sorted(set(derived) - set(recorded))
+    ]
+    findings += [
+        _dead_finding(view, one, "is recorded as a dead letter but must not be")
+        for one in sorted(set(recorded) - set(derived))
+    ]
+    seen: set[DeadLetter] = set()
+    for one in recorded:
+        if one in seen:
+            findings.append(_dead_finding(view, one, "is recorded twice"))
+        seen.add(one)
+    return findings, per_partition
+
+
+def _dead_finding(view: HeadView, one: DeadLetter, what: str) -> Finding:
+    index, (topic, partition), offset, reason = one
+    batch = view.rows[index].batch
+    message = f"dead letter {topic}/{partition}@{offset} ({reason}, batch {batch}) {what}"
+    return Finding("dead_letters", message, batch, topic, partition, offset)
+
+
+def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequence[Missing] = ()) -> list[Finding]:
+    """Compare the late rows that were kept with those the log says must have been, each by address and window.
+
+    Only batches that the newest definition ran are looked at: another one's late rows follow other rules. Recorded rows
+    of batches that were never committed do not count, nor do those at addresses that can no longer be read.
+    """
+    if not view.newest.definition.late.keeps_rows:
+        return []
+    window = view.newest.definition.window
+    newest = {number for number, group in enumerate(view.groups) if group == view.groups[-1]}
+    number_of = {row.batch: number for number, row in enumerate(view.rows)}
+    streams = {source.topic for source in view.newest.definition.streams.values()}
+    owed = {
+        (
+            number_of[one.batch],
+            Part(one.topic, one.partition),
+            one.offset,
+            None if window.is_session else one.row.start_ms,
+        )
+        for one in derived
+        if one.topic in streams and number_of[one.batch] in newest
+    }
+    index = view.index
+    kept: Counter[_KeptRow] = Counter()
+    for row in [] if view.late is None else view.late.to_pylist():
+        number = index.get((row["_timeline"], row["_batch"]))
+        part = Part(row["topic"], row["partition"])
+        if number in newest and number is not None and not is_missing(missing, part, row["offset"]):
+            start_ms = None if window.is_session else to_ms(row["window_start"])
+            kept[number, part, row["offset"], start_ms] += 1
+    told = [(one, "is not in the late rows as it must be") for one in sorted(owed - set(kept), key=_order)]
+    told += [(one, "is in the late rows but was not late") for one in sorted(set(kept) - owed, key=_order)]
+    told += [(one, f"is in the late rows {times} times") for one, times in sorted(kept.items(), key=str) if times > 1]
+    return [_late_finding(view, one, what) for one, what in told]
+
+
+def _order(one: _KeptRow) -> tuple[Any, ...]:
+    return (*one[:3], one[3] or 0)
+
+
+def _late_finding(view: HeadView, one: _KeptRow, what: str) -> Finding:
+    index, (topic, partition), offset, start_ms = one
+    batch = view.rows[index].batch
+    window = "" if start_ms is None else f" for the window at {to_iso(from_ms(start_ms))}"
+    return Finding(
+        "late_rows",
+        f"record {topic}/{partition}@{offset}{window} (batch {batch}) {what}",
+        batch,
+        topic,
+        partition,
+        offset,
+    )

@@ -1,0 +1,119 @@
+"""Late rows of a micro-batch: the records that the stream had to leave out of windows, kept with address and content.
+
+Which records can be late is known from the batch's observed event times; only then is its exact range read again. A row
+per (record, window): a record of hopping windows may be late for some of them only. Versions of tables are never late here:
+the stream keeps them all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.config import Settings
+from rivertwice.log.addresses import Parts, of_topic
+from rivertwice.log.records import read_ranges
+from rivertwice.pipeline.compile import accepted, included, with_window_end
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import Definition
+from rivertwice.stream.side import SideTable
+from rivertwice.timeline.counts import BatchCounts
+
+if TYPE_CHECKING:
+    from rivertwice.stream.sink import SinkContext
+
+FORMAT = 1
+METADATA_KEY = "late"
+
+
+def select_suspects(definition: Definition, counts: Mapping[str, BatchCounts], late_ms: int) -> list[str]:
+    """Return the topics of which a batch may have late rows. Pure.
+
+    Args:
+        definition: what runs.
+        counts: what the batch accepted, by topic.
+        late_ms: the watermark of the batch before it, by which its rows are late (epoch ms).
+    """
+    streams = {source.topic for source in definition.streams.values()}
+    return [
+        topic
+        for topic, one in sorted(counts.items())
+        if topic in streams
+        and one.min_event_ms is not None
+        and definition.window.first_end_ms(one.min_event_ms) <= late_ms
+    ]
+
+
+def late_table(context: SinkContext) -> SideTable:
+    """Return where the late rows of a driver's timeline are written."""
+    return SideTable(context.home.tables.late_rows, METADATA_KEY, f"{context.app}/late", "late rows")
+
+
+def write_late_rows(
+    spark: SparkSession,
+    settings: Settings,
+    context: SinkContext,
+    batch: int,
+    ranges: Parts,
+    late_ms: int,
+    topics: Collection[str],
+) -> int:
+    """Write the late rows of one batch once; return how many were written now.
+
+    Only `topics` (`select_suspects`) are read again; if there are none, only what an earlier attempt left is looked at.
+
+    Raises:
+        RangeMismatchError: an earlier attempt at the batch left late rows of another range.
+    """
+    table = late_table(context)
+    if table.is_written(batch, ranges) or not topics:
+        return 0
+    found = [_read_late(spark, settings, context, topic, batch, ranges, late_ms) for topic in sorted(topics)]
+    rows = functools.reduce(DataFrame.unionByName, found).toArrow()
+    if rows.num_rows:
+        table.write(batch, ranges, rows)
+    return int(rows.num_rows)
+
+
+def _read_late(
+    spark: SparkSession, settings: Settings, context: SinkContext, topic: str, batch: int, ranges: Parts, late_ms: int
+) -> DataFrame:
+    line, definition = context.timeline, context.definition
+    view, source = definition.by_topic[topic]
+    raw = read_ranges(spark, settings, topic, of_topic(ranges, topic), topic_id=line.topic_ids[topic])
+    return late_rows(spark, definition, view, accepted(decode(raw, source), source), late_ms).select(
+        F.lit(FORMAT).cast("int").alias("_format"),
+        F.lit(line.timeline).alias("_timeline"),
+        F.lit(batch).cast("long").alias("_batch"),
+        "window_start",
+        "window_end",
+        "event_time",
+        F.timestamp_millis(F.lit(late_ms)).alias("late_watermark"),
+        F.lit(line.cluster_id).alias("cluster_id"),
+        F.lit(line.topic_ids[topic]).alias("topic_id"),
+        F.lit(topic).alias("topic"),
+        "partition",
+        "offset",
+        "record_time",
+        "fields",
+    )
+
+
+def late_rows(spark: SparkSession, definition: Definition, view: str, rows: DataFrame, late_ms: int) -> DataFrame:
+    """Return the late (record, window) pairs among accepted rows of one source, with the record's fields as JSON."""
+    source = definition.sources[view]
+    pairs = with_window_end(included(spark, definition, rows), definition, view)
+    length = F.make_dt_interval(secs=F.lit(definition.window.length.total_seconds()))
+    return pairs.where(F.unix_micros("_window_end") <= F.lit(late_ms) * 1000).select(
+        (F.col("_window_end") - length).alias("window_start"),
+        F.col("_window_end").alias("window_end"),
+        F.col(source.event_time).alias("event_time"),
+        F.col("_partition").cast("int").alias("partition"),
+        F.col("_offset").alias("offset"),
+        F.col("_record_time").alias("record_time"),
+        F.to_json(F.struct(*source.schema_), {"ignoreNullFields": "false"}).alias("fields"),
+    )

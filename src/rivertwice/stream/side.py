@@ -1,0 +1,84 @@
+"""Rows that a micro-batch writes beside its result: dead letters, late rows, versions of tables.
+
+They are written before the batch's commit, under a transaction of their own, and count only once their batch is in the
+ledger. So a crash between the two repeats nothing. Each write notes the offset ranges that it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rivertwice.config import Place
+from rivertwice.errors import RangeMismatchError
+from rivertwice.log.addresses import Parts, name_parts
+from rivertwice.store import delta
+
+
+def encode_ranges(ranges: Parts) -> dict[str, list[int]]:
+    """Return offset ranges as JSON holds them, by the parts' names (`addresses.name_parts`)."""
+    return {name: list(ranges[part]) for part, name in name_parts(ranges).items()}
+
+
+def check_same_range(recorded: Mapping[str, Sequence[int]] | None, ranges: Parts, batch: int, what: str) -> None:
+    """Let side rows that are there already stand only if they are of this very range.
+
+    A batch that was planned but never committed may be planned anew if its `offsets/N` is lost. What its first attempt
+    wrote is then not what this one found.
+
+    Raises:
+        RangeMismatchError: they are of another range.
+    """
+    if recorded is not None and {p: list(pair) for p, pair in recorded.items()} != encode_ranges(ranges):
+        message = (
+            f"the {what} of batch {batch} are there already, of {dict(recorded)} and not of {encode_ranges(ranges)}: "
+            "its offsets file was lost and it was planned anew; nothing was committed; restore a savepoint into a new timeline"
+        )
+        raise RangeMismatchError(message)
+
+
+@dataclass(frozen=True)
+class SideTable:
+    """One kind of side rows of one timeline.
+
+    Attributes:
+        place: the table.
+        key: under which a commit notes its batch and ranges.
+        app: transaction id.
+        what: for messages, for instance `dead letters`.
+    """
+
+    place: Place
+    key: str
+    app: str
+    what: str
+
+    def is_written(self, batch: int, ranges: Parts) -> bool:
+        """Say whether an earlier attempt at the batch wrote its rows.
+
+        Raises:
+            RangeMismatchError: it did, of another range.
+        """
+        done = delta.applied_version(self.place, self.app)
+        if done is None or done < batch:
+            return False
+        self.check(batch, ranges)
+        return True
+
+    def check(self, batch: int, ranges: Parts) -> None:
+        """Let rows that an earlier attempt at the batch wrote, if there are any, stand only if of this very range.
+
+        Raises:
+            RangeMismatchError: they are of another range.
+        """
+        notes: list[Any] = [value for _, value in delta.commits(self.place, self.key, limit=16)]
+        mine = [value["ranges"] for value in notes if (value["app"], value["batch"]) == (self.app, batch)]
+        check_same_range(mine[-1] if mine else None, ranges, batch, self.what)
+
+    def write(self, batch: int, ranges: Parts, rows: pa.Table) -> None:
+        """Append a batch's rows, in one commit that notes what they were made of."""
+        note = {"app": self.app, "batch": batch, "ranges": encode_ranges(ranges)}
+        delta.append(self.place, rows, transactions={self.app: batch}, metadata={self.key: note})
