@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from rivertwice.deadletters.cure import amended_rows, problem_with
-from rivertwice.deadletters.model import AMEND, DISCARD, Address, Amendment, DeadLetter
+from history_kinds import make_definition
+from rivertwice.deadletters.cure import amended_rows, cure_applies, problem_with, with_cures
+from rivertwice.deadletters.model import Address, Cure, DeadLetter
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.testing.lab_project import DEFINITION
 
@@ -45,20 +46,43 @@ def test_a_value_that_would_be_a_dead_letter_too_says_why(spark: SparkSession, v
     assert found.startswith(problem)
 
 
-def test_only_amended_letters_become_rows_and_keep_their_own_address(spark: SparkSession) -> None:
-    def decided(kind: str, value: bytes | None) -> Amendment:
-        return Amendment(1, kind, LETTER.topic, LETTER.address, value, "why", "me", AT)
-
-    letters = [
-        replace(LETTER, amendment=decided(AMEND, encoded())),
-        replace(LETTER, address=Address("id", 2, 118), amendment=decided(DISCARD, None)),
-        replace(LETTER, address=Address("id", 2, 119)),
+def test_a_cure_becomes_a_row_at_its_own_address_and_one_that_ended_stays_apart(spark: SparkSession) -> None:
+    other = replace(LETTER, address=Address("id", 0, 5))
+    cures = [
+        Cure(LETTER, encoded(), 1, 3),
+        Cure(other, encoded(k="k9"), 2),
+        Cure(LETTER, encoded(amount=8), 3),
+        Cure(other, b"{broken again", 4),
     ]
-    (rows,) = amended_rows(spark, LAB, letters).values()
-    (row,) = rows.toArrow().to_pylist()
-    assert (row["_partition"], row["_offset"], row["_record_time"], row["k"], row["amount"]) == (2, 117, AT, "k1", 7)
+    (rows,) = amended_rows(spark, LAB, cures).values()
+    found = sorted(
+        (row["_partition"], row["_offset"], row["k"], row["amount"], row["_from"], row["_until"], row["_record_time"])
+        for row in rows.toArrow().to_pylist()
+    )
+    assert found == [(0, 5, "k9", 7, 2, None, AT), (2, 117, "k1", 7, 1, 3, AT), (2, 117, "k1", 8, 3, None, AT)]
 
 
-def test_without_amended_letters_there_are_no_rows(spark: SparkSession) -> None:
-    (rows,) = amended_rows(spark, LAB, [LETTER]).values()
-    assert rows.count() == 0
+def test_a_cure_takes_the_place_of_whatever_lies_at_its_address(spark: SparkSession) -> None:
+    cures = amended_rows(spark, LAB, [Cure(LETTER, encoded(amount=8), 1)])["events"]
+    before = amended_rows(
+        spark, LAB, [Cure(LETTER, encoded(), 1), Cure(replace(LETTER, address=Address("id", 2, 3)), encoded(), 2)]
+    )
+    rows = with_cures(before["events"].drop("_from", "_until"), cures)
+    assert sorted((row["_offset"], row["amount"]) for row in rows.toArrow().to_pylist()) == [(3, 7), (117, 8)]
+    assert with_cures(rows, None) is rows
+
+
+def test_where_no_rule_explains_a_cure_it_is_not_applied(spark: SparkSession) -> None:
+    assert [
+        cure_applies(make_definition(kind), "events")
+        for kind in ("tumbling", "hopping", "joined slices", "session", "fold")
+    ] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not cure_applies(make_definition("as-of slices"), "names")
+    assert not cure_applies(LAB, "another topic")
+    assert amended_rows(spark, LAB, []) == {}

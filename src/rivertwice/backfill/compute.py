@@ -24,6 +24,9 @@ from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
 from rivertwice.backfill.observe import check_kind
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.cure import amended_rows, with_cures
+from rivertwice.deadletters.desk import read_cures
+from rivertwice.deadletters.model import DeadLetter
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
 from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
@@ -32,6 +35,7 @@ from rivertwice.pipeline.compile import accepted, compile_sources, included, win
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.store import delta
+from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.serving import to_epoch_ms
 
 logger = logging.getLogger(__name__)
@@ -167,15 +171,30 @@ def rows_by_view(
 ) -> dict[str, DataFrame]:
     """Return view to the accepted rows of offset runs; one partition's are read in as few passes as there are runs.
 
-    Of a table all versions are read that the plan looks at, whatever the runs: one may be valid for ever.
+    Of a table all versions are read that the plan looks at, whatever the runs: one may be valid for ever. Amended dead
+    letters stand among the rows as of the plan's newest decision, wherever they lie.
     """
-    return {
+    rows = {
         view: accepted(
             decode(_raw(spark, settings, plan, source.topic, plan.offsets if source.is_table else offsets), source),
             source,
         )
         for view, source in definition.sources.items()
     }
+    if not plan.amendments:
+        return rows
+    home = settings.pipeline(plan.pipeline)
+    known = [
+        one
+        for one in read_cures(home, path_ledger(home))
+        if one.holds_at(plan.amendments) and _is_below(plan, one.letter)
+    ]
+    cures = amended_rows(spark, definition, known)
+    return {view: with_cures(one, cures.get(view)) for view, one in rows.items()}
+
+
+def _is_below(plan: BackfillPlan, letter: DeadLetter) -> bool:
+    return letter.address.offset < plan.as_of.get(letter.topic, {}).get(letter.address.partition, 0)
 
 
 def _raw(spark: SparkSession, settings: Settings, plan: BackfillPlan, topic: str, offsets: OffsetRuns) -> DataFrame:

@@ -32,6 +32,8 @@ def explain_plan(plan: BackfillPlan) -> str:
         + (f"replaces what {', '.join(plan.replaces)} published" if plan.replaces else "no publication is replaced"),
         f"runs       bundle {plan.bundle}; serves while the head's semantics are {plan.semantics[:12]}",
     ]
+    if plan.amendments:
+        lines.append(f"amended    decisions about dead letters are applied up to {plan.amendments}")
     if plan.attempt:
         lines.append(f"attempt    {plan.attempt + 1}: the audit of the same work failed before")
     return "\n".join(lines)

@@ -83,6 +83,7 @@ class BackfillView:
         failed: ids of backfills whose audit failed.
         lost: topic -> partition -> offsets of accepted gaps that the archive lacks too: nobody can read them.
         doubts: windows that those may belong to; a plan over one is refused.
+        amendments: newest decision about a dead letter; 0: none.
         late_policy, arrivals: policy `correct` and the late rows that it kept; None and nothing of any other policy.
     """
 
@@ -104,6 +105,7 @@ class BackfillView:
     lost: OffsetRuns = field(default_factory=dict)
     doubts: tuple[Doubt, ...] = ()
     step_ms: int | None = None
+    amendments: int = 0
     late_policy: LatePolicy | None = None
     arrivals: tuple[LateArrival, ...] = ()
 
@@ -173,6 +175,7 @@ class BackfillPlan:
         late: windows of the plan that the newest reconcile found LATE.
         replaces: backfills whose publications the plan's windows serve now.
         attempt: how many audits of the same work failed before.
+        amendments: decisions about dead letters up to this one are applied.
     """
 
     id: str
@@ -194,6 +197,7 @@ class BackfillPlan:
     replaces: tuple[str, ...] = field(default=())
     attempt: int = 0
     step_ms: int | None = None
+    amendments: int = 0
 
     @property
     def step(self) -> int:

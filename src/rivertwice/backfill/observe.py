@@ -11,6 +11,7 @@ from rivertwice.backfill.intervals import Interval, align_outwards, intersect, m
 from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
 from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.book import last_amendment
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, from_ms, to_ms
 from rivertwice.log import kafka
@@ -81,6 +82,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         lost=lost,
         doubts=doubts,
         step_ms=None if step == size else step,
+        amendments=last_amendment(home),
         late_policy=definition.late if definition.late.policy == CORRECT else None,
         arrivals=_arrivals(home, definition, ledger),
     )

@@ -89,6 +89,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
         late=length(intersect(_known_late(view), ranges)) // view.step,
         replaces=tuple(served[seq] for seq in sorted(set(winners.tolist())) if seq in served),
         step_ms=view.step_ms,
+        amendments=view.amendments,
     )
     plan = replace(plan, id=plan_id(plan))
     while plan.id in view.failed:
@@ -193,12 +194,17 @@ def plan_id(plan: BackfillPlan) -> str:
     }
     if plan.step_ms is not None:
         decides["step_ms"] = plan.step_ms
+    if plan.amendments:
+        decides["amendments"] = plan.amendments
     return f"bf-{hashlib.sha256(encode_json(decides)).hexdigest()[:12]}"
 
 
 def _extent(view: BackfillView) -> tuple[Interval, ...] | None:
-    """Return the windows between the first and the last event time; None if a batch's are not to be trusted."""
-    if not all(batch.trusted for batch in view.batches):
+    """Return the windows between the first and the last event time; None if a batch's are not to be trusted.
+
+    Nor are they once a dead letter was amended: its cure may have any event time.
+    """
+    if view.amendments or not all(batch.trusted for batch in view.batches):
         return None
     lows = [batch.min_event_ms for batch in view.batches if batch.min_event_ms is not None]
     highs = [batch.max_event_ms for batch in view.batches if batch.max_event_ms is not None]

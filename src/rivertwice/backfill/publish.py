@@ -51,7 +51,8 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
         check_not_older(plan, published)
         # Step 4.
         seen = entries[-1].seq if entries else 0
-        payload = Publication(seen + 1, plan.id, plan.ranges, plan.semantics, plan.bundle, plan.as_of).to_payload()
+        entry_of = Publication(seen + 1, plan.id, plan.ranges, plan.semantics, plan.bundle, plan.as_of, plan.amendments)
+        payload = entry_of.to_payload()
         try:
             entry = publish(home, payload, expected_seq=seen, now=utc_now())
         except LostRaceError as error:
@@ -78,9 +79,10 @@ def check_not_older(plan: BackfillPlan, published: list[Publication]) -> None:
     """
     for entry in published:
         shared = intersect(entry.ranges, plan.ranges)
-        if shared and entry.semantics == plan.semantics and _read_more(entry.as_of, plan.as_of):
+        knew_more = _read_more(entry.as_of, plan.as_of) or entry.amendments > plan.amendments
+        if shared and entry.semantics == plan.semantics and knew_more:
             message = (
-                f"backfill {plan.id} read less of the log than {entry.backfill}, which is published and covers "
+                f"backfill {plan.id} read less of the log, or of the amendments, than {entry.backfill}, which is published and covers "
                 f"[{_iso(shared[0][0])}, {_iso(shared[-1][1])}) too; publishing it would lose records: plan again"
             )
             raise RequestError(message)

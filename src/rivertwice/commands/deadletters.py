@@ -26,8 +26,8 @@ SHOWN = 120
 def dead() -> None:
     """Records that could not be accepted: look at them, say what they should have been, or leave them out for good.
 
-    They stay in the log as they are. An amendment names the address and the cure. It is recorded and counted; reconcile
-    and backfill do not apply it to their truth yet.
+    They stay in the log as they are. An amendment names the address and the cure: the truth of a reconcile counts it, and a
+    backfill of its window makes what is served so. The stream is left as it is.
     """
 
 
@@ -122,9 +122,10 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, why: str) -> None:
     """Say what the record at PLACE should have been. It is decoded at once, and refused if it is still not acceptable.
 
-    Key, headers and timestamp stay the record's own. The stream is not touched, and neither is any result yet.
+    Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
+    backfill of the record's window, which the next reconcile finds wanting.
     """
-    from rivertwice.deadletters.cure import problem_with
+    from rivertwice.deadletters.cure import cure_applies, problem_with
     from rivertwice.deadletters.desk import amend as decide
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.definition import load_definition
@@ -150,7 +151,11 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
         )
     finally:
         spark.stop()
-    frame.emit(done, f"{place}: amended (number {done.seq}); recorded, no result changes yet")
+    if cure_applies(definition, letter.topic):
+        then = f"reconcile and backfill {name}, and what is served counts it"
+    else:
+        then = "recorded and counted only: no rule explains what it changes of sessions, folds and tables"
+    frame.emit(done, f"{place}: amended (number {done.seq}); {then}")
 
 
 @dead.command(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from rivertwice.deadletters.model import AMENDED, DeadLetter
+from rivertwice.deadletters.model import Cure, DeadLetter
 from rivertwice.pipeline.cases import RAW_SCHEMA
 from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.definition import Definition, Source
 
 
 def raw_record(letter: DeadLetter, value: bytes | None) -> tuple[object, ...]:
@@ -28,13 +29,52 @@ def problem_with(spark: SparkSession, definition: Definition, letter: DeadLetter
     return None if row["_reason"] is None else f"{row['_reason']}: {row['_detail']}"
 
 
-def amended_rows(spark: SparkSession, definition: Definition, letters: Iterable[DeadLetter]) -> dict[str, DataFrame]:
-    """Return view to the accepted rows that the amended ones among `letters` give, with their own addresses."""
-    cured: dict[str, list[tuple[object, ...]]] = {topic: [] for topic in definition.topics}
-    for one in letters:
-        if one.state == AMENDED and one.amendment is not None and one.topic in cured:
-            cured[one.topic].append(raw_record(one, one.amendment.value))
-    return {
-        view: accepted(decode(spark.createDataFrame(cured[source.topic], RAW_SCHEMA), source), source)
-        for view, source in definition.sources.items()
-    }
+def cure_applies(definition: Definition, topic: str) -> bool:
+    """Say whether a cure of a record of `topic` is applied: of streams under windows and slices.
+
+    A session may be joined or parted by it, a fold is changed from there on, and so is a table: no rule explains those yet.
+    """
+    window = definition.window
+    found = definition.by_topic.get(topic)
+    return found is not None and not (window.is_session or window.is_fold or found[1].is_table)
+
+
+def amended_rows(spark: SparkSession, definition: Definition, cures: Sequence[Cure]) -> dict[str, DataFrame]:
+    """Return view to the accepted rows that cures give, with their own addresses; of views that have any.
+
+    `_from` and `_until` say from which decision on, and up to which, each held (`_until` is null of one that does).
+    """
+    found = {}
+    for topic, (view, source) in definition.by_topic.items():
+        mine = [one for one in cures if one.letter.topic == topic and cure_applies(definition, topic)]
+        if mine:
+            found[view] = _decoded(spark, source, mine)
+    return found
+
+
+def _decoded(spark: SparkSession, source: Source, cures: Sequence[Cure]) -> DataFrame:
+    """Decode each cure under a number of its own as its offset, for an address may have had several."""
+    raw = [
+        (*raw_record(one.letter, one.value)[:4], 0, number, one.letter.record_time) for number, one in enumerate(cures)
+    ]
+    places = [
+        (number, one.letter.address.partition, one.letter.address.offset, one.first_seq, one.until_seq)
+        for number, one in enumerate(cures)
+    ]
+    known = spark.createDataFrame(places, "_number bigint, _part int, _place bigint, _from bigint, _until bigint")
+    rows = accepted(decode(spark.createDataFrame(raw, RAW_SCHEMA), source), source)
+    return (
+        rows.join(F.broadcast(known), rows["_offset"] == known["_number"])
+        .drop("_partition", "_offset", "_number")
+        .withColumnsRenamed({"_part": "_partition", "_place": "_offset"})
+    )
+
+
+def with_cures(rows: DataFrame, cures: DataFrame | None) -> DataFrame:
+    """Return rows with cures at their addresses, in place of whatever of `rows` lies there."""
+    if cures is None:
+        return rows
+    addresses = F.broadcast(cures.select("_partition", "_offset").distinct())
+    return rows.join(addresses, ["_partition", "_offset"], "left_anti").unionByName(
+        cures.drop("_from", "_until"), allowMissingColumns=True
+    )

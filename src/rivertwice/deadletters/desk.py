@@ -14,10 +14,12 @@ from rivertwice.deadletters.model import (
     OPEN,
     Address,
     Amendment,
+    Cure,
     DeadLetter,
     Desk,
     Header,
     count_states,
+    cures_of,
     newest_by_address,
 )
 from rivertwice.errors import RequestError
@@ -86,6 +88,13 @@ def _read(home: PipelineHome, ledger: Sequence[LedgerRow], columns: Sequence[str
     return select_valid(rows.to_pylist(), ledger, newest_by_address(read_amendments(home)))
 
 
+def read_cures(home: PipelineHome, ledger: Sequence[LedgerRow]) -> list[Cure]:
+    """Return every cure of the dead letters on a path (`ledger`), in the order of the decisions; none costs no read."""
+    amendments = read_amendments(home)
+    rows = delta.read(home.tables.dead_letters) if amendments else None
+    return [] if rows is None else cures_of(select_valid(rows.to_pylist(), ledger, {}), amendments)
+
+
 def view_desk(home: PipelineHome, ledger: Sequence[LedgerRow]) -> Desk:
     """Return where the dead letters stand. `ledger`: the head's path, which the caller has read."""
     letters = read_brief(home, ledger)
@@ -124,7 +133,7 @@ def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int
 def amend(
     home: PipelineHome, letter: DeadLetter, value: bytes, judge: Judge, *, why: str, by: str, now: datetime
 ) -> Amendment:
-    """Record what a dead letter should have been. No result changes by it yet.
+    """Record what a dead letter should have been. What is served changes with the next backfill of its window.
 
     Raises:
         RequestError: the value would be a dead letter too.

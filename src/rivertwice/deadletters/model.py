@@ -117,6 +117,39 @@ def parse_place(text: str) -> tuple[str | None, int, int]:
     return topic or None, int(partition), int(offset)
 
 
+@dataclass(frozen=True)
+class Cure:
+    """A value that a dead letter should have had, as somebody decided; a later decision may end it.
+
+    Attributes:
+        first_seq: the amendment that says so. until_seq: the decision about the same address that ended it, or None.
+    """
+
+    letter: DeadLetter
+    value: bytes
+    first_seq: int
+    until_seq: int | None = None
+
+    def holds_at(self, seq: int) -> bool:
+        """Say whether it held as of a decision's number."""
+        return self.first_seq <= seq and (self.until_seq is None or seq < self.until_seq)
+
+
+def cures_of(letters: Iterable[DeadLetter], amendments: Iterable[Amendment]) -> list[Cure]:
+    """Return every cure that there was of `letters`, ended ones too, in the order of the decisions."""
+    by_address = {one.address: one for one in letters}
+    decided: dict[Address, list[Amendment]] = {}
+    for one in sorted(amendments, key=lambda each: each.seq):
+        decided.setdefault(one.address, []).append(one)
+    found = []
+    for address, all_of in decided.items():
+        ends = [one.seq for one in all_of[1:]]
+        for one, until in zip(all_of, [*ends, None], strict=True):
+            if one.value is not None and address in by_address:
+                found.append(Cure(by_address[address], one.value, one.seq, until))
+    return sorted(found, key=lambda cure: cure.first_seq)
+
+
 def newest_by_address(amendments: Iterable[Amendment], upto: int | None = None) -> dict[Address, Amendment]:
     """Return the decision that holds for each address, as of a sequence number."""
     ordered = sorted(amendments, key=lambda one: one.seq)

@@ -26,7 +26,7 @@ from rivertwice.reconcile.gaps import (
     without_end,
 )
 from rivertwice.reconcile.late_rule import NEVER_MS, Rule
-from rivertwice.reconcile.model import LateRow, RowId, ServedRow, Shape, StreamRow
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape, StreamRow
 from rivertwice.reconcile.rederive import (
     BatchCounts,
     Chain,
@@ -108,7 +108,7 @@ def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evide
     truth = unique_rows(rule.truth(definition), shape)
     expected = unique_rows(rule.expected(definition), shape)
     batches = [row.batch for row in view.rows]
-    late = rule.late_rows(shape, batches)
+    late, amended = rule.late_rows(shape, batches), rule.amended_rows(shape)
     stream = _stream_rows(view, derived)
     mixed: dict[int, str] = {}
     if definition.window.is_sliced:
@@ -144,6 +144,7 @@ def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evide
         expected=expected,
         stream=stream,
         late=late_by_row(late),
+        amended=late_by_row(one for one in amended if one.until_seq is None),
         mixed=mixed,
         blamed=blamed,
         doubts=doubts,
@@ -269,14 +270,21 @@ def _with_publication_truth(
     size_ms = view.newest.definition.window.length // timedelta(milliseconds=1)
     truth: dict[RowId, Any] = {}
     since: dict[RowId, list[LateRow]] = {}
+    amended: list[AmendedRow] = []
     for publication in view.publications:
         starts = {start for start, seq in owner.items() if seq == publication.seq}
         if not starts:
             continue
-        table: pa.Table = rule.truth_as_of(publication.as_of, [start + size_ms for start in starts])
+        ends_ms = [start + size_ms for start in starts]
+        table: pa.Table = rule.truth_as_of(publication.as_of, publication.amendments, ends_ms)
         truth |= unique_rows(table, evidence.shape)
         for one in late:
             counted = publication.as_of.get(one.topic, {}).get(one.partition, 0)
             if one.row.start_ms in starts and one.offset >= counted:
                 since.setdefault(one.row, []).append(one)
-    return replace(served, publication_truth=truth, late_since=since)
+        amended += [
+            one
+            for one in rule.amended_rows(evidence.shape)
+            if one.row.start_ms in starts and one.changed_since(publication.amendments)
+        ]
+    return replace(served, publication_truth=truth, late_since=since, amended_since=late_by_row(amended))

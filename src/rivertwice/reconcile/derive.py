@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
+from rivertwice.deadletters.cure import amended_rows
+from rivertwice.deadletters.model import Cure
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, of_topic
 from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
@@ -120,14 +122,16 @@ class DerivedLog:
             ]
         return found
 
-    def judged_by(self, chain: Chain, groups: Sequence[int]) -> Rule:
+    def judged_by(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> Rule:
         """Return the accepted rows under the late rule of the definition's windows.
 
         Args:
             chain: re-derived watermarks by path index.
             groups: number of the definition that ran, by path index.
+            cures: what dead letters should have been; it belongs to the truth alone.
         """
-        return late_rule(self._spark, self._definition, self.accepted_by_view(chain, groups), chain)
+        amended = amended_rows(self._spark, self._definition, cures)
+        return late_rule(self._spark, self._definition, self.accepted_by_view(chain, groups), chain, amended)
 
     def accepted_by_view(self, chain: Chain, groups: Sequence[int]) -> dict[str, DataFrame]:
         """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`late_rule.with_watermarks`)."""

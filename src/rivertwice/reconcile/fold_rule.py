@@ -61,13 +61,15 @@ class FoldRule(LateRule):
             self._expected = batch_fold(definition, read, "_index").toArrow()
         return self._expected
 
-    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
+    def truth_as_of(
+        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
+    ) -> pa.Table:
         """Refuse: nothing of a fold is published.
 
         Raises:
             RequestError: always.
         """
-        del as_of, windows_end_ms
+        del as_of, amendments, windows_end_ms
         message = f"{self._definition.name} is a fold, which no publication can serve; remove the publication"
         raise RequestError(message)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from rivertwice.instants import from_ms, to_ms
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import LateRow, RowId, Shape, Values, Verdict, key_text
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape, Values, Verdict, key_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,10 +49,13 @@ def unique_rows(table: pa.Table, shape: Shape) -> dict[RowId, Values]:
     return dict(zip(addresses(table, shape), values(table, shape), strict=True))
 
 
-def late_by_row(late: Iterable[LateRow]) -> dict[RowId, list[LateRow]]:
-    """Return late rows grouped by the address of the result row they belong to."""
-    grouped: dict[RowId, list[LateRow]] = {}
-    for row in late:
+_Record = TypeVar("_Record", LateRow, AmendedRow)
+
+
+def late_by_row(records: Iterable[_Record]) -> dict[RowId, list[_Record]]:
+    """Return late or amended rows grouped by the address of the result row they belong to."""
+    grouped: dict[RowId, list[_Record]] = {}
+    for row in records:
         grouped.setdefault(row.row, []).append(row)
     return grouped
 

@@ -19,6 +19,8 @@ from rivertwice.timeline.ledger import LedgerRow
 
 GAP_INDEX = -1
 """Path index of records that no batch read."""
+AMENDED_INDEX = -2
+"""Path index of what dead letters should have been: no batch accepted them either."""
 Missing = tuple[Part, int, int]
 """(part, start, end) of offsets that neither Kafka nor the archive has."""
 

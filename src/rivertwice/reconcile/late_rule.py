@@ -11,7 +11,7 @@ are computed so; any other is as the truth has it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,8 +23,8 @@ from rivertwice.pipeline.compile import compile_batch, included, window_micros, 
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.gaps import GAP_INDEX
-from rivertwice.reconcile.model import Family, LateRow, RowId, Shape
+from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX
+from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Shape
 from rivertwice.reconcile.rederive import Chain
 
 NEVER_MS = -(1 << 50)
@@ -43,12 +43,28 @@ def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: 
     return rows.join(F.broadcast(spark.createDataFrame(marks)), "_index")
 
 
+def is_read() -> Column:
+    """Return whether a batch of the path read and accepted the row."""
+    return F.col("_index") >= 0
+
+
 def is_below(ends: Mapping[int, int]) -> Column:
     """Return whether a row's address lies below the offset of its partition; nothing does in a partition without one."""
     found = F.lit(False)
     for partition, end in ends.items():
         found = found | ((F.col("_partition") == partition) & (F.col("_offset") < end))
     return found
+
+
+def _as_read(amended: DataFrame) -> DataFrame:
+    """Return what dead letters should have been, with the columns of rows that a batch read."""
+    return amended.withColumns(
+        {"_index": F.lit(AMENDED_INDEX), "_late_ms": F.lit(NEVER_MS).cast("long"), "_group": F.lit(-1)}
+    )
+
+
+def _joined(rows: DataFrame, amended: DataFrame) -> DataFrame:
+    return rows.unionByName(amended.drop("_from", "_until"), allowMissingColumns=True)
 
 
 class Rule(Protocol):
@@ -60,8 +76,19 @@ class Rule(Protocol):
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end."""
 
-    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
-        """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
+    def truth_as_of(
+        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
+    ) -> pa.Table:
+        """Return the batch result over what counted at a moment, for these windows only.
+
+        Args:
+            as_of: topic to partition to offset; rows below counted.
+            amendments: decisions about dead letters up to this one counted.
+            windows_end_ms: ends of the windows.
+        """
+
+    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+        """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
 
     def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address. `batches` gives the batch number of each path index."""
@@ -91,16 +118,31 @@ class Rule(Protocol):
 class LateRule:
     """The accepted rows of one source on a path, each pair with a window late or in time."""
 
-    def __init__(self, spark: SparkSession, definition: Definition, rows: DataFrame, view: str | None = None) -> None:
-        """Take accepted rows with `_index`, `_late_ms` and `_group`; `view` says of which source, None: the only one."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        definition: Definition,
+        rows: DataFrame,
+        view: str | None = None,
+        amended: DataFrame | None = None,
+    ) -> None:
+        """Take accepted rows with `_index`, `_late_ms` and `_group`, and what dead letters should have been.
+
+        `view` says of which source they are, None: of the only one.
+        """
         self._spark = spark
         self._definition = definition
         self._source = definition.source[1] if view is None else definition.sources[view]
-        self._rows = rows
         self._size_us, self._step_us = window_micros(definition)
-        late = F.unix_micros("_window_end") <= F.col("_late_ms") * 1000
-        self._pairs = with_window_end(rows, definition, view).withColumn("_late", late)
+        self._cures = None if amended is None else self._paired(_as_read(amended), view)
+        self._log = self._paired(rows, view)
+        self._rows = rows if amended is None else _joined(rows, _as_read(amended.where("_until IS NULL")))
+        self._pairs = self._log if amended is None else self._paired(self._rows, view)
         self._truths: dict[tuple[str, str | None], pa.Table] = {}
+
+    def _paired(self, rows: DataFrame, view: str | None) -> DataFrame:
+        late = F.unix_micros("_window_end") <= F.col("_late_ms") * 1000
+        return with_window_end(rows, self._definition, view).withColumn("_late", late)
 
     @property
     def all_pairs(self) -> DataFrame:
@@ -116,7 +158,7 @@ class LateRule:
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
-        kept = self._pairs.where(~F.col("_late") & (F.col("_index") != GAP_INDEX))
+        kept = self._pairs.where(~F.col("_late") & is_read())
         if definition.window.passes == 1:
             return compile_batch(self._spark, definition, kept).toArrow()
         truth = self.truth(definition)
@@ -134,7 +176,7 @@ class LateRule:
         return pa.concat_tables([table.cast(truth.schema) for table in tables])
 
     def _dropped_from(self) -> list[int]:
-        dropped = self._pairs.where(F.col("_late") | (F.col("_index") == GAP_INDEX))
+        dropped = self._pairs.where(F.col("_late") | ~is_read())
         ends = dropped.select(F.unix_micros("_window_end").alias("end_us")).distinct().toArrow()
         return sorted(ends["end_us"].to_pylist())
 
@@ -145,10 +187,12 @@ class LateRule:
         table = pa.table({"_end_us": pa.array(sorted(set(ends_us)), pa.int64())})
         return F.broadcast(self._spark.createDataFrame(table))
 
-    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
-        """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
+    def truth_as_of(
+        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
+    ) -> pa.Table:
+        """Return the batch result over what counted at a moment, for these windows only (`Rule.truth_as_of`)."""
         ends_ms = list(windows_end_ms)
-        rows = self.pairs_below(as_of, ends_ms)
+        rows = self.pairs_as_of(as_of, amendments, ends_ms)
         if self._definition.window.passes == 1:
             return compile_batch(self._spark, self._definition, rows).toArrow()
         records = rows.dropDuplicates(["_partition", "_offset"])
@@ -157,10 +201,16 @@ class LateRule:
         wanted = self._ends(end_ms * 1000 for end_ms in ends_ms)
         return result.join(wanted, F.unix_micros(column) == wanted["_end_us"], "left_semi").toArrow()
 
-    def pairs_below(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> DataFrame:
-        """Return the pairs of rows below `as_of`, of the given windows only."""
+    def pairs_as_of(
+        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
+    ) -> DataFrame:
+        """Return the pairs of rows that counted at a moment, of the given windows only."""
         wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
-        mine = self._pairs.where(is_below(as_of.get(self._source.topic, {})))
+        pairs = self._log
+        if self._cures is not None:
+            held = (F.col("_from") <= amendments) & (F.col("_until").isNull() | (F.col("_until") > amendments))
+            pairs = _joined(pairs, self._cures.where(held))
+        mine = pairs.where(is_below(as_of.get(self._source.topic, {})))
         return mine.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
 
     def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
@@ -170,6 +220,29 @@ class LateRule:
         """
         source = self._source
         rows = included(self._spark, self._definition, self._pairs).where("_late")
+        found = [
+            LateRow(row, source.topic, partition, offset, batches[index], late_ms, event_time)
+            for row, (partition, offset, event_time, index, late_ms) in self._addressed(
+                rows, shape, ("_index", "_late_ms")
+            )
+        ]
+        return sorted(found, key=lambda one: (one.partition, one.offset, one.row))
+
+    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+        """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
+        if self._cures is None:
+            return []
+        rows = included(self._spark, self._definition, self._cures)
+        found = [
+            AmendedRow(row, self._source.topic, partition, offset, event_time, first, until)
+            for row, (partition, offset, event_time, first, until) in self._addressed(rows, shape, ("_from", "_until"))
+        ]
+        return sorted(found, key=lambda one: (one.first_seq, one.row))
+
+    def _addressed(
+        self, rows: DataFrame, shape: Shape, further: Sequence[str]
+    ) -> Iterable[tuple[RowId, tuple[Any, ...]]]:
+        """Return the row of each pair, with the record's partition, offset and event time, and further columns."""
         start = F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)
         keys = [name for name in shape.keys if name in rows.columns]
         table = rows.select(
@@ -179,17 +252,12 @@ class LateRule:
             *(F.lit(None).cast("string").alias(name) for name in shape.keys if name not in keys),
             "_partition",
             "_offset",
-            "_index",
-            "_late_ms",
-            F.col(source.event_time).alias("_event_time"),
+            F.col(self._source.event_time).alias("_event_time"),
+            *further,
         ).toArrow()
-        columns = ("_partition", "_offset", "_index", "_late_ms", "_event_time")
+        columns = ("_partition", "_offset", "_event_time", *further)
         plain = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-        found = [
-            LateRow(row, source.topic, partition, offset, batches[index], late_ms, event_time)
-            for row, (partition, offset, index, late_ms, event_time) in zip(addresses(table, shape), plain, strict=True)
-        ]
-        return sorted(found, key=lambda one: (one.partition, one.offset, one.row))
+        return zip(addresses(table, shape), plain, strict=True)
 
     def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
         """Return what belongs together though its windows differ: nothing, for these windows are fixed."""
@@ -198,7 +266,7 @@ class LateRule:
 
     def pairs(self) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
-        rows = included(self._spark, self._definition, self._pairs.where(F.col("_index") != GAP_INDEX))
+        rows = included(self._spark, self._definition, self._pairs.where(is_read()))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
         table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
         return [
@@ -230,7 +298,7 @@ class LateRule:
 
     def groups(self) -> dict[int, set[int]]:
         """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
-        by_group = self._starts("_group", included(self._spark, self._definition, self._pairs))
+        by_group = self._starts("_group", included(self._spark, self._definition, self._log))
         found: dict[int, set[int]] = {}
         for group, starts in by_group.items():
             for start in starts:

@@ -114,6 +114,28 @@ class LateRow:
 
 
 @dataclass(frozen=True)
+class AmendedRow:
+    """A record that was a dead letter and has been amended: the truth counts it, the stream could not.
+
+    Attributes:
+        first_seq, until_seq: decisions from which on, and up to which, it holds; None: it does now.
+    """
+
+    row: RowId
+    topic: str
+    partition: int
+    offset: int
+    event_time: datetime
+    first_seq: int
+    until_seq: int | None
+
+    def changed_since(self, seq: int) -> bool:
+        """Say whether it holds now and did not as of a decision, or the other way round."""
+        held = self.first_seq <= seq and (self.until_seq is None or seq < self.until_seq)
+        return held != (self.until_seq is None)
+
+
+@dataclass(frozen=True)
 class Family:
     """Result rows whose windows differ between stream and truth though they are made of the same records: sessions.
 
@@ -135,7 +157,7 @@ class Verdict:
 
     Attributes:
         presence: which sides hold the row, for instance `both` or `expected only`.
-        late: late records of the row. unexplained: records that are missing or too many without a cause.
+        late: late records of the row. dead: records of it that were dead letters and have been amended. unexplained: records that are missing or too many without a cause.
     """
 
     pair: str

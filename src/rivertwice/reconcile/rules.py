@@ -14,13 +14,23 @@ from rivertwice.reconcile.session_rule import SessionRule
 from rivertwice.reconcile.slice_rule import SliceRule
 
 
-def late_rule(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], chain: Chain) -> Rule:
-    """Return the rule of the definition's windows over view to accepted rows with `_index`, `_late_ms` and `_group`."""
+def late_rule(
+    spark: SparkSession,
+    definition: Definition,
+    rows: Mapping[str, DataFrame],
+    chain: Chain,
+    amended: Mapping[str, DataFrame] | None = None,
+) -> Rule:
+    """Return the rule of the definition's windows over view to accepted rows with `_index`, `_late_ms` and `_group`.
+
+    `amended` gives view to what dead letters should have been (`deadletters.cure.amended_rows`), where that is applied.
+    """
+    cures = amended or {}
     if definition.window.is_sliced:
-        return SliceRule(spark, definition, rows, chain)
-    (only,) = rows.values()
+        return SliceRule(spark, definition, rows, chain, cures)
+    ((view, only),) = rows.items()
     if definition.window.is_fold:
         return FoldRule(spark, definition, only)
     if definition.window.is_session:
         return SessionRule(spark, definition, only, chain)
-    return LateRule(spark, definition, only)
+    return LateRule(spark, definition, only, amended=cures.get(view))

@@ -25,11 +25,29 @@ from rivertwice.reconcile.fold_rule import record_of
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
-from rivertwice.reconcile.model import DEFECT, LATE, SERVED, STREAM, VERDICTS, Finding, LateRow, RowId, Verdict
+from rivertwice.reconcile.model import (
+    DEFECT,
+    LATE,
+    SERVED,
+    STREAM,
+    VERDICTS,
+    AmendedRow,
+    Finding,
+    LateRow,
+    RowId,
+    Verdict,
+)
 from rivertwice.reconcile.recorded import DeadLetter, check_dead_letters, check_emitted, check_late_rows
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.results import Cause, Stamp, store_run
-from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream, select_dirty_windows
+from rivertwice.reconcile.verdict import (
+    Evidence,
+    ServedEvidence,
+    amended_of,
+    judge_served,
+    judge_stream,
+    select_dirty_windows,
+)
 from rivertwice.reconcile.view import HeadView, observe_head
 
 _MS = timedelta(milliseconds=1)
@@ -120,7 +138,7 @@ def reconcile(
         derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
         read = sum(count.read for count in derived.counts)
         phases.done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
-        rule = log.judged_by(derived.chain, view.groups)
+        rule = log.judged_by(derived.chain, view.groups, view.cures)
         evidence, late = gather_evidence(view, derived, rule)
         phases.done("recompute", f"{len(evidence.truth)} result rows, {len(late)} late records")
         served = gather_served(view, evidence, derived.chain, rule, late)
@@ -229,7 +247,9 @@ def name_causes(
             causes.extend(_record_cause(one, "late", record) for record in family.late)
             causes.extend(_record_cause(one, "split", record) for record in family.split)
         elif one.verdict == LATE:
-            causes.extend(_record_cause(one, "late", record) for record in by_row.get(evidence.cause_id(one.row), ()))
+            where = evidence.cause_id(one.row)
+            causes.extend(_record_cause(one, "late", record) for record in by_row.get(where, ()))
+            causes.extend(_amended_cause(one, record) for record in amended_of(evidence, served, one))
         elif one.verdict == DEFECT:
             kind = "ledger" if one.reason.startswith("ledger: ") else "unexplained"
             causes.append(Cause(pair=one.pair, cause=kind, row=one.row, detail=one.reason))
@@ -255,6 +275,20 @@ def _record_cause(one: Verdict, cause: str, record: LateRow) -> Cause:
         batch=record.batch,
         late_watermark_ms=record.late_watermark_ms,
         event_time=record.event_time,
+    )
+
+
+def _amended_cause(one: Verdict, record: AmendedRow) -> Cause:
+    ended = "" if record.until_seq is None else f", ended by amendment {record.until_seq}"
+    return Cause(
+        pair=one.pair,
+        cause="amended",
+        row=one.row,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        event_time=record.event_time,
+        detail=f"amendment {record.first_seq}{ended}",
     )
 
 

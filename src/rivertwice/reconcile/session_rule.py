@@ -89,13 +89,15 @@ class SessionRule(LateRule):
         )
         return F.broadcast(self._spark.createDataFrame(table))
 
-    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
+    def truth_as_of(
+        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
+    ) -> pa.Table:
         """Refuse: nothing of session windows is published yet.
 
         Raises:
             RequestError: always.
         """
-        del as_of, windows_end_ms
+        del as_of, amendments, windows_end_ms
         message = (
             f"{self._definition.name} has session windows, which no publication can serve yet; remove the publication"
         )

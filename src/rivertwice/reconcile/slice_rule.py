@@ -23,8 +23,8 @@ from rivertwice.pipeline.tables import ALL, late_versions, table_rows, window_cl
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX
-from rivertwice.reconcile.late_rule import LateRule, is_below
-from rivertwice.reconcile.model import Family, LateRow, RowId, Shape
+from rivertwice.reconcile.late_rule import LateRule, is_below, is_read
+from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Shape
 from rivertwice.reconcile.rederive import Chain
 
 _NO_KEYS = Shape((), ())
@@ -34,13 +34,20 @@ class SliceRule:
     """The accepted rows of a path's sources, each pair of a stream's record and a window late or in time."""
 
     def __init__(
-        self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], chain: Chain
+        self,
+        spark: SparkSession,
+        definition: Definition,
+        rows: Mapping[str, DataFrame],
+        chain: Chain,
+        amended: Mapping[str, DataFrame],
     ) -> None:
-        """Take view to accepted rows with `_index`, `_late_ms` and `_group`, and the re-derived watermarks."""
+        """Take view to accepted rows with `_index`, `_late_ms` and `_group`, watermarks, and what dead letters should have been."""
         self._spark = spark
         self._definition = definition
         self._chain = chain
-        self._streams = {view: LateRule(spark, definition, rows[view], view) for view in definition.streams}
+        self._streams = {
+            view: LateRule(spark, definition, rows[view], view, amended.get(view)) for view in definition.streams
+        }
         self._versions = {view: rows[view] for view in definition.tables}
         self._truths: dict[str, pa.Table] = {}
 
@@ -54,15 +61,16 @@ class SliceRule:
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
-        read = F.col("_index") != GAP_INDEX
-        pairs = {view: rule.all_pairs.where(~F.col("_late") & read) for view, rule in self._streams.items()}
-        versions = {view: rows.where(read) for view, rows in self._versions.items()}
+        pairs = {view: rule.all_pairs.where(~F.col("_late") & is_read()) for view, rule in self._streams.items()}
+        versions = {view: rows.where(is_read()) for view, rows in self._versions.items()}
         return self._result(definition, pairs, versions, self._closes if versions else None)
 
-    def truth_as_of(self, as_of: Mapping[str, Mapping[int, int]], windows_end_ms: Iterable[int]) -> pa.Table:
-        """Return the batch result over the rows below `as_of` (topic to partition to offset), for these windows only."""
+    def truth_as_of(
+        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
+    ) -> pa.Table:
+        """Return the batch result over what counted at a moment, for these windows only (`Rule.truth_as_of`)."""
         ends = list(windows_end_ms)
-        pairs = {view: rule.pairs_below(as_of, ends) for view, rule in self._streams.items()}
+        pairs = {view: rule.pairs_as_of(as_of, amendments, ends) for view, rule in self._streams.items()}
         versions = {
             view: rows.where(is_below(as_of.get(self._definition.sources[view].topic, {})))
             for view, rows in self._versions.items()
@@ -79,6 +87,11 @@ class SliceRule:
         for view in self._versions:
             found += self._late_versions(view, batches)
         return sorted(found, key=lambda one: (one.topic, one.partition, one.offset, one.row))
+
+    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+        """Return every (record, window) pair that a dead letter should have been in; it belongs to no single row."""
+        del shape
+        return [row for rule in self._streams.values() for row in rule.amended_rows(_NO_KEYS)]
 
     def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
         """Return what belongs together though its windows differ: nothing, for these windows are fixed."""

@@ -16,6 +16,7 @@ from rivertwice.reconcile.model import (
     OPEN,
     SERVED,
     STREAM,
+    AmendedRow,
     Family,
     LateRow,
     RowId,
@@ -52,6 +53,7 @@ class Evidence:
         families: by address, the sessions that are not the same on both sides, with the records that made them differ.
         sliced: rows are made of a whole window's records, so late ones stand under the window's address, without a key.
         apart: of folds, record to reason, for records whose key lies in several partitions.
+        amended: what dead letters should have been, by the address of the row it belongs to; the truth counts it.
     """
 
     shape: Shape
@@ -66,6 +68,7 @@ class Evidence:
     families: Mapping[RowId, Family] = field(default_factory=dict)
     sliced: bool = False
     apart: Mapping[int, str] = field(default_factory=dict)
+    amended: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
 
     def apart_of(self, row: RowId) -> str | None:
         """Return why no order of the log makes a fold's row true, or None."""
@@ -96,6 +99,7 @@ class ServedEvidence:
         publication_truth: what publications older than the reconcile must serve: batch result over the rows up to the
             publication's own offsets, for the windows in which that differs from the truth of now.
         late_since: late rows past the publication's offsets, for the same windows.
+        amended_since: what was decided about dead letters after the publication, for the same windows.
     """
 
     rows: Mapping[RowId, Sequence[ServedRow]]
@@ -103,6 +107,15 @@ class ServedEvidence:
     published: frozenset[int] = frozenset()
     publication_truth: Mapping[RowId, Values] = field(default_factory=dict)
     late_since: Mapping[RowId, Sequence[LateRow]] = field(default_factory=dict)
+    amended_since: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
+
+
+def amended_of(evidence: Evidence, served: ServedEvidence | None, one: Verdict) -> Sequence[AmendedRow]:
+    """Return the amendments that a verdict rests on."""
+    where = evidence.cause_id(one.row)
+    if served is not None and one.pair == SERVED and one.row.start_ms in served.published:
+        return served.amended_since.get(where, ())
+    return evidence.amended.get(where, ())
 
 
 def window_digests(shape: Shape, rows: Iterable[tuple[RowId, Values]]) -> dict[int, str]:
@@ -137,7 +150,7 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
     emitted = evidence.stream.get(row, ())
     expected = evidence.expected.get(row)
     truth = evidence.truth.get(row)
-    late = len(evidence.late_of(row))
+    late, amended = len(evidence.late_of(row)), len(evidence.amended.get(evidence.cause_id(row), ()))
     got = emitted[0].values if emitted else None
     count = evidence.shape.count
     closed = row.end_ms <= evidence.closed_ms
@@ -162,9 +175,9 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         else:
             family = evidence.families.get(row)
             if evidence.sliced:
-                verdict, reason, unexplained = _explain_slice(evidence.shape, expected, truth, late)
+                verdict, reason, unexplained = _explain_slice(evidence.shape, expected, truth, late, amended)
             elif family is None:
-                verdict, reason, unexplained = _explain(evidence.shape, expected, truth, late, dirty)
+                verdict, reason, unexplained = _explain(evidence.shape, expected, truth, late, amended, dirty=dirty)
             else:
                 verdict, reason, unexplained = _explain_family(evidence, family)
             reason = reason or evidence.doubts.caveat(row.start_ms)
@@ -175,6 +188,7 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         reason=reason,
         presence=_presence(STREAM, got, truth, verdict, doubted=doubt is not None, standing=evidence.standing),
         late=late,
+        dead=amended if verdict == LATE else 0,
         unexplained=abs(unexplained),
         late_share=_share(late, count(truth)),
     )
@@ -205,28 +219,44 @@ def _stream_problem(
 
 
 def _explain(
-    shape: Shape, expected: Values | None, truth: Values | None, late: int, dirty: bool
+    shape: Shape, expected: Values | None, truth: Values | None, late: int, amended: int, *, dirty: bool
 ) -> tuple[str, str, int]:
     """Explain what the stream rightly emitted against the truth: (verdict, reason, unexplained records)."""
     names = _differing(shape, expected, truth) if dirty else []
     missing = shape.count(truth) - shape.count(expected)
-    if not names and missing == late == 0:
+    caused = late + amended
+    if not names and missing == caused == 0:
         return AGREES, "", 0
-    if late and missing == late:
-        return LATE, f"{late} of {shape.count(truth)} records came after the window closed", 0
+    if caused and missing == caused:
+        return LATE, _said(late, amended, shape.count(truth), "came after the window closed"), 0
     detail = (
-        f"the late rule explains {late} of {missing} missing records" if missing != late else "no record explains it"
+        f"the late rule and amendments explain {caused} of {missing} missing records"
+        if missing != caused
+        else "no record explains it"
     )
-    return DEFECT, f"the truth differs in {', '.join(names) or 'nothing'}, but {detail}", missing - late
+    return DEFECT, f"the truth differs in {', '.join(names) or 'nothing'}, but {detail}", missing - caused
 
 
-def _explain_slice(shape: Shape, expected: Values | None, truth: Values | None, late: int) -> tuple[str, str, int]:
-    """Explain a row of a slice: what its window's late records changed, if there are any; they need not touch every row."""
+def _said(late: int, amended: int, total: int, came: str) -> str:
+    """Return how many records came too late, and how many were amended."""
+    parts = [f"{late} of {total} records {came}"] if late else []
+    if amended:
+        parts.append(f"{amended} of {total} were dead letters and have been amended")
+    return "; ".join(parts)
+
+
+def _explain_slice(
+    shape: Shape, expected: Values | None, truth: Values | None, late: int, amended: int = 0
+) -> tuple[str, str, int]:
+    """Explain a row of a slice: what its window's late or amended records changed; they need not touch every row."""
     names = _differing(shape, expected, truth)
     if not names:
         return AGREES, "", 0
-    if late:
-        return LATE, f"{late} records of its window came after it had closed; with them {_changed(names)}", 0
+    causes = [f"{late} records of its window came after it had closed"] if late else []
+    if amended:
+        causes.append(f"{amended} records of its window were dead letters and have been amended")
+    if causes:
+        return LATE, f"{', '.join(causes)}; with them {_changed(names)}", 0
     return DEFECT, f"the truth differs in {', '.join(names)}, but no record of the window was late", 0
 
 
@@ -272,7 +302,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
     late = len(evidence.late_of(row))
     shape = evidence.shape
     published = row.start_ms in served.published
-    missing = 0
+    missing = amended = 0
     doubt = evidence.doubts.of(row.start_ms, row.end_ms)
     if row.end_ms > min(evidence.closed_ms, served.closed_ms):
         waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
@@ -289,18 +319,21 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
     else:
         base = served.publication_truth.get(row) if published else evidence.expected.get(row)
-        cause = len(served.late_since.get(evidence.cause_id(row), ())) if published else late
+        where = evidence.cause_id(row)
+        cause = len(served.late_since.get(where, ())) if published else late
+        amended = len((served.amended_since if published else evidence.amended).get(where, ()))
         missing = shape.count(truth) - shape.count(got)
         family = None if published else evidence.families.get(row)
         if family is not None and not _differing(shape, got, base):
             verdict, reason, missing = _explain_family(evidence, family)
             missing = len(family.late) if verdict == LATE and row == family.truth else missing
-        elif evidence.sliced and cause and not _differing(shape, got, base):
-            verdict, reason, _ = _explain_slice(shape, got, truth, cause)
+        elif evidence.sliced and cause + amended and not _differing(shape, got, base):
+            verdict, reason, _ = _explain_slice(shape, got, truth, cause, amended)
             missing = cause
-        elif not _differing(shape, got, base) and cause == missing > 0:
-            since = " after the newest publication" if published else ""
-            verdict, reason = LATE, f"{missing} of {shape.count(truth)} records came too late{since}"
+        elif not _differing(shape, got, base) and (cause + amended == missing > 0 or (published and amended)):
+            came = f"came too late{' after the newest publication' if published else ''}"
+            verdict, reason = LATE, _said(cause, amended, shape.count(truth), came)
+            missing = cause
         else:
             names = ", ".join(_differing(shape, got, base)) or "nothing it must equal"
             verdict, reason = DEFECT, f"what is served differs in {names} and no cause explains it"
@@ -312,6 +345,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         reason=reason,
         presence=_presence(SERVED, got, truth, verdict, doubted=doubt is not None, standing=evidence.standing),
         late=missing if verdict == LATE else 0,
+        dead=amended if verdict == LATE else 0,
         unexplained=0 if explained else abs(missing),
         late_share=_share(missing if verdict == LATE else 0, shape.count(truth)),
     )

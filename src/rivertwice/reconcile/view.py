@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome
+from rivertwice.deadletters.desk import read_cures
+from rivertwice.deadletters.model import Cure
 from rivertwice.errors import LedgerError
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import accepted_gaps
@@ -46,6 +48,7 @@ class HeadView:
         sequence: newest head move or publication.
         stream: changelog rows on the path.
         dead, late: dead letters and kept late rows of all batches, or None.
+        cures: what dead letters on the path should have been, as it was decided; ended ones too.
         served, served_stamp: the served table and what it shows, or None.
         jumps: accepted gaps on the path, by the batch that begins behind each.
     """
@@ -63,6 +66,7 @@ class HeadView:
     served: pa.Table | None
     served_stamp: ServedStamp | None
     jumps: Sequence[Jump] = ()
+    cures: Sequence[Cure] = ()
 
     @property
     def last(self) -> LedgerRow:
@@ -125,6 +129,7 @@ def observe_head(home: PipelineHome) -> HeadView:
         ),
         served=served,
         served_stamp=stamp,
+        cures=read_cures(home, rows),
         jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),
     )
 

@@ -27,6 +27,7 @@ class Publication:
         semantics: semantics hash of the bundle that computed them.
         bundle: that bundle.
         as_of: topic -> partition -> offset; only records below were counted.
+        amendments: decisions about dead letters up to this one were applied; 0: none.
     """
 
     seq: int
@@ -35,6 +36,7 @@ class Publication:
     semantics: str
     bundle: str
     as_of: Mapping[str, Mapping[int, int]]
+    amendments: int = 0
 
     def to_payload(self) -> dict[str, Any]:
         """Return the payload of the sequence's row."""
@@ -44,7 +46,7 @@ class Publication:
             "semantics": self.semantics,
             "bundle": self.bundle,
             "as_of": {topic: {str(p): offset for p, offset in parts.items()} for topic, parts in self.as_of.items()},
-            "amendments": 0,
+            "amendments": self.amendments,
         }
 
     @classmethod
@@ -57,6 +59,7 @@ class Publication:
             semantics=payload["semantics"],
             bundle=payload["bundle"],
             as_of={t: {int(p): int(o) for p, o in parts.items()} for t, parts in payload["as_of"].items()},
+            amendments=int(payload.get("amendments", 0)),
         )
 
 

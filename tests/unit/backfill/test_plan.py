@@ -185,3 +185,15 @@ def test_every_batch_that_may_hold_a_row_of_a_window_is_read_by_its_chunk(histor
             for batch in batches:
                 if batch.min_event_ms < high and low <= batch.max_event_ms:
                     assert set(range(*batch.offsets["flights"][0])) <= read
+
+
+def test_a_decision_about_a_dead_letter_makes_another_plan_and_none_leaves_the_ids_as_they_were():
+    plain, amended = plan_backfill(asked(2, 3), view()), plan_backfill(asked(2, 3), view(amendments=4))
+    assert (plain.amendments, amended.amendments) == (0, 4)
+    assert plain.id != amended.id
+    assert "decisions about dead letters are applied up to 4" in explain_plan(amended)
+    assert "dead letters" not in explain_plan(plain)
+
+
+def test_windows_without_a_record_are_planned_once_a_cure_may_lie_there():
+    assert plan_backfill(asked(-100, 2), view(amendments=1)).ranges == hours((-100, 2))

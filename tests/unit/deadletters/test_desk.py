@@ -21,6 +21,7 @@ from rivertwice.deadletters.model import (
     OPEN,
     Address,
     Amendment,
+    cures_of,
     newest_by_address,
     parse_place,
 )
@@ -170,3 +171,26 @@ def test_letters_and_amendments_without_tables_are_none(tmp_path: Path) -> None:
     empty = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
     assert (read_letters(empty), read_amendments(empty), view_desk(empty, []).oldest_open) == ([], [], None)
     assert view_desk(empty, []).total(OPEN) == 0
+
+
+def test_every_cure_there_was_says_from_which_decision_on_and_up_to_which_it_held() -> None:
+    book = [
+        decision(1, seq=1),
+        decision(2, seq=2),
+        decision(1, seq=3),
+        decision(1, seq=4, kind=DISCARD),
+        decision(9, seq=5),
+    ]
+    letters = select_valid([stored(1), stored(2), stored(3)], [ledger_row(0)], {})
+    cures = cures_of(letters, reversed(book))
+    assert [(one.letter.address.offset, one.first_seq, one.until_seq) for one in cures] == [
+        (1, 1, 3),
+        (2, 2, None),
+        (1, 3, 4),
+    ]
+    assert [[one.holds_at(seq) for one in cures] for seq in (0, 2, 3, 9)] == [
+        [False, False, False],
+        [True, True, False],
+        [False, True, True],
+        [False, True, False],
+    ]

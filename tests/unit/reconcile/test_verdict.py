@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rivertwice.instants import from_ms
-from rivertwice.reconcile.model import LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
 from rivertwice.reconcile.verdict import (
     Evidence,
     ServedEvidence,
@@ -247,3 +247,66 @@ def test_what_is_served_of_a_slice_is_late_by_its_window_s_records() -> None:
     assert found[at(11, "BOS")].presence == "superseded"
     rows[at(11, "EWR")] = [ServedRow((9, 9.0), "stream", None)]
     assert verdicts(judge_served(SLICED, ServedEvidence(rows, 12 * HOUR)))[at(11, "EWR")] == "DEFECT"
+
+
+def amended(row: RowId, offset: int = 20, first: int = 1, until: int | None = None) -> AmendedRow:
+    return AmendedRow(row, "flights", 0, offset, from_ms(row.start_ms), first, until)
+
+
+CURED = replace(RIGHT, truth={**TRUTH, at(10): (4, 1.2)}, amended={at(10): [amended(at(10))]})
+
+
+def test_a_dead_letter_that_was_amended_makes_its_row_late_by_address() -> None:
+    found = {one.row: one for one in judge_stream(CURED)}
+    assert verdicts(list(found.values())) == {**CLEAN, at(10): "LATE"}
+    one = found[at(10)]
+    assert (one.late, one.dead, one.unexplained) == (0, 1, 0)
+    assert one.reason == "1 of 4 were dead letters and have been amended"
+
+
+def test_late_and_amended_records_of_one_row_are_told_apart() -> None:
+    both = replace(CURED, truth={**CURED.truth, at(11): (5, 3.0)}, amended={**CURED.amended, at(11): [amended(at(11))]})
+    one = next(one for one in judge_stream(both) if one.row == at(11))
+    assert (one.verdict, one.late, one.dead) == ("LATE", 1, 1)
+    assert one.reason == "1 of 5 records came after the window closed; 1 of 5 were dead letters and have been amended"
+
+
+@pytest.mark.parametrize(
+    "cures",
+    [{}, {at(10): [amended(at(10)), amended(at(10), 21)]}, {at(10, "LGA"): [amended(at(10, "LGA"))]}],
+    ids=["none", "more than are missing", "of another key"],
+)
+def test_amendments_explain_just_the_records_that_they_added(cures: dict[RowId, list[AmendedRow]]) -> None:
+    assert verdicts(judge_stream(replace(CURED, amended=cures)))[at(10)] == "DEFECT"
+
+
+def test_what_is_served_wants_a_backfill_until_one_has_applied_the_amendment() -> None:
+    before = judge_served(
+        CURED, served(rows={row: [ServedRow(one[0].values, "stream", None)] for row, one in STREAM.items()})
+    )
+    assert verdicts(before)[at(10)] == "LATE"
+    cured = {
+        at(10): [ServedRow((4, 1.2), "published", "bf-1")],
+        at(10, "LGA"): [ServedRow((5, 2.0), "published", "bf-1")],
+    }
+    after = judge_served(CURED, served(rows={**served().rows, **cured}, published=frozenset({10 * HOUR})))
+    assert verdicts(after)[at(10)] == "AGREES"
+
+
+def test_a_cure_that_was_changed_after_the_publication_is_late_though_no_record_is_missing() -> None:
+    rows = {**served().rows, at(10): [ServedRow((4, 1.1), "published", "bf-1")]}
+    since = {at(10): [amended(at(10), first=1, until=2), amended(at(10), first=2)]}
+    told = served(
+        rows=rows, published=frozenset({10 * HOUR}), publication_truth={at(10): (4, 1.1), at(10, "LGA"): (5, 2.0)}
+    )
+    (one,) = [one for one in judge_served(CURED, replace(told, amended_since=since)) if one.row == at(10)]
+    assert (one.verdict, one.dead, one.late, one.unexplained) == ("LATE", 2, 0, 0)
+    (one,) = [one for one in judge_served(CURED, told) if one.row == at(10)]
+    assert one.verdict == "DEFECT"
+
+
+def test_which_amendments_changed_since_a_decision() -> None:
+    kept, ended, later = amended(at(10), first=1), amended(at(10), first=1, until=3), amended(at(10), first=3)
+    assert [one.changed_since(2) for one in (kept, ended, later)] == [False, True, True]
+    assert [one.changed_since(3) for one in (kept, ended, later)] == [False, False, False]
+    assert [one.changed_since(0) for one in (kept, ended, later)] == [True, False, True]

@@ -1,0 +1,107 @@
+"""Projects of one definition per kind of windows on a real broker: their records, a driver that is killed, the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from definition_files import PROJECT
+from histories import Record, places_of, record_bytes
+from history_kinds import definition_files
+from rivertwice.config import Settings
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.pipeline.definition import Definition
+from rivertwice.testing.events import Event, produce_events
+from rivertwice.timeline.lineage import path_ledger
+
+NAME = "histories"
+DRIVER = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", NAME, "--until-end"]
+PATIENCE_S = 600
+
+
+def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str) -> Settings:
+    target = folder / "project" / "pipelines" / NAME
+    target.mkdir(parents=True)
+    for name, text in definition_files(kind).items():
+        for own in ("events", "others", "names"):
+            text = text.replace(f"topic: {own}\n", f"topic: {topic_of(topic, own)}\n")
+        (target / name).write_text(text)
+    with (target / "pipeline.yaml").open("a") as file:
+        file.write("stream: {max_offsets_per_trigger: 50}\n")
+    for name in (".build", "expectations"):
+        (folder / "project" / name).symlink_to(PROJECT / name)
+    return Settings(folder / "project", folder / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+
+
+def topic_of(topic: str, own: str) -> str:
+    return topic if own == "events" else f"{topic}-{own}"
+
+
+def send(settings: Settings, definition: Definition, records: list[Record]) -> None:
+    """Create the topics and send the records, in order; all of one topic before those of the next."""
+    places = places_of(definition)
+    for source in definition.sources.values():
+        ensure_topic(settings, source.topic, source.partitions)
+        mine = [one for one in records if places[one.partition].topic == source.topic]
+        events = [
+            Event(places[one.partition].partition, one.key.encode(), record_bytes(one), 1_767_225_600_000)
+            for one in mine
+        ]
+        produce_events(settings, source.topic, events)
+
+
+def run_killed(settings: Settings, batches: int, log: Path) -> None:
+    """Run the driver, kill it and its JVM when so many batches are committed, and run it again to the end."""
+    env = {**os.environ, **settings.to_env()}
+    with log.open("ab") as out:
+        driver = subprocess.Popen(DRIVER, env=env, stdout=out, stderr=out, start_new_session=True)
+        deadline = time.monotonic() + PATIENCE_S
+        while driver.poll() is None and time.monotonic() < deadline and committed(settings) < batches:
+            time.sleep(0.05)
+        assert driver.poll() is None, log.read_text()[-3000:]
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    run_to_end(settings, log)
+
+
+def run_to_end(settings: Settings, log: Path) -> None:
+    """Run the driver to the end of the log."""
+    with log.open("ab") as out:
+        env = {**os.environ, **settings.to_env()}
+        done = subprocess.run(DRIVER, env=env, stdout=out, stderr=out, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, log.read_text()[-3000:]
+
+
+def committed(settings: Settings) -> int:
+    try:
+        return len(path_ledger(settings.pipeline(NAME)))
+    except OSError:
+        return 0
+
+
+def command(settings: Settings, *arguments: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "rivertwice.cli", "--output", "json", *arguments],
+        env={**os.environ, **settings.to_env()},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def check_explained(report: dict[str, Any]) -> None:
+    for pair, counts in report["counts"].items():
+        assert (pair, counts["DEFECT"], counts["NOT_COMPARABLE"]) == (pair, 0, 0)
+    balance = report["balance"]
+    assert {account["unexplained"] for account in (balance["total"], *balance["partitions"].values())} == {0}
+    assert report["gate"]["passed"]
