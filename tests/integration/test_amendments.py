@@ -29,8 +29,8 @@ def judged(settings: Settings) -> dict[str, Any]:
 
 
 def amended_verdicts(settings: Settings, pair: str) -> list[dict[str, Any]]:
-    found = command(settings, "verdicts", NAME, "--pair", pair)
-    return [one for one in found["verdicts"] if one["dead"]]
+    found = command(settings, "verdicts", NAME, "--pair", pair, "--last", "1000000")
+    return [one for one in found["rows"] if one["dead"]]
 
 
 @pytest.mark.parametrize("kind", ["tumbling", pytest.param("hopping", marks=pytest.mark.faults), "joined slices"])
