@@ -36,7 +36,7 @@ from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.late_rule import with_watermarks
 from rivertwice.reconcile.model import Finding
-from rivertwice.reconcile.recorded import check_late_rows
+from rivertwice.reconcile.recorded import check_late_rows, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
@@ -223,7 +223,7 @@ def run_histories(
     for one in tagged.values():
         one.unpersist()
     kept_rows = 0 if kept is None else kept.num_rows
-    findings = check_late_rows(view, late)
+    findings = [*check_late_rows(view, late), *check_updates(view, rule)]
     return Run(evidence, derived, partitions, total, [watermark for _, watermark in planned], kept_rows, findings)
 
 
@@ -289,7 +289,7 @@ def record_bytes(record: Record) -> bytes:
 def _run(spark: SparkSession, definition: Definition, folder: Path, collect: Any) -> None:
     reader = spark.readStream.schema(RAW_SCHEMA).option("maxFilesPerTrigger", 1)
     frame = compile_stream(spark, definition, reader.parquet(str(folder / "log")))
-    writer = frame.writeStream.outputMode("append").foreachBatch(collect)
+    writer = frame.writeStream.outputMode(definition.output_mode).foreachBatch(collect)
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
 

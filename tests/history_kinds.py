@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rivertwice.pipeline.definition import Definition, parse_files
 
@@ -103,6 +103,7 @@ class Kind:
     sliced: bool = False
     more: str = ""
     folded: bool = False
+    emit: str = "final"
 
 
 def _grouped(window: str, call: str) -> Kind:
@@ -112,6 +113,10 @@ def _grouped(window: str, call: str) -> Kind:
 KINDS = {
     "tumbling": _grouped("{size: 1 minute}", "window(at, '1 minute')"),
     "hopping": _grouped("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"),
+    "tumbling updates": replace(_grouped("{size: 1 minute}", "window(at, '1 minute')"), emit="updates"),
+    "hopping updates": replace(
+        _grouped("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"), emit="updates"
+    ),
     "session": _grouped("{session: 15 s}", "session_window(at, '15 seconds')"),
     "joined slices": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, sliced=True),
     "joined sources": Kind(
@@ -130,6 +135,7 @@ def definition_files(kind: str) -> dict[str, str]:
     """Return the files of a definition with windows of a kind; some records do not pass the row filter, where there is one."""
     one = KINDS[kind]
     yaml = _YAML.replace("WINDOW", one.window).replace("window:", f"{one.more}window:", 1)
+    yaml += f"emit: {one.emit}\n"
     if one.folded:
         yaml = (
             yaml.replace(_KEYS, _FOLDED)

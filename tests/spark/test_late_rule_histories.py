@@ -47,7 +47,11 @@ def check(run: Run) -> None:
     assert wrong == []
     assert run.findings == []
     assert [one.unexplained for one in (*run.partitions.values(), run.total)] == [0] * (len(run.partitions) + 1)
-    served = {row: [ServedRow(one.values, "stream", None) for one in rows] for row, rows in run.evidence.stream.items()}
+    served = {
+        row: [ServedRow(one.values, "stream", None) for one in rows]
+        for row, rows in run.evidence.stream.items()
+        if not run.evidence.updates or row.end_ms <= run.evidence.closed_ms
+    }
     shown = judge_served(run.evidence, ServedEvidence(served, run.evidence.closed_ms))
     assert [one for one in shown if one.verdict == DEFECT] == []
     assert {one.row for one in shown if one.verdict == NOT_COMPARABLE} == {one.row for one in spread}

@@ -1,4 +1,4 @@
-"""view: what a fold says of its keys, now or at an instant."""
+"""view: what a fold says of its keys, now or at an instant, and what open windows say so far."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rivertwice.instants import parse_iso
 @click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
 def view(frame: Frame, name: str, key_text: str | None, at_text: str | None, history: bool, last: int) -> None:
-    """Show the newest row of every key of the fold NAME, of what is served."""
+    """Show the newest row of every key of the fold NAME, of what is served; of a pipeline that emits updates, of every open window."""
     from rivertwice.timeline.key_view import read_view
 
     key, at = parse_key(key_text), None if at_text is None else parse_iso(at_text)

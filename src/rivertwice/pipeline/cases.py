@@ -204,7 +204,7 @@ def _run_stream(spark: SparkSession, definition: Definition, folder: Path) -> tu
     reader = spark.readStream.schema(RAW_SCHEMA).option("maxFilesPerTrigger", 1)
     raw = reader.parquet(str(folder / "log"))
     checkpoint = folder / "checkpoint"
-    writer = compile_stream(spark, definition, raw).writeStream.outputMode("append").foreachBatch(collect)
+    writer = compile_stream(spark, definition, raw).writeStream.outputMode(definition.output_mode).foreachBatch(collect)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     count = len(list((checkpoint / "offsets").glob("[0-9]*")))

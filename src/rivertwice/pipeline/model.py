@@ -14,7 +14,14 @@ from rivertwice.pipeline.fold_model import NO_WATERMARK, StateType, find_fold_co
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column, without_null
-from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins, Strict, find_late_conflict
+from rivertwice.pipeline.parts import (
+    LatePolicy,
+    OutputColumn,
+    StreamPins,
+    Strict,
+    find_emit_conflict,
+    find_late_conflict,
+)
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
 from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
 from rivertwice.pipeline.windows import Window
@@ -235,7 +242,10 @@ class DefinitionFile(Strict):
         default="min",
         description="Of several sources: min: the slowest holds the watermark back, an idle one for ever; max: the fastest drives it.",
     )
-    emit: Literal["final"] = "final"
+    emit: Literal["final", "updates"] = Field(
+        default="final",
+        description="final: a window's rows are emitted once, when it closes. updates: with every batch that changes them.",
+    )
     late: LatePolicy = LatePolicy()
     stream: StreamPins = StreamPins()
     alerts: AlertLimits = AlertLimits()
@@ -251,7 +261,7 @@ class DefinitionFile(Strict):
             raise ValueError(conflict)
         if self.window.is_session:
             self._check_session_keys()
-        conflict = find_delivery_conflict(self.deliver, self.topics) or find_late_conflict(self.window, self.late)
+        conflict = find_delivery_conflict(self.deliver, self.topics) or self._time_conflict()
         if conflict:
             raise ValueError(conflict)
         names = self.result_columns
@@ -277,6 +287,12 @@ class DefinitionFile(Strict):
             message = f"count_column {self.count_column!r} must be compared exactly; the balance is built on it"
             raise ValueError(message)
         return self
+
+    def _time_conflict(self) -> str | None:
+        """Return why what becomes of late rows, or when rows are emitted, does not go with the rest; None if it does."""
+        return find_late_conflict(self.window, self.late) or find_emit_conflict(
+            self.window, has_updates=self.has_updates, delivers=bool(self.deliver)
+        )
 
     def _check_slices(self) -> None:
         if self.count_column is not None:
@@ -335,6 +351,16 @@ class DefinitionFile(Strict):
     def by_topic(self) -> dict[str, tuple[str, Source]]:
         """Topic to view name and source."""
         return {source.topic: (view, source) for view, source in self.sources.items()}
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether a window's rows are emitted with every batch that changes them; the newest of each is what it says."""
+        return self.emit == "updates"
+
+    @property
+    def output_mode(self) -> Literal["append", "update"]:
+        """Spark's output mode."""
+        return "update" if self.has_updates else "append"
 
     @property
     def row_keys(self) -> list[str]:

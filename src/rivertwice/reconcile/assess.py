@@ -151,6 +151,7 @@ def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evide
         families=rule.families(shape, batches),
         sliced=definition.window.is_sliced,
         apart=rule.apart(),
+        updates=definition.has_updates,
     )
     return evidence, late
 
@@ -192,8 +193,18 @@ def _stream_rows(view: HeadView, derived: Derived) -> dict[RowId, list[StreamRow
                 (NEVER_MS if is_read_by(row, view.topics[0], derived.ranges[number]) else FOREVER_MS),
                 FOREVER_MS,
             )
+        if view.newest.definition.has_updates and number is not None:  # which batch had to is `recorded.check_updates`
+            late_ms, batch_ms = NEVER_MS, FOREVER_MS
         found.setdefault(row, []).append(StreamRow(one, timeline, batch, late_ms, batch_ms))
+    if view.newest.definition.has_updates:
+        return {row: _newest(rows, index) for row, rows in found.items()}
     return found
+
+
+def _newest(rows: Sequence[StreamRow], index: Mapping[tuple[str, int], int]) -> list[StreamRow]:
+    """Return the rows of the newest batch among those that emitted an address; more than one is a defect."""
+    last = max(index.get((one.timeline, one.batch), -1) for one in rows)
+    return [one for one in rows if index.get((one.timeline, one.batch), -1) == last]
 
 
 def _sort_out_meanings(

@@ -99,6 +99,9 @@ class Rule(Protocol):
     def pairs(self) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
 
+    def updates(self, index: int) -> pa.Table:
+        """Return what a stream that emits updates must emit with one batch, by its path index."""
+
     def silent(self) -> dict[Part, int] | None:
         """Return the records that yielded no row, by part; None: they are what was accepted and is in no window."""
 
@@ -167,13 +170,38 @@ class LateRule:
             return truth
         end = definition.window.end_column
         ends_us = pc.cast(truth[end], pa.timestamp("us", "UTC")).cast(pa.int64())
-        tables = [truth.filter(pc.invert(pc.is_in(ends_us, pa.array(dirty, pa.int64()))))]
-        for number in sorted({self._pass_of(end_us) for end_us in dirty}):
-            mine = self._ends([end_us for end_us in dirty if self._pass_of(end_us) == number])
-            rows = kept.join(mine, F.unix_micros("_window_end") == mine["_end_us"], "left_semi")
+        clean = truth.filter(pc.invert(pc.is_in(ends_us, pa.array(dirty, pa.int64()))))
+        return pa.concat_tables([clean, self._by_pass(definition, kept, dirty).cast(truth.schema)])
+
+    def updates(self, index: int) -> pa.Table:
+        """Return what a stream that emits updates must emit with one batch.
+
+        That is the result over the pairs read and not dropped up to it, for exactly the rows that its own pairs touched.
+        """
+        definition = self._definition
+        kept = self._pairs.where(~F.col("_late") & is_read())
+        own = kept.where(F.col("_index") == index)
+        ends = sorted(own.select(F.unix_micros("_window_end").alias("us")).distinct().toArrow()["us"].to_pylist())
+        if not ends:
+            return compile_batch(self._spark, definition, kept.limit(0)).toArrow()
+        touched, all_of = (
+            self._by_pass(definition, rows, ends) for rows in (own, kept.where(F.col("_index") <= index))
+        )
+        names = [definition.window.start_column, definition.window.end_column, *definition.keys]
+        mine = set(zip(*(touched[name].to_pylist() for name in names), strict=True))
+        keys = zip(*(all_of[name].to_pylist() for name in names), strict=True)
+        return all_of.filter(pa.array([key in mine for key in keys], pa.bool_()))
+
+    def _by_pass(self, definition: Definition, pairs: DataFrame, ends_us: Sequence[int]) -> pa.Table:
+        """Return the result over `pairs`, for the windows with these ends, pass by pass."""
+        end = definition.window.end_column
+        tables = []
+        for number in sorted({self._pass_of(end_us) for end_us in ends_us}):
+            mine = self._ends([end_us for end_us in ends_us if self._pass_of(end_us) == number])
+            rows = pairs.join(mine, F.unix_micros("_window_end") == mine["_end_us"], "left_semi")
             result = compile_batch(self._spark, definition, rows)
             tables.append(result.join(mine, F.unix_micros(end) == mine["_end_us"], "left_semi").toArrow())
-        return pa.concat_tables([table.cast(truth.schema) for table in tables])
+        return pa.concat_tables([table.cast(tables[0].schema) for table in tables])
 
     def _dropped_from(self) -> list[int]:
         dropped = self._pairs.where(F.col("_late") | ~is_read())

@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow.compute as pc
+
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.log.addresses import Part
+from rivertwice.reconcile.frames import addresses, unique_rows, values
 from rivertwice.reconcile.gaps import Missing, is_missing
-from rivertwice.reconcile.model import Finding, LateRow
-from rivertwice.reconcile.view import HeadView
+from rivertwice.reconcile.late_rule import Rule
+from rivertwice.reconcile.model import Finding, LateRow, RowId, Shape, Values
+from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.timeline.digest import digest_values
+from rivertwice.timeline.ledger import LedgerRow
 
 DeadLetter = tuple[int, Part, int, str]
 """(path index, part, offset, reason)."""
@@ -87,6 +92,56 @@ def _dead_finding(view: HeadView, one: DeadLetter, what: str) -> Finding:
     batch = view.rows[index].batch
     message = f"dead letter {topic}/{partition}@{offset} ({reason}, batch {batch}) {what}"
     return Finding("dead_letters", message, batch, topic, partition, offset)
+
+
+UPDATES_CHECKED = 20
+"""So many batches, the newest that emitted anything, are compared update by update; of older ones the newest row counts."""
+
+
+def check_updates(view: HeadView, rule: Rule) -> list[Finding]:
+    """Compare what the newest batches of a stream with updates emitted with what each of them had to.
+
+    Every batch must emit just the rows that its own records changed, each as it stood then.
+    """
+    definition = view.newest.definition
+    if not definition.has_updates:
+        return []
+    shape = shape_of(definition)
+    newest = [number for number, group in enumerate(view.groups) if group == view.groups[-1]]
+    wanted = [number for number in newest if view.rows[number].accepted or view.rows[number].emitted][-UPDATES_CHECKED:]
+    findings = []
+    for number in wanted:
+        row = view.rows[number]
+        owed = unique_rows(rule.updates(number), shape)
+        came = _emitted_by(view, row, shape)
+        for address in sorted({*owed, *came}):
+            problem = _update_problem(shape, owed.get(address), came.get(address, []))
+            if problem:
+                where = f"the row {address.key} of the window at {to_iso(from_ms(address.start_ms))}"
+                findings.append(
+                    Finding("updates", f"batch {row.batch} of {row.timeline}: {where} {problem}", row.batch)
+                )
+    return findings
+
+
+def _emitted_by(view: HeadView, row: LedgerRow, shape: Shape) -> dict[RowId, list[Values]]:
+    found: dict[RowId, list[Values]] = {}
+    if view.stream is None:
+        return found
+    mine = pc.and_(pc.equal(view.stream["_timeline"], row.timeline), pc.equal(view.stream["_batch"], row.batch))
+    rows = view.stream.filter(mine)
+    for address, one in zip(addresses(rows, shape), values(rows, shape), strict=True):
+        found.setdefault(address, []).append(one)
+    return found
+
+
+def _update_problem(shape: Shape, owed: Values | None, came: Sequence[Values]) -> str | None:
+    if owed is None:
+        return "was emitted, but no record of the batch changed it"
+    if len(came) != 1:
+        return f"was emitted {len(came)} times, and had to be once" if came else "was not emitted, and had to be"
+    names = shape.differences(came[0], owed)
+    return f"differs in {', '.join(names)} from what had been read of it by then" if names else None
 
 
 def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequence[Missing] = ()) -> list[Finding]:

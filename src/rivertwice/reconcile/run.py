@@ -37,7 +37,7 @@ from rivertwice.reconcile.model import (
     RowId,
     Verdict,
 )
-from rivertwice.reconcile.recorded import DeadLetter, check_dead_letters, check_emitted, check_late_rows
+from rivertwice.reconcile.recorded import DeadLetter, check_dead_letters, check_emitted, check_late_rows, check_updates
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.results import Cause, Stamp, store_run
 from rivertwice.reconcile.verdict import (
@@ -144,12 +144,13 @@ def reconcile(
         served = gather_served(view, evidence, derived.chain, rule, late)
         dead = log.dead()
         pairs, silent = rule.pairs(), rule.silent()
+        updates = check_updates(view, rule)
         phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(evidence, served))
     verdicts = [one for one in verdicts if range is None or _inside(one.row, range)]
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
     findings = [Finding("ledger", one.message, one.batch) for one in derived.defects]
-    findings += [*dead_findings, *check_late_rows(view, late, derived.missing), *check_emitted(view)]
+    findings += [*dead_findings, *check_late_rows(view, late, derived.missing), *updates, *check_emitted(view)]
     window = view.newest.definition.window
     partitions, total = draw_balance(derived, dead_counts, pairs, evidence, window, silent)
     dirty = len(select_dirty_windows(evidence))
@@ -211,7 +212,11 @@ def draw_balance(
     partitions = balance_partitions(read, dead, accepted, pairs, closed_ms, windows=window.passes, silent=silent)
     size_ms = window.length // _MS
     unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
-    checked = [rows for row, rows in evidence.stream.items() if unread.of(row.start_ms, row.end_ms) is None]
+    checked = [
+        rows
+        for row, rows in evidence.stream.items()
+        if unread.of(row.start_ms, row.end_ms) is None and not (evidence.updates and row.end_ms > closed_ms)
+    ]
     emitted = sum(evidence.shape.count(one.values) for rows in checked for one in rows)
     if window.is_fold:
         emitted = (

@@ -102,6 +102,15 @@ class SliceRule:
         """Return the pairs of the streams' records, counted by partition, window and lateness; versions make none."""
         return [pair for rule in self._streams.values() for pair in rule.pairs()]
 
+    def updates(self, index: int) -> pa.Table:
+        """Refuse: a slice's rows are emitted once.
+
+        Raises:
+            AssertionError: always; no definition of slices emits updates.
+        """
+        message = f"slices of {self._definition.name} emit no updates (batch {index})"
+        raise AssertionError(message)
+
     def silent(self) -> dict[Part, int] | None:
         """Return nothing: what was left out is what was accepted and is in no window."""
         return None

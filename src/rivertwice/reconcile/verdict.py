@@ -54,6 +54,7 @@ class Evidence:
         sliced: rows are made of a whole window's records, so late ones stand under the window's address, without a key.
         apart: of folds, record to reason, for records whose key lies in several partitions.
         amended: what dead letters should have been, by the address of the row it belongs to; the truth counts it.
+        updates: rows are emitted with every batch that changes them, so those of open windows are judged too.
     """
 
     shape: Shape
@@ -69,6 +70,7 @@ class Evidence:
     sliced: bool = False
     apart: Mapping[int, str] = field(default_factory=dict)
     amended: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
+    updates: bool = False
 
     def apart_of(self, row: RowId) -> str | None:
         """Return why no order of the log makes a fold's row true, or None."""
@@ -161,15 +163,18 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         verdict, reason = DEFECT, f"ledger: {evidence.blamed[row.start_ms]}"
     elif row.start_ms in evidence.mixed:
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
-    elif not closed and not emitted:
+    elif not closed and not emitted and not (evidence.updates and expected is not None):
         verdict, reason = OPEN, "the window is not closed yet"
     elif doubt is not None and doubt.unread and len(emitted) < 2:
         verdict, reason = NOT_COMPARABLE, doubt.reason
     else:
-        problem = _stream_problem(evidence, row, emitted, expected, dirty) if closed else _OPEN_EMITTED
+        judged = closed or evidence.updates
+        problem = _stream_problem(evidence, row, emitted, expected, dirty) if judged else _OPEN_EMITTED
         if problem:
             verdict, reason = DEFECT, problem
             unexplained = sum(count(one.values) for one in emitted) - count(expected)
+        elif not closed:
+            verdict, reason = OPEN, "the window is not closed yet; its newest row is what was read of it so far"
         elif doubt is not None or apart is not None:
             verdict, reason = NOT_COMPARABLE, apart or (doubt.reason if doubt else "")
         else:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
@@ -70,8 +70,10 @@ class _Replay:
         progress: Progress,
         deadline: Deadline | None,
         next_watermarks: Mapping[int, int],
+        output_mode: Literal["append", "update"],
     ) -> None:
         self._deadline = deadline
+        self._output_mode = output_mode
         self._spark = spark
         self._result = result
         self._rows_of = rows_of
@@ -96,7 +98,7 @@ class _Replay:
         self._started.clear()
         self._error = None
         self._query = (
-            self._result.writeStream.outputMode("append")
+            self._result.writeStream.outputMode(self._output_mode)
             .queryName("rivertwice-replay")
             .option("checkpointLocation", str(self._checkpoint))
             .foreachBatch(self._batch)
@@ -232,7 +234,18 @@ def replay_recorded(
     watermarks = plan_watermarks(before or rows, rows, rule_of(definition))
     versions = KnownVersions(settings, settings.pipeline(definition.name), definition, rows[-1].timeline)
     rows_of = batch_rows(definition, versions)
-    replay = _Replay(spark, result, rows_of, checkpoint_dir, rows, topic_override, progress, deadline, watermarks)
+    replay = _Replay(
+        spark,
+        result,
+        rows_of,
+        checkpoint_dir,
+        rows,
+        topic_override,
+        progress,
+        deadline,
+        watermarks,
+        definition.output_mode,
+    )
     while len(replay.done) < len(rows):
         if replay.is_over():
             return replay.done

@@ -50,7 +50,7 @@ class Comparison:
 
 
 def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], columns: Sequence[str]) -> pa.Table | None:
-    """Return the result rows that these batches emitted; None without any batch or table."""
+    """Return the result rows that these batches emitted, batch by batch; None without any batch or table."""
     wanted: dict[str, list[int]] = {}
     for row in rows:
         wanted.setdefault(row.timeline, []).append(row.batch)
@@ -62,7 +62,7 @@ def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], columns: Sequenc
     if where is None:
         return None
     found = delta.read(home.tables.changelog, columns=["_timeline", "_batch", *columns], where=where)
-    return None if found is None else found.select(list(columns))
+    return None if found is None else found.sort_by("_batch").select(list(columns))
 
 
 def count_windows(table: pa.Table | None, definition: Definition) -> int:
@@ -112,6 +112,7 @@ def compare_emitted(
 def _by_key(table: pa.Table | None, names: Sequence[str]) -> dict[tuple[bytes, ...], dict[str, Any]]:
     if table is None:
         return {}
+    # Of a row that was emitted more than once (emit: updates) the newest, which comes last.
     return {tuple(canonical_value(row[name]) for name in names): row for row in table.to_pylist()}
 
 

@@ -192,7 +192,7 @@ class Driver:
                 self._running()._jsq.streamingQuery().state().set(self._terminated)
 
         self._query = (
-            result.writeStream.outputMode("append")
+            result.writeStream.outputMode(self._definition.output_mode)
             .queryName(self._definition.name)
             .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime=f"{pins.trigger_seconds} seconds")

@@ -108,7 +108,7 @@ def late_rows(spark: SparkSession, definition: Definition, view: str, rows: Data
     source = definition.sources[view]
     pairs = with_window_end(included(spark, definition, rows), definition, view)
     length = F.make_dt_interval(secs=F.lit(definition.window.length.total_seconds()))
-    return pairs.where(F.unix_micros("_window_end") <= F.lit(late_ms) * 1000).select(
+    return pairs.where(F.unix_micros("_window_end") <= F.lit(late_ms * 1000)).select(
         (F.col("_window_end") - length).alias("window_start"),
         F.col("_window_end").alias("window_end"),
         F.col(source.event_time).alias("event_time"),

@@ -1,4 +1,4 @@
-"""A fold's rows as a table: the newest row of every key now or at an instant, or a key's whole history."""
+"""Rows that are not served once and for all: a fold's by key, now or at an instant, and those of windows still open."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rivertwice.instants import to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
 from rivertwice.pipeline.model import RECORD, ROW, Definition
-from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
-from rivertwice.timeline.served import ServedStamp, read_served, served_stamp
+from rivertwice.timeline.served import ServedStamp, read_provisional, read_served, served_stamp
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ def read_view(
         raise RequestError(message)
     definition = load_bundle_definition(home.bundles, load_timeline(home, head).bundle)
     check_request(definition, key)
+    if definition.has_updates:
+        if at is not None or history:
+            message = f"--at and --history are of folds; of {name} there is only the newest row of each open window"
+            raise RequestError(message)
+        return _view_open(home, definition, key, read_sequence(home)[-1].seq)
     for _ in range(5):  # the stamp of the very build that is read
         stamp = served_stamp(home)
         served = read_served(home)
@@ -61,14 +66,33 @@ def read_view(
     raise RequestError(message)
 
 
+def _view_open(home: PipelineHome, definition: Definition, key: Mapping[str, Any] | None, sequence: int) -> KeyView:
+    """Return the newest rows of the windows that are not closed yet."""
+    ledger = path_ledger(home)
+    rows = read_provisional(home, definition)
+    if rows is None or not ledger:
+        message = f"{definition.name} has no committed batch yet, so there is nothing to view; wait for its first"
+        raise RequestError(message)
+    window = definition.window
+    columns = (window.start_column, window.end_column, *definition.keys, *definition.columns)
+    ordered = rows.sort_by([(name, "ascending") for name in columns[: 2 + len(definition.keys)]]).to_pylist()
+    wanted = {name: _text(value) for name, value in (key or {}).items()}
+    shown = [row for row in ordered if all(_text(row[name]) == value for name, value in wanted.items())]
+    stamp = ServedStamp(sequence, ledger[-1].timeline, ledger[-1].batch)
+    return KeyView(stamp, columns, [{name: row[name] for name in columns} for row in shown])
+
+
 def check_request(definition: Definition, key: Mapping[str, Any] | None) -> None:
     """Refuse what cannot be viewed.
 
     Raises:
         RequestError: it is no fold, or the key names no key column.
     """
-    if not definition.window.is_fold:
-        message = f"{definition.name} has windows ({definition.window.text}), and a view is of a fold's keys; read its `served` table instead"
+    if not definition.window.is_fold and not definition.has_updates:
+        message = (
+            f"{definition.name} has windows ({definition.window.text}) that are emitted when they close, and a view is of a fold's "
+            "keys, or of open windows (emit: updates); read its `served` table instead"
+        )
         raise RequestError(message)
     unknown = sorted(set(key or ()) - set(definition.keys))
     if unknown:

@@ -21,7 +21,7 @@ from rivertwice.instants import to_iso
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Segment, load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import Segment, load_timeline, path_ledger, path_of, select_on_path
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
 from rivertwice.timeline.serving import Publication
 from rivertwice.timeline.serving import select_served as select_served
@@ -86,6 +86,28 @@ def _stream_rows(home: PipelineHome, path: Sequence[Segment], ledger: Sequence[L
     return rows.filter(keep)
 
 
+def newest_rows(rows: pa.Table, definition: Definition) -> pa.Table:
+    """Return of each row that was emitted more than once (emit: updates) the newest: batches only rise on a path."""
+    if not definition.has_updates:
+        return rows
+    names = [definition.window.start_column, definition.window.end_column, *definition.row_keys]
+    ordered = rows.sort_by("_batch")
+    keys = zip(*(ordered[name].to_pylist() for name in names), strict=True)
+    newest = {key: place for place, key in enumerate(keys)}
+    return ordered.take(pa.array(sorted(newest.values()), pa.int64()))
+
+
+def read_provisional(home: PipelineHome, definition: Definition) -> pa.Table | None:
+    """Return the newest rows of windows that are not closed yet; None before the first batch. Only of emit: updates."""
+    ledger = path_ledger(home)
+    rows = stream_rows(home)
+    if rows is None or not ledger:
+        return None
+    newest = newest_rows(rows, definition)
+    ends = pc.cast(pc.cast(newest[definition.window.end_column], pa.timestamp("ms", "UTC"), safe=False), pa.int64())
+    return newest.filter(pc.greater(ends, definition.window.closed_ms(ledger[-1].batch_watermark_ms)))
+
+
 def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
     """Make the served table show the newest sequence and the last committed batch, in one commit.
 
@@ -116,7 +138,7 @@ def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
             raise LedgerError(message)
         publications = publications_of(entries)
         served = select_served(
-            stream,
+            newest_rows(stream, definition),
             _corrections(home, publications),
             publications,
             semantics=load_timeline(home, head).fingerprint["semantics"],

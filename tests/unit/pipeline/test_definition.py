@@ -49,7 +49,7 @@ def test_the_published_json_schema_is_current() -> None:
         ("policy: drop", "policy: keep", ["late.policy", "'drop', 'side_output' or 'correct'"]),
         ("policy: drop", "policy: side_output\n  debounce: 1 s", ["debounce is of policy correct", "is side_output"]),
         ("policy: drop", "horizon: 1 s", ["horizon is of policy correct", "the policy is drop"]),
-        ("emit: final", "emit: updates", ["emit", "updates"]),
+        ("emit: final", "emit: always", ["emit", "'final' or 'updates'"]),
         ("name: flight_delays", "name: Flight Delays", ["name", "lower-case"]),
         ("name: flight_delays", "name: other", ["'other'", "the folder is 'flight_delays'"]),
         ("keys: [origin]", "keys: [_origin]", ["keys.0", "leading _ is reserved"]),

@@ -310,3 +310,14 @@ def test_which_amendments_changed_since_a_decision() -> None:
     assert [one.changed_since(2) for one in (kept, ended, later)] == [False, True, True]
     assert [one.changed_since(3) for one in (kept, ended, later)] == [False, False, False]
     assert [one.changed_since(0) for one in (kept, ended, later)] == [True, False, True]
+
+
+UPDATING = replace(RIGHT, updates=True, stream={**STREAM, at(12): [emitted(2, 9.0, 12)]})
+
+
+def test_a_stream_with_updates_is_held_to_the_newest_row_of_open_windows_too() -> None:
+    assert verdicts(judge_stream(UPDATING)) == CLEAN
+    assert verdicts(judge_stream(replace(UPDATING, stream=STREAM)))[at(12)] == "DEFECT"
+    wrong = {**UPDATING.stream, at(12): [emitted(3, 9.0, 12)]}
+    assert verdicts(judge_stream(replace(UPDATING, stream=wrong)))[at(12)] == "DEFECT"
+    assert verdicts(judge_stream(replace(UPDATING, stream=wrong, updates=False)))[at(12)] == "DEFECT"
