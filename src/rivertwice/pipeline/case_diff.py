@@ -57,7 +57,9 @@ def _diff_columns(definition: Definition, label: str, wanted: Row, came: Row) ->
         column = definition.columns.get(name)
         tolerance = column.tolerance if column else None
         if not _equal(value, came[name], tolerance):
-            lines.append(f"{label}: {name} is {_text(came[name])}, expected {_text(value)}")
+            same = _text(value) == _text(came[name])
+            wanted_text = f"the text {value!r}; write it without quotes" if same else _text(value)
+            lines.append(f"{label}: {name} is {_text(came[name])}, expected {wanted_text}")
     return lines
 
 
