@@ -146,16 +146,16 @@ def _late_offsets(
             ends.add(row["end_us"])
             if row["end_us"] <= watermarks[batch_of[row["_offset"]]] * 1000:
                 late.add(row["_offset"])
-    for view in definition.tables if ends else ():
-        versions = _tagged(spark, rows[view], case)
+    if ends and definition.tables:
         closes = window_closes(spark, definition, ends, watermarks[1:])
-        late |= {row["_offset"] for row in _collect(late_versions(definition, view, versions, closes))}
+        for view in definition.tables:
+            versions = late_versions(definition, view, _tagged(spark, rows[view], batch_of), closes)
+            late |= {row["_offset"] for row in _collect(versions)}
     return sorted(late)
 
 
-def _tagged(spark: SparkSession, rows: DataFrame, case: Case) -> DataFrame:
-    """Return rows with `_index`: the micro-batch that each is of."""
-    numbers = [number for number, batch in enumerate(case.batches) for _ in batch]
+def _tagged(spark: SparkSession, rows: DataFrame, numbers: list[int]) -> DataFrame:
+    """Return rows with `_index`: the micro-batch that each is of, given by offset."""
     marks = pa.table({"_offset": pa.array(range(len(numbers)), pa.int64()), "_index": pa.array(numbers, pa.int32())})
     return rows.join(F.broadcast(spark.createDataFrame(marks)), "_offset")
 
