@@ -16,13 +16,13 @@ from pyspark.sql import functions as F
 
 from rivertwice.pipeline.decode_avro import avro_cases, avro_columns
 from rivertwice.pipeline.envelope import (
+    change_time,
     envelope_cases,
     envelope_schema,
     field_text,
     is_delete,
     open_envelope,
     with_deletes,
-    written_at,
 )
 from rivertwice.pipeline.framing import Case, framing_cases, payload
 from rivertwice.pipeline.model import Source
@@ -134,7 +134,7 @@ def _typed(source: Source, name: str, kind: str) -> Column:
     if kind == "timestamp":
         found = F.when(value.rlike(TIMESTAMP), F.try_to_timestamp(value))
         filled = source.envelope == "debezium" and name == source.event_time
-        value = F.when(value.isNull(), written_at()).otherwise(found) if filled else found
+        value = change_time(found, source) if filled else found
     return value.alias(name)
 
 

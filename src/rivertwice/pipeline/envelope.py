@@ -7,6 +7,9 @@ connector wrote the event. A tombstone has nothing but its Kafka key and the rec
 
 from __future__ import annotations
 
+import functools
+import operator
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -41,6 +44,17 @@ def open_envelope(parsed: DataFrame) -> DataFrame:
         found["op"].alias(OP),
         found[TS_MS].alias("_ts_ms"),
     )
+
+
+def change_time(found: Column, source: Source) -> Column:
+    """Return the event time of a change event: `found`, its own field's, or when the connector wrote it.
+
+    Of a table's delete the latter: its image is the row as it was, with the time of the change before.
+    """
+    unsaid = F.col("_parsed._record").getField(source.event_time).isNull()
+    if not source.is_table:
+        return F.when(unsaid, written_at()).otherwise(found)
+    return F.when(unsaid | (F.col(OP) == "d"), F.coalesce(written_at(), found)).otherwise(found)
 
 
 def written_at() -> Column:
@@ -89,3 +103,9 @@ def _key_value(source: Source) -> Column:
 def is_delete(source: Source) -> Column:
     """Return whether a record is a tombstone that names its key, and has a time."""
     return F.col("_value").isNull() & F.col(str(source.key_field)).isNotNull() & F.col(source.event_time).isNotNull()
+
+
+def is_gone(source: Source) -> Column:
+    """Return whether an accepted row says that its key is gone: a change event of op d, or a tombstone."""
+    said = {OP: F.coalesce(F.col(OP) == "d", F.lit(False)), DELETED: F.col(DELETED)}
+    return functools.reduce(operator.or_, (said[name] for name in source.marks), F.lit(False))

@@ -135,7 +135,7 @@ def _source_parts(view: str, source: Source, used: Collection[str]) -> dict[str,
         "max_record_bytes": source.max_record_bytes,
     }
     table = {"role": source.role, "table_keys": source.table_keys} if source.is_table else {}
-    return parts | table | _schema_parts(source)
+    return parts | table | _schema_parts(source) | _change_parts(source)
 
 
 def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[Change]:
@@ -155,18 +155,19 @@ def _fold_parts(definition: Definition) -> dict[str, Any]:
     if definition.fold_py is None:
         return {}
     _, source = definition.source
-    parts: dict[str, Any] = {
+    return {
         "fold": normalise_fold(definition.fold_py),
         "fold_by": definition.by,
         "fold_state": definition.state,
         "fold_types": definition.row_types,
         "field_types_used": {**source.schema_, **source.marks},
     }
-    if source.envelope != "none":
-        parts["envelope"] = source.envelope
-    if source.tombstones != "dead":
-        parts["tombstones"] = [source.tombstones, source.key_field]
-    return parts
+
+
+def _change_parts(source: Source) -> dict[str, Any]:
+    """Return what change events and tombstones are taken for; nothing for plain records, so stored fingerprints stay valid."""
+    parts: dict[str, Any] = {} if source.envelope == "none" else {"envelope": source.envelope}
+    return parts if source.tombstones == "dead" else {**parts, "tombstones": [source.tombstones, source.key_field]}
 
 
 def _schema_parts(source: Source) -> dict[str, Any]:

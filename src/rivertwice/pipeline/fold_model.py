@@ -64,10 +64,12 @@ def find_fold_conflict(definition: DefinitionFile) -> str | None:
 
 
 def _source_conflict(view: str, source: Source) -> str | None:
+    if source.is_table:
+        return None
     for name in ("tombstones", "envelope"):
         if name in source.model_fields_set:
-            return f"{name} of source {view!r} is for folds: a transform cannot see what became of a record; remove it"
-    if source.has_watermark or source.is_table:
+            return f"{name} of source {view!r} is for folds and tables: a transform cannot see what became of a record; remove it"
+    if source.has_watermark:
         return None
     return f"source {view!r} has no watermark; say how far it stays behind, for instance '10 minutes'"
 

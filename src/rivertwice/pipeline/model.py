@@ -111,10 +111,11 @@ class Source(Strict):
     rules: list[Rule] = Field(default_factory=list, description="Judged in this order; the first broken one is named.")
     envelope: Literal["none", "debezium"] = Field(
         default="none",
-        description="Of folds. debezium: the fields are those of a change event's after (of a delete, before).",
+        description="Of folds and tables. debezium: the fields are those of a change event's after (of a delete, before).",
     )
     tombstones: Literal["dead", "delete"] = Field(
-        default="dead", description="Of folds. delete: a record without value deletes the key that its Kafka key names."
+        default="dead",
+        description="Of folds and tables. delete: a record without value deletes the key that its Kafka key names.",
     )
     key_field: Column | None = Field(
         default=None,
@@ -161,6 +162,8 @@ class Source(Strict):
         wrong = [name for name in self.table_keys if name not in self.required_fields or self.schema_[name] == "double"]
         if wrong:
             return f"table_keys has {wrong[0]!r}, which must be a required field of the schema and no double"
+        if self.tombstones == "delete" and self.table_keys != [self.key_field]:
+            return f"a tombstone deletes the row that its Kafka key names, but table_keys is {self.table_keys} and key_field {self.key_field!r}; make them one, or leave out tombstones"
         return None
 
     @property

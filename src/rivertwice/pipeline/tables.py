@@ -1,7 +1,7 @@
 """Sources that are tables: a topic of changes, seen as versions that were valid for a while.
 
 A record of such a source is a version of the row that its `table_keys` name: valid from its event time until the event time
-of the row's next version. So a join with it gives what was so at the time of an event, in the stream and in any later
+of the row's next version; a delete ends the version before it and is none itself. So a join with it gives what was so at the time of an event, in the stream and in any later
 recompute, whatever the table says by then.
 
 What a window sees of a table is all versions that had been read when the window closed: by the batch whose watermark closed it, or an earlier
@@ -18,15 +18,22 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from rivertwice.pipeline.envelope import is_gone
 from rivertwice.pipeline.model import RECORD, VALID_FROM, VALID_TO, Definition
 from rivertwice.pipeline.views import record_column
 
 ALL = (1 << 31) - 1
 """Path index behind every batch: who has read so far has seen all versions."""
+_GONE = "_gone"
 
 
 def table_rows(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
-    """Return what each window sees of a table: the view's columns, and `_index`, `_partition` and `_offset` of each version.
+    """Return what each window sees of a table: the view's columns, and `_index`, `_partition` and `_offset` of each version."""
+    return versions_seen(definition, view, versions, windows).where(~F.col(_GONE)).drop(_GONE)
+
+
+def versions_seen(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
+    """Return what `table_rows` does and the deletes, with `_gone`: whether it is one.
 
     Args:
         definition: what to run.
@@ -45,7 +52,14 @@ def table_rows(definition: Definition, view: str, versions: DataFrame, windows: 
     valid = seen.withColumn(VALID_TO, F.lead(VALID_FROM).over(order))
     overlaps = F.col(VALID_TO).isNull() | ((F.col(VALID_TO) > start) & (F.col(VALID_TO) > F.col(VALID_FROM)))
     return valid.where(overlaps).select(
-        start, end, RECORD, VALID_FROM, VALID_TO, *fields, "_index", "_partition", "_offset"
+        start,
+        end,
+        RECORD,
+        VALID_FROM,
+        VALID_TO,
+        *fields,
+        *("_index", "_partition", "_offset"),
+        is_gone(source).alias(_GONE),
     )
 
 
@@ -76,7 +90,7 @@ def window_closes(
 
 
 def late_versions(definition: Definition, view: str, versions: DataFrame, closes: DataFrame) -> DataFrame:
-    """Return the versions that came when a window that they are valid in was closed, once per such window.
+    """Return the versions, and deletes, that came when a window that they are valid in was closed, once per such window.
 
     Args:
         definition: what runs.
@@ -85,5 +99,5 @@ def late_versions(definition: Definition, view: str, versions: DataFrame, closes
         closes: as `window_closes` gave it.
     """
     keys = [definition.window.start_column, definition.window.end_column]
-    seen = table_rows(definition, view, versions, closes.withColumn("_close", F.lit(ALL)))
+    seen = versions_seen(definition, view, versions, closes.withColumn("_close", F.lit(ALL)))
     return seen.join(F.broadcast(closes), keys).where(F.col("_index") > F.col("_close"))

@@ -65,6 +65,7 @@ def _write(
             F.lit(line.timeline).alias("_timeline"),
             F.lit(batch).cast("long").alias("_batch"),
             *source.schema_,
+            *source.marks,
             "_partition",
             "_offset",
             "_record_time",
