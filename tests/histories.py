@@ -181,7 +181,7 @@ def run_histories(
         emitted.append(pa.table({**stamps, **{name: rows[name] for name in rows.column_names}}))
 
     for number, batch in enumerate(batches):
-        _write(folder / "log" / f"{number:05d}.parquet", number, batch, places)
+        _write(folder / "log" / f"{number:05d}.parquet", number, batch, definition)
         if number in restarts:
             _run(spark, definition, folder, collect)
             runs += 1
@@ -261,11 +261,12 @@ def _of_batch(
     }
 
 
-def _write(path: Path, number: int, batch: Batch, places: Sequence[Part]) -> None:
+def _write(path: Path, number: int, batch: Batch, definition: Definition) -> None:
+    places = places_of(definition)
     rows = [
         {
             "key": record.key.encode(),
-            "value": record_bytes(record),
+            "value": record_bytes(record, definition),
             "headers": None,
             "topic": places[record.partition].topic,
             "partition": places[record.partition].partition,
@@ -278,12 +279,19 @@ def _write(path: Path, number: int, batch: Batch, places: Sequence[Part]) -> Non
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def record_bytes(record: Record) -> bytes:
-    """Return the record's value as it lies in the log."""
+def record_bytes(record: Record, definition: Definition) -> bytes:
+    """Return the record's value as it lies in the log; of change events some are deletes."""
     if record.event_s is None:
         return b"broken"
-    at = to_iso(EPOCH + timedelta(milliseconds=round(record.event_s * 1000)))
-    return json.dumps({"k": record.key, "at": at, "v": record.value}).encode()
+    at_ms = round(record.event_s * 1000)
+    at = to_iso(EPOCH + timedelta(milliseconds=at_ms))
+    fields = {"k": record.key, "at": at, "v": record.value}
+    _, source = definition.by_topic[places_of(definition)[record.partition].topic]
+    if source.envelope == "none":
+        return json.dumps(fields).encode()
+    deletes = record.value in (3, 11)
+    images = {"before": {**fields, "at": to_iso(EPOCH)}} if deletes else {"after": fields}
+    return json.dumps({**images, "op": "d" if deletes else "u", "ts_ms": at_ms}).encode()
 
 
 def _run(spark: SparkSession, definition: Definition, folder: Path, collect: Any) -> None:

@@ -61,6 +61,7 @@ _OTHERS = """  others:
 _NAMES = """  names:
     topic: names
     role: table
+    envelope: debezium
     table_keys: [k]
     partitions: 1
     schema: {k: string, at: timestamp, v: bigint}

@@ -51,7 +51,7 @@ def send(settings: Settings, definition: Definition, records: list[Record]) -> N
         ensure_topic(settings, source.topic, source.partitions)
         mine = [one for one in records if places[one.partition].topic == source.topic]
         events = [
-            Event(places[one.partition].partition, one.key.encode(), record_bytes(one), 1_767_225_600_000)
+            Event(places[one.partition].partition, one.key.encode(), record_bytes(one, definition), 1_767_225_600_000)
             for one in mine
         ]
         produce_events(settings, source.topic, events)

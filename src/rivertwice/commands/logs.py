@@ -44,14 +44,22 @@ def replay() -> None:
     epilog=example(
         "rivertwice replay flights --from 2013-06-30 --to 2013-07-01",
         "rivertwice replay flights --speed 3600 --poison 0.01",
+        "rivertwice replay flights --story arrivals",
     )
 )
 @click.option(
     "--from", "first", metavar="DAY", help="First scheduled day in New York, as 2013-06-30; default: the year."
 )
 @click.option("--to", "last", metavar="DAY", help="Last scheduled day, included.")
-@click.option("--topic", default="flights", show_default=True, help="Created if absent.")
-@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
+@click.option(
+    "--story",
+    type=click.Choice(["flights", "departures", "arrivals", "movements", "planes", "airlines", "weather"]),
+    default="flights",
+    show_default=True,
+    help="What is told of them, each in a topic of its own.",
+)
+@click.option("--topic", help="Created if absent; default: the story's name.")
+@click.option("--partitions", type=click.IntRange(1), help="Default: 4, of tables 1.")
 @click.option(
     "--speed",
     type=click.FloatRange(0),
@@ -69,8 +77,9 @@ def flights(
     frame: Frame,
     first: str | None,
     last: str | None,
-    topic: str,
-    partitions: int,
+    story: str,
+    topic: str | None,
+    partitions: int | None,
     speed: float,
     limit: int | None,
     poison: float,
@@ -78,14 +87,19 @@ def flights(
 ) -> None:
     """Replay real flights of 2013 from New York, in the order in which they really departed.
 
+    Other stories of them: departures and arrivals (two streams to join), movements (an aircraft's departures and arrivals), the
+    tables planes, airlines (change events) and weather (an observation per airport and hour).
+
     Run again, it goes on after the last record that Kafka acknowledged.
     """
-    require_name(topic, "topic")
-    days = parse_days(first, last)
+    from rivertwice.log.flight_legs import TABLE_PLANS
     from rivertwice.log.replay import ReplayRequest
     from rivertwice.log.replay import replay as run_replay
 
-    request = ReplayRequest(topic, partitions, days, speed, limit, poison, seed)
+    name = require_name(topic or story, "topic")
+    days = parse_days(first, last)
+    parts = partitions or (1 if story in TABLE_PLANS else 4)
+    request = ReplayRequest(name, parts, days, speed, limit, poison, seed, story)
     report = to_plain(run_replay(frame.settings, request, progress=frame.progress))
     frame.emit(report, lambda: as_fields(report))
 

@@ -112,9 +112,13 @@ def parse_flight(row: dict[str, str]) -> Flight:
     )
 
 
-def _rows(path: Path) -> Iterator[dict[str, str]]:
+def read_rows(path: Path, days: tuple[date, date] | None = None) -> Iterator[dict[str, str]]:
+    """Yield the rows of the zipped CSV, what is absent as an empty text; `days` as for `read_flights`."""
+    first, last = days or (date.min, date.max)
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
-        yield from csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")):
+            if first <= date(int(row["year"]), int(row["month"]), int(row["day"])) <= last:
+                yield {name: "" if text == "NA" else text for name, text in row.items()}
 
 
 def read_flights(path: Path, days: tuple[date, date] | None = None) -> list[Flight]:
@@ -124,13 +128,7 @@ def read_flights(path: Path, days: tuple[date, date] | None = None) -> list[Flig
         path: `flights.csv.zip`.
         days: first and last scheduled local day, both included; None reads the whole year.
     """
-    first, last = days or (date.min, date.max)
-    wanted = {"NA": ""}
-    flights: list[Flight] = []
-    for row in _rows(path):
-        if first <= date(int(row["year"]), int(row["month"]), int(row["day"])) <= last:
-            flights.append(parse_flight({name: wanted.get(text, text) for name, text in row.items()}))
-    return sorted(flights, key=log_order)
+    return sorted((parse_flight(row) for row in read_rows(path, days)), key=log_order)
 
 
 def log_order(flight: Flight) -> tuple[datetime, datetime, str, int, str]:

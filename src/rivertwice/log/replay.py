@@ -20,6 +20,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import RequestError, ServiceError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.log import kafka
+from rivertwice.log.flight_legs import LEG_PLANS, TABLE_PLANS, read_legs
 from rivertwice.log.flights import LogRecord, plan_records, read_flights
 from rivertwice.log.poison import plan_poison
 from rivertwice.log.send import hand_over
@@ -27,6 +28,9 @@ from rivertwice.setup.data import flights_csv
 
 PROGRESS_SECONDS = 2.0
 FLUSH_SECONDS = 60.0
+SCHEDULED = "flights"
+STORIES = (SCHEDULED, *LEG_PLANS, *TABLE_PLANS)
+"""What can be told of the data, each in a topic of its own."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class ReplayRequest:
         limit: stop after so many records of the plan; None replays all of it.
         poison_share: additional records that cannot be accepted, as a share of the flights.
         seed: seed of the poison.
+        story: which of `STORIES`; only of `flights` there is poison, and tables have no days.
     """
 
     topic: str
@@ -50,6 +55,7 @@ class ReplayRequest:
     limit: int | None = None
     poison_share: float = 0.0
     seed: int = 20130630
+    story: str = SCHEDULED
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,14 @@ def plan_replay(settings: Settings, request: ReplayRequest) -> ReplayPlan:
     if request.speed < 0:
         message = f"a speed of {request.speed} runs backwards; give event seconds per second, or 0 for no pacing"
         raise RequestError(message)
+    if request.story != SCHEDULED:
+        records = _plan_other(settings, request)
+        return ReplayPlan(tuple(records[: request.limit]), frozenset())
     flights = read_flights(flights_csv(settings), request.days)
     planned = plan_records(flights, request.partitions)
     placed = [record.partition for record in planned]
     poison = plan_poison(flights, placed, request.poison_share, request.seed)
-    records: list[LogRecord] = []
+    records = []
     bad: set[int] = set()
     for position, record in enumerate(planned):
         records.append(record)
@@ -99,6 +108,20 @@ def plan_replay(settings: Settings, request: ReplayRequest) -> ReplayPlan:
             records.append(poison[position].record)
     kept = len(records) if request.limit is None else min(request.limit, len(records))
     return ReplayPlan(tuple(records[:kept]), frozenset(place for place in bad if place < kept))
+
+
+def _plan_other(settings: Settings, request: ReplayRequest) -> list[LogRecord]:
+    """Return the records of another story than the flights themselves."""
+    if request.poison_share:
+        message = f"poison is for {SCHEDULED} only, but the story is {request.story}; leave it out"
+        raise RequestError(message)
+    folder = flights_csv(settings).parent
+    if request.story in LEG_PLANS:
+        return LEG_PLANS[request.story](read_legs(folder, request.days), request.partitions)
+    if request.days is not None:
+        message = f"{request.story} is a table of the whole year, and days were given; leave them out"
+        raise RequestError(message)
+    return TABLE_PLANS[request.story](folder, request.partitions)
 
 
 def select_unsent(records: Sequence[LogRecord], ends: Mapping[int, int]) -> list[LogRecord]:

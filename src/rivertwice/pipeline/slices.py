@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.model import RECORD, VALID_FROM, VALID_TO, Definition, Source
-from rivertwice.pipeline.tables import ALL, table_rows
+from rivertwice.pipeline.tables import table_rows
 from rivertwice.pipeline.views import record_column, run_views
 
 RowsOf = Callable[[Any, int], pa.Table]
@@ -120,11 +120,8 @@ def slice_views(
         return views
     frame = [definition.window.start_column, definition.window.end_column]
     held = functools.reduce(DataFrame.unionAll, (rows.select(*frame) for rows in views.values())).distinct()
-    windows = held.withColumn("_close", F.lit(ALL)) if closes is None else closes
-    return views | {
-        view: table_rows(definition, view, rows, windows).drop("_index", "_partition", "_offset")
-        for view, rows in versions.items()
-    }
+    windows = held if closes is None else closes
+    return views | {view: table_rows(definition, view, rows, windows) for view, rows in versions.items()}
 
 
 def slice_result(spark: SparkSession, definition: Definition, views: Mapping[str, DataFrame]) -> DataFrame:

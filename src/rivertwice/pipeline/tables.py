@@ -15,7 +15,7 @@ from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.envelope import is_gone
@@ -28,39 +28,65 @@ _GONE = "_gone"
 
 
 def table_rows(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
-    """Return what each window sees of a table: the view's columns, and `_index`, `_partition` and `_offset` of each version."""
-    return versions_seen(definition, view, versions, windows).where(~F.col(_GONE)).drop(_GONE)
-
-
-def versions_seen(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
-    """Return what `table_rows` does and the deletes, with `_gone`: whether it is one.
+    """Return what each window sees of a table, as its view has it.
 
     Args:
         definition: what to run.
         view: name of the table's view.
         versions: accepted rows of the source, with `_index`: the batch that read each.
-        windows: the window's two columns, and `_close`: the last batch that the window has seen.
+        windows: the window's two columns; with `_close`, the last batch that the window has seen, it sees no later versions.
     """
-    window, source = definition.window, definition.sources[view]
-    start, end = F.col(window.start_column), F.col(window.end_column)
-    fields = [F.col(name) for name in source.schema_]
-    known = versions.withColumn(RECORD, record_column(F.col("_partition"), F.col("_offset"))).withColumn(
-        VALID_FROM, F.col(source.event_time)
+    frame = _frame(definition)
+    columns = (*frame, RECORD, VALID_FROM, VALID_TO, *definition.sources[view].schema_)
+    whole = all_versions(definition, view, versions, windows)
+    if "_close" not in windows.columns:
+        return whole.where(~F.col(_GONE)).select(*columns)
+    # A window that no version came too late for sees what it would if it saw all of them: only the others are worked out singly.
+    torn = F.broadcast(whole.where(F.col("_index") > F.col("_close")).select(*frame).distinct())
+    singly = _read_until_close(definition, view, versions, windows.join(torn, frame, "left_semi"))
+    seen = whole.join(torn, frame, "left_anti").unionByName(singly)
+    return seen.where(~F.col(_GONE)).select(*columns)
+
+
+def all_versions(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
+    """Return what each window would see of a table if it saw all `versions`, deletes included (`_gone`).
+
+    A version's end that lies behind a window's is none yet for it. Other columns of `windows` are kept.
+    """
+    end = F.col(definition.window.end_column)
+    valid = _valid(definition, view, versions)
+    seen = valid.join(F.broadcast(windows), (F.col(VALID_FROM) < end) & _overlaps(definition))
+    return seen.withColumn(VALID_TO, F.when(F.col(VALID_TO) < end, F.col(VALID_TO)))
+
+
+def _read_until_close(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
+    """Return the same of those versions only that each window's batch, `_close`, or an earlier one has read."""
+    known, end = F.col(definition.sources[view].event_time), F.col(definition.window.end_column)
+    seen = versions.join(F.broadcast(windows), (F.col("_index") <= F.col("_close")) & (known < end))
+    return _valid(definition, view, seen, *_frame(definition), "_close").where(_overlaps(definition))
+
+
+def _valid(definition: Definition, view: str, versions: DataFrame, *apart: str) -> DataFrame:
+    """Return the versions as a view has them, with their ends, within each group of the columns `apart`."""
+    source = definition.sources[view]
+    order = Window.partitionBy(*apart, *source.table_keys).orderBy(VALID_FROM, RECORD)
+    known = versions.withColumn(RECORD, record_column(F.col("_partition"), F.col("_offset")))
+    return (
+        known.withColumn(VALID_FROM, F.col(source.event_time))
+        .withColumn(VALID_TO, F.lead(VALID_FROM).over(order))
+        .withColumn(_GONE, is_gone(source))
+        .select(*apart, RECORD, VALID_FROM, VALID_TO, *source.schema_, "_index", "_partition", "_offset", _GONE)
     )
-    seen = known.join(F.broadcast(windows), (F.col("_index") <= F.col("_close")) & (F.col(VALID_FROM) < end))
-    order = Window.partitionBy(window.start_column, *source.table_keys).orderBy(VALID_FROM, RECORD)
-    valid = seen.withColumn(VALID_TO, F.lead(VALID_FROM).over(order))
-    overlaps = F.col(VALID_TO).isNull() | ((F.col(VALID_TO) > start) & (F.col(VALID_TO) > F.col(VALID_FROM)))
-    return valid.where(overlaps).select(
-        start,
-        end,
-        RECORD,
-        VALID_FROM,
-        VALID_TO,
-        *fields,
-        *("_index", "_partition", "_offset"),
-        is_gone(source).alias(_GONE),
-    )
+
+
+def _overlaps(definition: Definition) -> Column:
+    valid_to = F.col(VALID_TO)
+    lives = (valid_to > F.col(definition.window.start_column)) & (valid_to > F.col(VALID_FROM))
+    return valid_to.isNull() | lives
+
+
+def _frame(definition: Definition) -> list[str]:
+    return [definition.window.start_column, definition.window.end_column]
 
 
 def window_closes(
@@ -98,6 +124,4 @@ def late_versions(definition: Definition, view: str, versions: DataFrame, closes
         versions: accepted rows with `_index`.
         closes: as `window_closes` gave it.
     """
-    keys = [definition.window.start_column, definition.window.end_column]
-    seen = versions_seen(definition, view, versions, closes.withColumn("_close", F.lit(ALL)))
-    return seen.join(F.broadcast(closes), keys).where(F.col("_index") > F.col("_close"))
+    return all_versions(definition, view, versions, closes).where(F.col("_index") > F.col("_close"))

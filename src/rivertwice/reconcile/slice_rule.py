@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.slices import slice_result, slice_views
-from rivertwice.pipeline.tables import ALL, late_versions, versions_seen, window_closes
+from rivertwice.pipeline.tables import all_versions, late_versions, window_closes
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX
@@ -162,8 +162,7 @@ class SliceRule:
 
     def _seen(self, view: str, rows: DataFrame) -> DataFrame:
         """Return what every window would see of a table, deletes included, if it saw all of `rows`."""
-        closes = self._closes.withColumn("_close", F.lit(ALL))
-        return versions_seen(self._definition, view, rows, closes)
+        return all_versions(self._definition, view, rows, self._closes)
 
     def _seeing(self, view: str, indexes: set[int]) -> dict[int, set[int]]:
         start = F.unix_millis(self._definition.window.start_column).alias("start")
