@@ -13,6 +13,7 @@ from rivertwice.commands.checks import reconcile, verdicts
 from rivertwice.commands.deadletters import dead
 from rivertwice.commands.delivery import deliver
 from rivertwice.commands.doctor import doctor
+from rivertwice.commands.fast import fast
 from rivertwice.commands.faults import faults
 from rivertwice.commands.frame import EXIT_CODES, Frame, FriendlyGroup, example
 from rivertwice.commands.late import late
@@ -30,7 +31,7 @@ from rivertwice.config import Settings
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    replay, archive, retention, savepoint, reconcile, verdicts, view, backfill, late, dead, deliver, upkeep, faults,
+    replay, archive, retention, savepoint, reconcile, verdicts, view, backfill, late, dead, deliver, fast, upkeep, faults,
 )  # fmt: skip
 
 

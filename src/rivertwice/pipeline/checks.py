@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
 from rivertwice.pipeline.compile import compile_sources, result_schema, rows_schema, run_sql, transform
-from rivertwice.pipeline.model import Definition, Source
+from rivertwice.pipeline.fast import fast_rows
+from rivertwice.pipeline.model import RECORD, Definition, Source
 from rivertwice.pipeline.plan_check import (
     HOPPING_NODES,
     RESULT_NODES,
@@ -47,6 +48,7 @@ def check_definition(spark: SparkSession, definition: Definition) -> None:
             _check_patterns(spark, source)
             rows[view] = spark.createDataFrame(sample_rows(definition, source), rows_schema(source))
         findings = [] if definition.rows_sql is None else _rows_findings(spark, definition, *rows.values())
+        findings += _fast_findings(spark, definition, *rows.values()) if definition.fast else []
         if not findings:
             result_schema(spark, definition)
             # What a fold makes of made-up events says nothing: it may rightly refuse each of them.
@@ -124,6 +126,20 @@ def _rows_findings(spark: SparkSession, definition: Definition, rows: DataFrame)
             f"rows.sql yields the columns {kept.columns}, not its view's {rows.columns}; it may only leave rows out: "
             f"{_ROWS_FORM}"
         )
+    return findings
+
+
+def _fast_findings(spark: SparkSession, definition: Definition, rows: DataFrame) -> list[str]:
+    assert definition.fast is not None
+    result = fast_rows(spark, definition, rows)
+    findings = [f"fast.sql: {one}" for one in find_plan_refusals(result, ROW_NODES, compared=True)]
+    absent = [name for name in (RECORD, definition.fast.key) if name not in result.columns]
+    if absent:
+        findings.append(
+            f"fast.sql yields {result.columns}, but not {absent[0]!r}; select `record`, which tells a row's record, and the key"
+        )
+    elif computed_keys(result, [RECORD]):
+        findings.append("fast.sql computes `record`; select it as it is, for it tells which record a row is of")
     return findings
 
 

@@ -37,6 +37,7 @@ YAML_FILE = "pipeline.yaml"
 TRANSFORM_FILE = "transform.sql"
 ROWS_FILE = "rows.sql"
 FOLD_FILE = "fold.py"
+FAST_FILE = "fast.sql"
 MAX_FILE_BYTES = 262_144
 _REMEDIES = {
     "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",
@@ -49,7 +50,7 @@ _REMEDIES = {
 def read_files(folder: Path) -> dict[str, bytes]:
     """Return the bytes of the files that make the definition in `folder` (cases are not among them)."""
     files: dict[str, bytes] = {}
-    for name in (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE):
+    for name in (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE, FAST_FILE):
         path = folder / name
         if not path.is_file():
             needed = name == YAML_FILE or (name == TRANSFORM_FILE and not (folder / FOLD_FILE).is_file())
@@ -70,7 +71,7 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
     Raises:
         DefinitionError: anything in them cannot be accepted.
     """
-    names = (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE)
+    names = (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE, FAST_FILE)
     texts = {name: _text(files[name], f"{where}/{name}") for name in names if name in files}
     missing = [name for name in (YAML_FILE, TRANSFORM_FILE) if name not in texts]
     if missing and (missing[0] == YAML_FILE or FOLD_FILE not in texts):
@@ -78,7 +79,7 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
         message = f"{where} has no {missing[0]}{other}; a definition is not complete without it"
         raise DefinitionError(message)
     value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
-    for name in ("transform_sql", "rows_sql", "fold_py"):
+    for name in ("transform_sql", "rows_sql", "fold_py", "fast_sql"):
         if name in value:
             message = f"{where}/{YAML_FILE}: {name} is not a field; put the text into {name.replace('_', '.')}"
             raise DefinitionError(message)
@@ -86,6 +87,7 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
         "transform_sql": texts.get(TRANSFORM_FILE, ""),
         "rows_sql": texts.get(ROWS_FILE),
         "fold_py": texts.get(FOLD_FILE),
+        "fast_sql": texts.get(FAST_FILE),
     }
     try:
         definition = Definition.model_validate({**value, **code})
@@ -93,6 +95,8 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
         raise DefinitionError(describe(error, f"{where}/{YAML_FILE}")) from None
     _check_files(definition, texts, where)
     definition = _pinned(definition, files, where)
+    if definition.fast_sql is not None:
+        check_sql(definition.fast_sql, f"{where}/{FAST_FILE}", compared=True)
     if definition.fold_py is not None:
         check_fold(definition.fold_py, f"{where}/{FOLD_FILE}", compared=definition.compare)
         return definition
@@ -109,7 +113,11 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
 
 
 def _check_files(definition: Definition, texts: Mapping[str, str], where: str) -> None:
-    """Refuse files of another kind of pipeline than the window says."""
+    """Refuse files of another kind of pipeline than the window says, and a fast path that is only half there."""
+    if (definition.fast is None) != (FAST_FILE not in texts):
+        given, absent = (FAST_FILE, "fast") if definition.fast is None else ("fast", FAST_FILE)
+        message = f"{where}: there is {given} but no {absent}; a fast path needs both: `fast: {{topic: ..., key: ...}}` and {FAST_FILE}"
+        raise DefinitionError(message)
     if definition.window.is_fold:
         stray = [name for name in (TRANSFORM_FILE, ROWS_FILE) if name in texts]
         if stray:

@@ -10,6 +10,7 @@ from rivertwice.config import NAME
 from rivertwice.pipeline.delivery_model import Delivery, find_delivery_conflict
 from rivertwice.pipeline.durations import Duration
 from rivertwice.pipeline.envelope_model import find_envelope_conflict, marks_of
+from rivertwice.pipeline.fast_model import FastPath, find_fast_conflict
 from rivertwice.pipeline.fold_model import NO_WATERMARK, StateType, find_fold_conflict, sql_type
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.limits import AlertLimits
@@ -47,6 +48,12 @@ def _text(schema: dict[str, Any]) -> None:
 def _no_default(schema: dict[str, Any]) -> None:
     """Publish what only folds and tables leave out, without what stands in for it."""
     schema.pop("default")
+
+
+def _optional_part(schema: dict[str, Any]) -> None:
+    """Publish a part that may be left out without null."""
+    schema.update(next(each for each in schema.pop("anyOf") if "$ref" in each))
+    schema.pop("default", None)
 
 
 def _subject(value: str) -> str:
@@ -255,6 +262,11 @@ class DefinitionFile(Strict):
     deliver: dict[Name, Delivery] = Field(
         default_factory=dict, description="Where results go beyond the tables, by name (docs/howto-delivery.md)."
     )
+    fast: FastPath | None = Field(
+        default=None,
+        description="Where the rows of fast.sql go, record by record (docs/howto-fast.md).",
+        json_schema_extra=_optional_part,
+    )
     compare: bool = Field(default=True, description="false: results are not reconciled; lifts the symmetry refusals.")
 
     @model_validator(mode="after")
@@ -272,7 +284,7 @@ class DefinitionFile(Strict):
         if twice:
             message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
             raise ValueError(message)
-        wrong = find_fold_conflict(self)
+        wrong = find_fast_conflict(self) or find_fold_conflict(self)
         if wrong:
             raise ValueError(wrong)
         if self.window.is_fold:
@@ -388,3 +400,4 @@ class Definition(DefinitionFile):
     transform_sql: str = ""
     rows_sql: str | None = None
     fold_py: str | None = None
+    fast_sql: str | None = None

@@ -35,6 +35,7 @@ from rivertwice.supervise.alerting import AlertThread
 from rivertwice.supervise.archiver import RetentionKeeper
 from rivertwice.supervise.decide import Action, Kind, Observed, decide
 from rivertwice.supervise.delivery import DeliveryKeeper
+from rivertwice.supervise.fast import FastKeeper
 from rivertwice.supervise.memory import (
     DIED,
     RESTORED,
@@ -213,6 +214,7 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
         RetentionKeeper(settings, lambda: supervised_names(settings), stop).start()
         UpkeepThread(settings, lambda: supervised_names(settings), stop).start()
         AlertThread(settings, lambda: supervised_names(settings), stop).start()
+        FastKeeper(settings, lambda: supervised_names(settings), stop).start()
         delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
         delivery.start()
         record_event(settings, "agent_start", None, f"agent pid {os.getpid()} starts", utc_now())

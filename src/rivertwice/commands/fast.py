@@ -1,0 +1,57 @@
+"""fast: the fast path of a pipeline, and whether it said what its log owes."""
+
+from __future__ import annotations
+
+import click
+
+from rivertwice.commands.frame import DEFECT, Frame, as_fields, example, pass_frame, to_plain
+
+
+@click.group(epilog=example("rivertwice fast status fraud_scores", "rivertwice fast check fraud_scores"))
+def fast() -> None:
+    """Rows of single records, sent within milliseconds (docs/howto-fast.md). The agent runs it while the stream is wanted running."""
+
+
+@fast.command(epilog=example("rivertwice fast status fraud_scores"))
+@click.argument("name")
+@pass_frame
+def status(frame: Frame, name: str) -> None:
+    """Say whether the fast path of NAME runs, since when it means what it means, and how far it is for sure."""
+    from rivertwice.fast.owner import read_fast_owner
+    from rivertwice.fast.runs import committed_offsets, read_runs
+    from rivertwice.pipeline.definition import load_definition
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    owner, runs = read_fast_owner(home), read_runs(home)
+    topic = load_definition(frame.settings.definitions / name).source[1].topic
+    value = {
+        "running": owner is not None,
+        "pid": owner and owner.pid,
+        "run": runs[-1].number if runs else None,
+        "since": runs[-1].at if runs else None,
+        "begins": runs[-1].begins if runs else None,
+        "committed": committed_offsets(home, topic),
+    }
+    frame.emit(value, lambda: as_fields(value))
+
+
+@fast.command(epilog=example("rivertwice fast check fraud_scores"))
+@click.argument("name")
+@pass_frame
+def check(frame: Frame, name: str) -> None:
+    """Recompute in batch what the fast path of NAME owes and compare it with its topic, as a set. Exit 3 if they differ.
+
+    A row that was sent twice after a crash is counted, and no difference: consumers know it by its `record`.
+    """
+    from rivertwice.fast.compare import compare_fast
+    from rivertwice.pipeline.engine import spark_session
+
+    spark = spark_session(frame.settings, f"rivertwice-fast-check-{frame.known_pipeline(name)}")
+    try:
+        report = compare_fast(spark, frame.settings, name)
+    finally:
+        spark.stop()
+    value = {**to_plain(report), "exact": report.exact}
+    frame.emit(value, lambda: as_fields(value))
+    if not report.exact:
+        raise SystemExit(DEFECT)

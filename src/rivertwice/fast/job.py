@@ -1,0 +1,132 @@
+"""The process of a fast path: Spark's real-time mode, Kafka to Kafka.
+
+Usage: python -m rivertwice.fast.job --pipeline NAME
+Each record is decoded and judged as in the stream, and what `fast.sql` makes of it is sent at once. Every row says which record it
+is of: after a crash what was sent since the last interval is sent again, so a row may come twice and is known by its `record`.
+SIGTERM ends it, exit code 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import threading
+from dataclasses import replace
+from typing import Any
+
+from rivertwice.config import Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.fast.owner import take_fast_lock
+from rivertwice.fast.runs import FastRun, committed_offsets, fast_folder, meaning_of, plan_run, read_runs, record_run
+from rivertwice.instants import utc_now
+from rivertwice.log import kafka
+from rivertwice.log.client_options import spark_options
+from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.pipeline.compile import accepted
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.engine import spark_session
+from rivertwice.pipeline.fast import fast_records, fast_rows
+from rivertwice.pipeline.model import Definition
+
+_log = logging.getLogger(__name__)
+_POLL_SECONDS: Any = 0.2  # PySpark takes fractions, its annotation does not say so
+
+
+def begin_run(settings: Settings, definition: Definition) -> FastRun:
+    """Return the run that goes on, recorded; topics are created if they are absent."""
+    assert definition.fast is not None, "the caller looked"
+    home = settings.pipeline(definition.name)
+    bundle = build_bundle(settings.definitions / definition.name)
+    save_bundle(bundle, home.bundles)
+    _, source = definition.source
+    kafka.ensure_topic(settings, source.topic, source.partitions)
+    kafka.ensure_topic(settings, definition.fast.topic, definition.fast.partitions)
+    run = plan_run(
+        read_runs(home),
+        bundle=bundle.id,
+        meaning=meaning_of(definition),
+        topic_id=kafka.topic_id(settings, source.topic),
+        committed=committed_offsets(home, source.topic),
+        ends=kafka.end_offsets(settings, source.topic),
+        sent_from=kafka.end_offsets(settings, definition.fast.topic),
+        now=utc_now(),
+    )
+    record_run(home, run)
+    return run
+
+
+def run_fast(settings: Settings, definition: Definition, stop: threading.Event) -> None:
+    """Run the fast path until told to stop; raises what made it fail."""
+    assert definition.fast is not None, "the caller looked"
+    home = settings.pipeline(definition.name)
+    _, source = definition.source
+    run = begin_run(settings, definition)
+    partitions = len(kafka.end_offsets(settings, source.topic))
+    if settings.spark_master.startswith("local"):
+        # Real-time mode holds a slot per partition for as long as it runs.
+        settings = replace(settings, spark_master=f"local[{partitions + 1}]")
+    spark = spark_session(settings, f"rivertwice-fast-{definition.name}")
+    raw = (
+        spark.readStream.format("kafka")
+        .options(**spark_options(settings))
+        .option("subscribe", source.topic)
+        .option("startingOffsets", json.dumps({source.topic: {str(p): at for p, at in run.begins.items()}}))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+    rows = fast_rows(spark, definition, accepted(decode(raw, source), source))
+    # PySpark's annotations do not know real-time mode yet.
+    real_time: Any = {"realTime": f"{definition.fast.interval.total_seconds():g} seconds"}
+    query = (
+        fast_records(definition, rows)
+        .writeStream.format("kafka")
+        .options(**spark_options(settings))
+        .option("topic", definition.fast.topic)
+        .outputMode("update")
+        .queryName(f"{definition.name}-fast")
+        .option("checkpointLocation", str(fast_folder(home) / "checkpoint"))
+        .trigger(**real_time)
+        .start()
+    )
+    _log.info("fast run %s of %s, from %s on", run.number, definition.name, dict(run.begins))
+    try:
+        while not stop.is_set():
+            if query.awaitTermination(_POLL_SECONDS):
+                return
+    finally:
+        query.stop()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the fast path of one pipeline; return the process's exit code."""
+    parser = argparse.ArgumentParser(prog="rivertwice.fast.job", description=__doc__)
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline, for instance fraud_scores")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout, force=True
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    settings = Settings.from_env()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        definition = load_definition(settings.definitions / arguments.pipeline)
+        if definition.fast is None:
+            message = f"{definition.name} has no fast path; write `fast: {{topic: ..., key: ...}}` and fast.sql"
+            raise RivertwiceError(message)
+        with take_fast_lock(settings.pipeline(definition.name)):
+            run_fast(settings, definition, stop)
+    except RivertwiceError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

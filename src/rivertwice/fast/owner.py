@@ -1,0 +1,59 @@
+"""One process per pipeline's fast path on a host: a lock that the system releases with the process, and who holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LeaseLostError
+from rivertwice.fast.runs import fast_folder
+from rivertwice.store.files import read_json, replace_json
+from rivertwice.stream.lease import is_alive
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FastOwner:
+    """The process that runs a fast path."""
+
+    pid: int
+    pid_started: float
+
+
+def read_fast_owner(home: PipelineHome) -> FastOwner | None:
+    """Return the process that runs the fast path, or None if none lives."""
+    data = read_json(fast_folder(home) / "owner.json")
+    if data is None or not is_alive(data["pid"], data["pid_started"]):
+        return None
+    return FastOwner(data["pid"], data["pid_started"])
+
+
+def take_fast_lock(home: PipelineHome) -> TextIO:
+    """Return the held lock; closing it, or the process's end, gives it back.
+
+    Raises:
+        LeaseLostError: another process holds it.
+    """
+    folder: Path = fast_folder(home)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / "lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        owner = read_fast_owner(home)
+        who = "another process" if owner is None else f"pid {owner.pid}"
+        message = f"the fast path of {home.root.name} is run by {who} already; `rivertwice stop` ends it, or wait"
+        raise LeaseLostError(message) from None
+    pid = os.getpid()
+    replace_json(
+        folder / "owner.json", {"format": FORMAT, "pid": pid, "pid_started": psutil.Process(pid).create_time()}
+    )
+    return file

@@ -1,0 +1,142 @@
+"""What ran from where on: a run is a stretch of the source's offsets under one meaning of the fast path.
+
+Under `HOME/pipelines/NAME/fast/`, format 1: `run-0001.json`, each written once and never changed; `checkpoint/` is Spark's. The first run
+begins at the end of the topic: nobody wants to be woken for what happened last year.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LedgerError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.refusals import normalise
+from rivertwice.store.files import encode_json, put_json_if_absent, read_json
+from rivertwice.stream.checkpoint import read_planned
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FastRun:
+    """One stretch.
+
+    Attributes:
+        bundle: the definition that made its rows. meaning: hash of what shapes them.
+        begins: partition of the source to the first offset. sent_from: partition of the fast topic to where its rows begin at the earliest.
+    """
+
+    number: int
+    bundle: str
+    meaning: str
+    topic_id: str
+    begins: Mapping[int, int]
+    sent_from: Mapping[int, int]
+    at: datetime
+
+
+def fast_folder(home: PipelineHome) -> Path:
+    """Return where the fast path of a pipeline keeps its state."""
+    return home.root / "fast"
+
+
+def meaning_of(definition: Definition) -> str:
+    """Return a hash of all that shapes a row of the fast path."""
+    assert definition.fast is not None
+    assert definition.fast_sql is not None
+    view, source = definition.source
+    parts = [
+        fingerprint_of(definition).decode,
+        view,
+        source.topic,
+        normalise(definition.fast_sql),
+        definition.fast.topic,
+        definition.fast.key,
+    ]
+    return hashlib.sha256(encode_json(parts)).hexdigest()
+
+
+def read_runs(home: PipelineHome) -> list[FastRun]:
+    """Return all runs, in order.
+
+    Raises:
+        LedgerError: one has a format that this version does not know.
+    """
+    found = []
+    for path in sorted(fast_folder(home).glob("run-*.json")):
+        data = read_json(path)
+        if data is None or data.pop("format", None) != FORMAT:
+            message = f"{path} is not of format {FORMAT}, which this version reads; use a newer rivertwice"
+            raise LedgerError(message)
+        offsets = {name: {int(part): int(at) for part, at in data[name].items()} for name in ("begins", "sent_from")}
+        found.append(FastRun(**{**data, **offsets, "at": parse_iso(data["at"])}))
+    return found
+
+
+def record_run(home: PipelineHome, run: FastRun) -> None:
+    """Record a run that is about to begin."""
+    folder = fast_folder(home)
+    folder.mkdir(parents=True, exist_ok=True)
+    offsets = {name: {str(p): at for p, at in getattr(run, name).items()} for name in ("begins", "sent_from")}
+    put_json_if_absent(
+        folder / f"run-{run.number:04d}.json", {"format": FORMAT, **asdict(run), **offsets, "at": to_iso(run.at)}
+    )
+
+
+def committed_offsets(home: PipelineHome, topic: str) -> dict[int, int] | None:
+    """Return up to where all rows are sent for sure: the end of the newest interval that Spark has written down; None before the first."""
+    checkpoint = fast_folder(home) / "checkpoint"
+    numbers = sorted((int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")), reverse=True)
+    for number in numbers:
+        planned = read_planned(checkpoint, number)
+        if planned is not None:
+            return {int(part): offset for part, offset in planned.end_offsets[topic].items()}
+    return None
+
+
+def plan_run(
+    runs: list[FastRun],
+    *,
+    bundle: str,
+    meaning: str,
+    topic_id: str,
+    committed: Mapping[int, int] | None,
+    ends: Mapping[int, int],
+    sent_from: Mapping[int, int],
+    now: datetime,
+) -> FastRun:
+    """Return the run that goes on: the newest if it means the same, else a new one behind what was committed. Pure.
+
+    Args:
+        runs: so far.
+        bundle: of what begins now.
+        meaning: of what begins now.
+        topic_id: of the source's topic now.
+        committed: as `committed_offsets` gave it.
+        ends: the source's ends now; the first run begins there.
+        sent_from: the fast topic's ends now.
+        now: the present instant.
+
+    Raises:
+        LedgerError: the topic was deleted and created again, so that its offsets are other records.
+    """
+    last = runs[-1] if runs else None
+    if last is not None and last.topic_id != topic_id:
+        message = (
+            f"the source's topic was created anew since fast run {last.number} began (id {last.topic_id}, now {topic_id}): its "
+            "offsets are other records; give the pipeline another name"
+        )
+        raise LedgerError(message)
+    if last is not None and last.meaning == meaning:
+        return last
+    begins = ends if last is None else {**last.begins, **(committed or {})}
+    return FastRun(
+        1 if last is None else last.number + 1, bundle, meaning, topic_id, dict(begins), dict(sent_from), now
+    )

@@ -1,0 +1,42 @@
+"""The rows of `fast.sql`, in a stream and in a batch: the same expressions over the same decoded records."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.pipeline.fold_run import PARTITION_SHIFT
+from rivertwice.pipeline.model import RECORD, Definition
+from rivertwice.pipeline.views import record_column, run_views
+
+_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def fast_rows(spark: SparkSession, definition: Definition, rows: DataFrame) -> DataFrame:
+    """Return what `fast.sql` makes of accepted rows: it sees the source's fields, and `record`."""
+    assert definition.fast_sql is not None, "the definition was checked"
+    view, source = definition.source
+    seen = rows.select(*source.schema_, record_column(F.col("_partition"), F.col("_offset")))
+    return run_views(spark, definition.fast_sql, {view: seen})
+
+
+def fast_records(definition: Definition, result: DataFrame) -> DataFrame:
+    """Return the rows as records to send: `key`, and `value`, JSON whose `record` is the source's topic, partition and offset."""
+    assert definition.fast is not None, "the definition was checked"
+    _, source = definition.source
+    others = [F.col(name) for name in result.columns if name != RECORD]
+    place = F.struct(F.lit(source.topic).alias("topic"), partition_of(F.col(RECORD)), offset_of(F.col(RECORD))).alias(
+        RECORD
+    )
+    value = F.to_json(F.struct(*others, place), _JSON)
+    return result.select(F.col(definition.fast.key).cast("string").cast("binary").alias("key"), value.alias("value"))
+
+
+def partition_of(record: Column) -> Column:
+    """Return the partition that a record's number holds."""
+    return F.shiftright(record, PARTITION_SHIFT).cast("int").alias("partition")
+
+
+def offset_of(record: Column) -> Column:
+    """Return the offset that a record's number holds."""
+    return record.bitwiseAND(F.lit((1 << PARTITION_SHIFT) - 1)).alias("offset")

@@ -1,0 +1,122 @@
+"""Keep the fast path of every pipeline that has one and is wanted running: a process each, started again with backoff.
+
+A process outlives its agent; the next one finds it by its lock. What fails is told once and paged when it fails five times in a row.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rivertwice.config import Settings
+from rivertwice.fast.owner import read_fast_owner
+from rivertwice.instants import utc_now
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.supervise.act import page, record_event
+from rivertwice.supervise.backoff import delay_after
+from rivertwice.timeline.intent import read_intent
+
+LOG = logging.getLogger(__name__)
+EVERY_S = 1.0
+PAGE_AT = 5  # failures in a row
+STEADY_S = 60.0
+"""A process that ran so long did not fail at its start."""
+
+
+@dataclass(frozen=True)
+class FastWatch:
+    """What is known of one pipeline's process."""
+
+    child: subprocess.Popen[bytes] | None = None
+    started_at: datetime | None = None
+    failures: int = 0
+    next_attempt: datetime | None = None
+    asked_to_end: bool = False
+
+
+class FastKeeper(threading.Thread):
+    """Starts and ends the processes."""
+
+    def __init__(
+        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
+    ) -> None:
+        super().__init__(name="fast", daemon=True)
+        self._settings = settings
+        self._names = names
+        self._stopping = stop
+        self._every_s = every_s
+        self._errors: dict[str, str] = {}
+        self.watches: dict[str, FastWatch] = {}
+
+    def run(self) -> None:
+        """Look until told to stop; the processes go on."""
+        while not self._stopping.wait(self._every_s):
+            for name in self._names():
+                try:
+                    self.look(name, utc_now())
+                    self._errors.pop(name, None)
+                except Exception as error:
+                    text = f"{type(error).__name__}: {error}"
+                    if text != self._errors.get(name):
+                        LOG.warning("the fast path of %s is not known now: %s", name, text)
+                    self._errors[name] = text
+
+    def look(self, name: str, now: datetime) -> None:
+        """Start what is wanted and does not run, end what is not wanted any more."""
+        home = self._settings.pipeline(name)
+        watch = self._reaped(name, now)
+        owner = read_fast_owner(home)
+        intent = read_intent(home)
+        asked = intent is not None and intent.desired == "running"
+        wanted = asked and load_definition(self._settings.definitions / name).fast is not None
+        if owner is not None and not wanted and not watch.asked_to_end:
+            with suppress(ProcessLookupError):
+                os.kill(owner.pid, signal.SIGTERM)
+            watch = replace(watch, asked_to_end=True)
+        if owner is None and watch.child is None:
+            watch = replace(watch, asked_to_end=False)  # one of an earlier agent has ended
+            if wanted and (watch.next_attempt is None or watch.next_attempt <= now):
+                watch = FastWatch(self._start(name), now, watch.failures)
+                record_event(self._settings, "fast_started", name, "the fast path is wanted and did not run", now)
+        self.watches[name] = watch
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        logs = self._settings.pipeline(name).logs
+        logs.mkdir(parents=True, exist_ok=True)
+        with (logs / "fast.log").open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "rivertwice.fast.job", "--pipeline", name],
+                cwd=self._settings.project,
+                env={**os.environ, **self._settings.to_env()},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _reaped(self, name: str, now: datetime) -> FastWatch:
+        """Return the watch behind the process's end, if it has ended since."""
+        watch = self.watches.get(name, FastWatch())
+        code = None if watch.child is None else watch.child.poll()
+        if watch.child is None or code is None:
+            return watch
+        if code == 0 or watch.asked_to_end:
+            return FastWatch()
+        steady = watch.started_at is not None and (now - watch.started_at).total_seconds() >= STEADY_S
+        failures = 1 if steady else watch.failures + 1
+        log = self._settings.pipeline(name).logs / "fast.log"
+        message = (
+            f"the fast path ended with {code}, its failure {failures} in a row, and is started again; its log: {log}"
+        )
+        record_event(self._settings, "fast_failed", name, message, now)
+        if failures == PAGE_AT:
+            page(self._settings, "fast", name, message, now, severity="warning")
+        return FastWatch(failures=failures, next_attempt=now + delay_after(failures))

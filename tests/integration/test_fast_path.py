@@ -1,0 +1,147 @@
+"""The fast path on a real broker: killed in the middle and run again, what it sent is what its log owes, record by record."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.fast.owner import read_fast_owner
+from rivertwice.fast.runs import committed_offsets, read_runs
+from rivertwice.log import kafka
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.testing.events import Event, produce_events
+from streamed_run import REPOSITORY
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+NAME = "fraud_scores"
+PATIENCE_S = 240
+
+
+@pytest.fixture
+def settings(tmp_path: Path, broker: BrokerInfo, topic: str) -> Settings:
+    target = tmp_path / "project" / "pipelines" / NAME
+    shutil.copytree(REPOSITORY / "pipelines" / "examples" / NAME, target)
+    text = (target / "pipeline.yaml").read_text()
+    text = text.replace("topic: transactions", f"topic: {topic}").replace(
+        "topic: fraud-alerts", f"topic: {topic}-alerts"
+    )
+    (target / "pipeline.yaml").write_text(text)
+    for name in (".build", "expectations"):
+        (tmp_path / "project" / name).symlink_to(REPOSITORY / name)
+    found = Settings(tmp_path / "project", tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+    kafka.ensure_topic(found, topic, 4)
+    return found
+
+
+def send(settings: Settings, topic: str, count: int, chance: random.Random) -> None:
+    now_ms = int(time.time() * 1000)
+    events = []
+    for number in range(count):
+        body = {
+            "tx": f"t{number}",
+            "card_id": f"c{number % 9}",
+            "amount": 5,
+            "score": chance.random(),
+            "at": "2026-01-01T00:00:00Z",
+        }
+        value = b"{broken" if number % 50 == 7 else json.dumps(body).encode()
+        events.append(Event(number % 4, f"c{number % 9}".encode(), value, now_ms))
+    produce_events(settings, topic, events)
+
+
+@contextmanager
+def fast_path(settings: Settings, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rivertwice.fast.job", "--pipeline", NAME],
+            env={**os.environ, **settings.to_env()},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def wait_for(condition: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.05)
+
+
+def check(settings: Settings) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "rivertwice.cli", "--output", "json", "fast", "check", NAME],
+        env={**os.environ, **settings.to_env()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode in (0, 3), done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["exact"] is (done.returncode == 0)
+    return found
+
+
+def test_what_a_killed_fast_path_sent_is_what_its_log_owes(settings: Settings, topic: str, tmp_path: Path) -> None:
+    chance, log, home = random.Random("fast path"), tmp_path / "fast.log", settings.pipeline(NAME)
+    send(settings, topic, 40, chance)  # before it ever ran: nobody is told of these
+
+    def sent() -> int:
+        return sum(kafka.end_offsets(settings, f"{topic}-alerts").values()) if read_runs(home) else 0
+
+    with fast_path(settings, log) as process:
+        wait_for(lambda: committed_offsets(home, topic) is not None, log)
+        send(settings, topic, 400, chance)
+        wait_for(lambda: sent() > 10, log)
+        owner = read_fast_owner(home)
+        assert owner is not None
+        assert owner.pid == process.pid
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    send(settings, topic, 400, chance)
+    ends = kafka.end_offsets(settings, topic)
+    with fast_path(settings, log):
+        wait_for(lambda: committed_offsets(home, topic) == ends, log)
+    found = check(settings)
+    assert (found["missing_count"], found["unowed_count"], found["ahead"]) == (0, 0, 0)
+    assert found["owed"] == found["sent"] > 40
+    assert found["judged"] == {str(part): [10, end] for part, end in ends.items()}
+
+    forged = {"card_id": "c1", "record": {"topic": topic, "partition": 0, "offset": ends[0] - 1}}
+    produce_events(settings, f"{topic}-alerts", [Event(0, b"c1", json.dumps(forged).encode(), int(time.time() * 1000))])
+    assert check(settings)["unowed"] == [f"0@{ends[0] - 1}"]
+
+
+def test_another_meaning_begins_another_run_and_both_are_judged(settings: Settings, topic: str, tmp_path: Path) -> None:
+    chance, log, home = random.Random("two runs"), tmp_path / "fast.log", settings.pipeline(NAME)
+    sql = settings.definitions / NAME / "fast.sql"
+    for limit in ("0.9", "0.5"):
+        sql.write_text(sql.read_text().replace("> 0.9", f"> {limit}"))
+        with fast_path(settings, log):
+            wait_for(lambda: committed_offsets(home, topic) is not None, log)
+            send(settings, topic, 200, chance)
+            wait_for(lambda: committed_offsets(home, topic) == kafka.end_offsets(settings, topic), log)
+    assert [run.number for run in read_runs(home)] == [1, 2]
+    found = check(settings)
+    assert found["exact"]
+    assert 60 < found["owed"] < 180
