@@ -48,6 +48,7 @@ LAG = 10 * CHAPTER
 """Records behind which nothing more is fed: a busy machine would else end with hours to read."""
 PATIENCE_S = 300.0
 READING_S = 1800.0
+REST_S = 45.0
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,14 @@ class Soak:
         lab = self._lab
         lab.produce(lab.next_plan(records=CHAPTER))
         write_intent(lab.home, "stopped", by="soak", now=utc_now())
-        lab.until(lambda: lease_owner(lab.home) is None, PATIENCE_S, "the driver's end")
+        ran_at = time.monotonic()
+
+        def rests() -> bool:
+            nonlocal ran_at  # a driver that was being started owns nothing yet, and is drained when it does
+            ran_at = time.monotonic() if lease_owner(lab.home) is not None else ran_at
+            return time.monotonic() - ran_at > REST_S
+
+        lab.until(rests, PATIENCE_S, "the driver's end")
         lab.stop_agent()
         lab.run_to_end(patience_s=READING_S)
 
