@@ -10,7 +10,7 @@ from rivertwice.testing.cases import Case
 _HEAD = """# Fault report
 
 Written by `rivertwice faults report` from the outcomes of a campaign; [howto-faults.md](howto-faults.md) says how to run
-one and how to repeat a single line of it.
+one and how to repeat a single line of it. `rivertwice faults campaign --upto 500` goes on from its outcomes to 500 kills.
 
 """
 _MEANING = """

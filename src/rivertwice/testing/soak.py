@@ -23,12 +23,13 @@ from typing import Any
 
 import psutil
 
-from rivertwice.config import Settings
+from rivertwice.config import Place, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.store import delta
 from rivertwice.store.table_upkeep import set_retention
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise.launch import agent_status
@@ -43,7 +44,11 @@ UPKEEP_S = 120.0
 ROTATE_S = 180.0
 KEPT = timedelta(minutes=3)
 CHAPTER = 300
+LAG = 10 * CHAPTER
+"""Records behind which nothing more is fed: a busy machine would else end with hours to read."""
 PATIENCE_S = 300.0
+READING_S = 1800.0
+REST_S = 45.0
 
 
 @dataclass(frozen=True)
@@ -109,14 +114,13 @@ class Soak:
         self.samples: list[Sample] = []
         self.faults: list[str] = []
         self.errors: list[str] = []
+        self._short: set[Place] = set()
 
     def run(self) -> None:
         """Prepare the tables, feed, break, sample, and end with the stream at rest at the end of the log."""
         lab = self._lab
         lab.produce(lab.next_plan(records=CHAPTER, closing=False))
         lab.run_to_end()
-        for path in tables_of(lab.home.tables).values():
-            set_retention(path, log=KEPT, removed=KEPT)  # hours, in the product; here they must pass within the soak
         lab.start_agent()
         write_intent(lab.home, "running", by="soak", now=utc_now())
         threads = [
@@ -147,9 +151,18 @@ class Soak:
                 self.errors.append(f"{work.__name__}: {error}")
 
     def _feed(self) -> None:
-        self._lab.produce(self._lab.next_plan(records=CHAPTER, closing=False))
+        rows = path_ledger(self._lab.home)
+        read = sum(sum(ends.values()) for ends in rows[-1].end_offsets.values())
+        if self._lab.produced - read < LAG:
+            self._lab.produce(self._lab.next_plan(records=CHAPTER, closing=False))
 
     def _keep_up(self) -> None:
+        for path in tables_of(self._lab.home.tables).values():
+            if path not in self._short and delta.open_table(path) is not None:
+                set_retention(
+                    path, log=KEPT, removed=KEPT
+                )  # hours, in the product; here they must pass within the soak
+                self._short.add(path)
         for kept in keep_up(self._lab.home):
             if kept.deleted:
                 self._note("upkeep", f"{kept.table} {kept.files_before} to {kept.files_after}, {kept.deleted} deleted")
@@ -225,9 +238,16 @@ class Soak:
         lab = self._lab
         lab.produce(lab.next_plan(records=CHAPTER))
         write_intent(lab.home, "stopped", by="soak", now=utc_now())
-        lab.until(lambda: lease_owner(lab.home) is None, PATIENCE_S, "the driver's end")
+        ran_at = time.monotonic()
+
+        def rests() -> bool:
+            nonlocal ran_at  # a driver that was being started owns nothing yet, and is drained when it does
+            ran_at = time.monotonic() if lease_owner(lab.home) is not None else ran_at
+            return time.monotonic() - ran_at > REST_S
+
+        lab.until(rests, PATIENCE_S, "the driver's end")
         lab.stop_agent()
-        lab.run_to_end(patience_s=PATIENCE_S)
+        lab.run_to_end(patience_s=READING_S)
 
     def _note(self, kind: str, text: str) -> None:
         at_s = round(time.monotonic() - self._began, 1)

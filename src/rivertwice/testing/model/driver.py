@@ -134,6 +134,8 @@ def _claim_shared(world: World, me: Process) -> Steps:
         found = world.rules.decide_takeover(
             seen, home=f"host{me.host}", unchanged_s=world.forward_s - since, floor=max(world.epochs, default=0)
         )
+        if found.take and seen is not None and seen.home != f"host{me.host}" and world.claim_renewed():
+            world.judge.renewed_lease_taken(seen.epoch)
         yield WATCHED
         if found.take and world.claim is seen:
             me.epoch = found.epoch

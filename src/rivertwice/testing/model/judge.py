@@ -149,6 +149,10 @@ class Judge:
         if epoch <= max(self.world.epochs, default=0):
             fail("epochs rise", f"{epoch} after {max(self.world.epochs)}")
 
+    def renewed_lease_taken(self, epoch: int) -> None:
+        """Refuse what would end a driver that lives and renews."""
+        fail("a lease that is renewed is not taken", f"epoch {epoch} lives on another host")
+
     def driver_failed(self, pid: int, failure: str, position: object) -> None:
         """Note an end that was no drain; once, though an agent that died may count it again."""
         if pid in self.ended:

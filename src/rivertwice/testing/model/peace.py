@@ -25,9 +25,8 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
     Raises:
         ViolationError: neither.
     """
-    head = world.head() or next(iter(world.timelines), None)
     world.sick, world.standby_leaves = False, True
-    world.definition = 1 if head is None else int(world.timelines[head].fingerprint["semantics"][1:])
+    put_definition_back(world)
     world.judge.jumped = True
     produce(world, 99)
     for process in list(world.processes.values()):
@@ -44,6 +43,7 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
                 world.spawn(kind)
         if number % 8 or {"restore", "fall-back", "abandon", "rewind", "give up"} & kinds:
             continue
+        put_definition_back(world)  # a driver that had read another one may have begun the timeline since
         ending = people.look(late=number > ROUNDS // 2)
         if ending:
             return ending
@@ -53,6 +53,12 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
         f"head {world.head()}, intent {world.intent}, {world.unfinished()}, "
         f"broken: {'' if memory is None else memory.broken_because}, last exit: {world.exit}",
     )
+
+
+def put_definition_back(world: World) -> None:
+    """Give the head's timeline the definition that it began with."""
+    head = world.head() or next(iter(world.timelines), None)
+    world.definition = 1 if head is None else int(world.timelines[head].fingerprint["semantics"][1:])
 
 
 class People:

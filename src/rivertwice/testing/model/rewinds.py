@@ -235,6 +235,7 @@ def _run_to_goal(world: World, me: Process, goal: Goal) -> Steps:
             started = world.processes[world.spawn("catcher", parent=me.pid)]
             started.goal = goal
             yield STARTED
+        world.drain = Drain(me.pid, world.now, goal.by)  # again and again: a start that was under way took it away
         yield CATCHES_UP
 
 
