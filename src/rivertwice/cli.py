@@ -20,6 +20,7 @@ from rivertwice.commands.late import late
 from rivertwice.commands.lint import lint
 from rivertwice.commands.logs import archive, replay
 from rivertwice.commands.metrics import diagnose, metrics
+from rivertwice.commands.privacy import privacy
 from rivertwice.commands.retention import retention
 from rivertwice.commands.savepoints import savepoint
 from rivertwice.commands.schemas import schema
@@ -31,7 +32,7 @@ from rivertwice.config import Settings
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    replay, archive, retention, savepoint, reconcile, verdicts, view, backfill, late, dead, deliver, fast, upkeep, faults,
+    replay, archive, retention, savepoint, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, faults,
 )  # fmt: skip
 
 

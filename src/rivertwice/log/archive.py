@@ -42,6 +42,7 @@ from rivertwice.store.delta import Table, append
 
 __all__ = [
     "ArchiveReport",
+    "archive_lock",
     "archived_ends",
     "archived_starts",
     "behind_hole",
@@ -104,7 +105,7 @@ def extend_archive(
     """
     origin = Origin(kafka.cluster_id(settings), kafka.topic_id(settings, topic), topic)
     job = _Job(spark, settings, origin, chunk_records, progress)
-    with _locked(settings, topic):
+    with archive_lock(settings, topic):
         for attempt in range(1, RACES + 1):
             first = archived(settings, topic, origin.topic_id)
             try:
@@ -202,7 +203,8 @@ def is_archiving(settings: Settings, topic: str) -> bool:
 
 
 @contextmanager
-def _locked(settings: Settings, topic: str) -> Iterator[None]:
+def archive_lock(settings: Settings, topic: str) -> Iterator[None]:
+    """Let one process of this host write the archive of a topic; others wait."""
     folder = settings.home / "archive"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{topic}.lock").open("a") as file:

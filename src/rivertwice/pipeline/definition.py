@@ -95,20 +95,23 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
         raise DefinitionError(describe(error, f"{where}/{YAML_FILE}")) from None
     _check_files(definition, texts, where)
     definition = _pinned(definition, files, where)
+    fields = {name.lower() for source in definition.sources.values() for name in source.schema_}
     if definition.fast_sql is not None:
-        check_sql(definition.fast_sql, f"{where}/{FAST_FILE}", compared=True)
+        check_sql(definition.fast_sql, f"{where}/{FAST_FILE}", compared=True, fields=fields)
     if definition.fold_py is not None:
         check_fold(definition.fold_py, f"{where}/{FOLD_FILE}", compared=definition.compare)
         return definition
     sliced = definition.window.is_sliced
-    check_sql(definition.transform_sql, f"{where}/{TRANSFORM_FILE}", compared=definition.compare, sliced=sliced)
+    check_sql(
+        definition.transform_sql, f"{where}/{TRANSFORM_FILE}", compared=definition.compare, sliced=sliced, fields=fields
+    )
     if sliced and definition.rows_sql is not None:
         message = f"{where}/{ROWS_FILE}: slices take no {ROWS_FILE}; write the condition into {TRANSFORM_FILE}'s WHERE"
         raise DefinitionError(message)
     if not sliced:
         check_transform_shape(definition, f"{where}/{TRANSFORM_FILE}")
     if definition.rows_sql is not None:
-        check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare)
+        check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare, fields=fields)
     return definition
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rivertwice.errors import DefinitionError
@@ -25,6 +26,9 @@ class Refusal:
 
 _LIFT = ", or give up comparison with compare: false"
 CLOCK = Refusal("reads the clock, so a recompute gives another result", "use the event time" + _LIFT)
+WHO = Refusal(
+    "depends on who runs it and where, so stream and recompute may differ", "use a field of the record" + _LIFT
+)
 RANDOM = Refusal("gives another value in each run", "derive the value from fields of the row" + _LIFT)
 ORDER = Refusal(
     "depends on the order of rows, which a recompute does not keep",
@@ -67,7 +71,7 @@ FUNCTIONS: dict[str, Refusal] = {
         SKETCH,
     ),
     **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id", "input_file_name"), PLACE),
-    **dict.fromkeys(("current_user", "user", "session_user", "current_catalog", "current_database"), CLOCK),
+    **dict.fromkeys(("current_user", "user", "session_user", "current_catalog", "current_database"), WHO),
     **dict.fromkeys(("input_file_block_start", "input_file_block_length"), PLACE),
     **dict.fromkeys(("reflect", "java_method", "try_reflect", "read_files", "secret"), JAVA),
     "dropduplicateswithinwatermark": ONLY_STREAM,
@@ -119,11 +123,14 @@ def refusal_of(function: str) -> Refusal | None:
     return FUNCTIONS.get(name) or next((why for prefix, why in _PREFIXES.items() if name.startswith(prefix)), None)
 
 
-def find_refused(sql: str, *, compared: bool, sliced: bool = False) -> list[tuple[str, Refusal]]:
+def find_refused(
+    sql: str, *, compared: bool, sliced: bool = False, fields: Collection[str] = ()
+) -> list[tuple[str, Refusal]]:
     """Return the refused functions that `sql` names, in order, with the reason of each.
 
     Slices may count distinct values, for they run in batch; functions over an ordered window pass here, and `slice_check`
-    sees in the plan whether the order is a total one.
+    sees in the plan whether the order is a total one. A name without parentheses that is one of the `fields` is that column
+    (`user`): Spark resolves columns first.
     """
     words = tokens(sql)
     found: list[tuple[str, Refusal]] = []
@@ -132,7 +139,8 @@ def find_refused(sql: str, *, compared: bool, sliced: bool = False) -> list[tupl
         before = words[index - 1].lower() if index else ""
         if word.lower() == "distinct" and before == "(" and not sliced:
             found.append((f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
-        called = after == "(" or (word.lower() in _BARE and before not in (".", "as"))
+        bare = word.lower() in _BARE and word.lower() not in fields and before not in (".", "as")
+        called = after == "(" or bare
         why = refusal_of(word) if called and re.match(r"[A-Za-z_`]", word) else None
         if sliced and word.lower() in WINDOWED:
             continue
@@ -141,8 +149,10 @@ def find_refused(sql: str, *, compared: bool, sliced: bool = False) -> list[tupl
     return [(name, why) for name, why in found if compared or why.always]
 
 
-def check_sql(sql: str, where: str, *, compared: bool, sliced: bool = False) -> None:
+def check_sql(sql: str, where: str, *, compared: bool, sliced: bool = False, fields: Collection[str] = ()) -> None:
     """Refuse SQL that cannot mean the same in a stream and in a recompute, or that leaves its sources.
+
+    `fields` are those of the sources: a bare name among them is a column.
 
     Raises:
         DefinitionError: names the operator, the cause and the remedy.
@@ -158,7 +168,7 @@ def check_sql(sql: str, where: str, *, compared: bool, sliced: bool = False) -> 
     if _FILE_READ.search(normalise(sql)):
         message = f"{where} reads files; {JAVA.cause}: {JAVA.remedy}"
         raise DefinitionError(message)
-    refused = find_refused(sql, compared=compared, sliced=sliced)
+    refused = find_refused(sql, compared=compared, sliced=sliced, fields=fields)
     if refused:
         lines = [f"{where}: {name} {why.cause}; {why.remedy}" for name, why in refused]
         raise DefinitionError("\n".join(lines))

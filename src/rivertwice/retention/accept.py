@@ -14,16 +14,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-import psutil
-
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LeaseLostError, LostRaceError, RequestError, SavepointError
-from rivertwice.instants import to_iso
+from rivertwice.errors import LostRaceError, RequestError, SavepointError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import encode_ends
 from rivertwice.log.gaps import (
@@ -38,10 +33,9 @@ from rivertwice.log.gaps import (
 )
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.savepoint.take import copy_committed
-from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.checkpoint import Offsets, moved_to
 from rivertwice.stream.gaps import next_offsets, observe_gaps
-from rivertwice.stream.lease import is_alive, lease_owner
+from rivertwice.stream.rest import at_rest
 from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.lineage import (
     Timeline,
@@ -66,7 +60,7 @@ def accept_gap(settings: Settings, pipeline: str, gap_id: str, *, by: str, now: 
     """
     home = settings.pipeline(pipeline)
     gap = load_gap(home, gap_id)
-    with _at_rest(home, gap, now):
+    with at_rest(home, gap.id, now, running="no gap is in its way"):
         accepted = read_acceptance(home, gap_id)
         if accepted is None:
             _check_current(settings, home, gap, now)  # step 1
@@ -101,29 +95,6 @@ def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None
             + gap_message(present)
         )
     return None
-
-
-@contextmanager
-def _at_rest(home: PipelineHome, gap: Gap, now: datetime) -> Iterator[None]:
-    """Keep drivers away for the block; the marker holds while this process lives."""
-    process = psutil.Process()
-    marker = {"format": 1, "by": gap.id, "at": to_iso(now), "pid": process.pid, "pid_started": process.create_time()}
-    found = read_json(home.drain) or {}
-    if "pid" in found and is_alive(found["pid"], found["pid_started"]):  # one whose writer died holds nothing
-        message = f"another operation keeps the stream of {gap.pipeline} at rest ({home.drain} exists); try again when it is done"
-        raise LostRaceError(message)
-    replace_json(home.drain, marker)
-    try:
-        owner = lease_owner(home)
-        if owner is not None:
-            message = (
-                f"a driver of {gap.pipeline} runs (pid {owner.pid}), so no gap is in its way; nothing was done; "
-                f"`rivertwice stop {gap.pipeline} --wait` first"
-            )
-            raise LeaseLostError(message)
-        yield
-    finally:
-        home.drain.unlink(missing_ok=True)
 
 
 def _check_current(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> None:

@@ -126,6 +126,32 @@ def prune_savepoints(home: PipelineHome, *, keep: int, now: datetime) -> PruneRe
         return _prune(home, savepoint_store(home), keep=keep, now=now)
 
 
+def protected_savepoints(home: PipelineHome, *, now: datetime) -> dict[str, str]:
+    """Return savepoint id to why a prune would leave it now, whatever was asked."""
+    return select_protected(list_savepoints(home), now=now, needed=_needed(home), path=head_path(home))
+
+
+def remove_savepoints(home: PipelineHome, names: Collection[str], *, now: datetime) -> list[str]:
+    """Delete the named savepoints, in prune's steps; those that are gone already stay so.
+
+    Raises:
+        SavepointError: one of them is protected, and why; it and those behind it are left.
+    """
+    with _only_prune(home):
+        store = savepoint_store(home)
+        removed = []
+        for savepoint in [one for one in list_savepoints(home) if one.id in names]:
+            why = protected_savepoints(home, now=now).get(savepoint.id)
+            proved = savepoint.status == PROVED
+            if why is not None or not delete_savepoint(
+                store, savepoint.id, now=now, proved=proved, needed=_needed(home)
+            ):
+                message = f"savepoint {savepoint.id} is protected ({why or 'since a moment ago'}); it was not deleted"
+                raise SavepointError(message)
+            removed.append(savepoint.id)
+        return removed
+
+
 def _prune(home: PipelineHome, store: BlobStore, *, keep: int, now: datetime) -> PruneReport:
     savepoints = list_savepoints(home)
     protected, going = _decide_verified(home, savepoints, keep=keep, now=now)

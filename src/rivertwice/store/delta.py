@@ -248,6 +248,43 @@ def overwrite(path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None
     return int(_opened(path).version())
 
 
+def replace_rows(
+    path: Place, rows: pa.Table, *, only: tuple[str, str] | None = None, metadata: Mapping[str, Any] | None = None
+) -> int:
+    """Replace a table's rows, or those of one partition, in one commit; schema, properties and transactions stay.
+
+    Args:
+        path: the table.
+        rows: all of them, in the table's columns.
+        only: (partition column, value): the rows are all of that partition, and no other is touched.
+        metadata: values are stored as JSON texts in the commit.
+
+    Raises:
+        LostRaceError: another writer changed what was to be replaced; nothing was written.
+    """
+    require_writable(path)
+    table = _opened(path)
+    try:
+        with _explained(path, "replacing rows"):
+            write_deltalake(
+                table,
+                rows,
+                mode="overwrite",
+                predicate=None if only is None else _equals(*only),
+                commit_properties=_properties(metadata, None),
+                post_commithook_properties=_AFTER_COMMIT,
+            )
+    except CommitFailedError as error:
+        message = f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
+        raise LostRaceError(message) from error
+    return int(_opened(path).version())
+
+
+def _equals(column: str, value: str) -> str:
+    name, text = column.replace('"', '""'), value.replace("'", "''")
+    return f"\"{name}\" = '{text}'"
+
+
 def _properties(metadata: Mapping[str, Any] | None, transactions: Mapping[str, int] | None) -> CommitProperties:
     return CommitProperties(
         custom_metadata={key: json.dumps(value, sort_keys=True) for key, value in (metadata or {}).items()},
@@ -261,6 +298,7 @@ def read(
     columns: Sequence[str] | None = None,
     where: pc.Expression | None = None,
     between: tuple[str, int, int] | None = None,
+    only: tuple[str, str] | None = None,
 ) -> pa.Table | None:
     """Return a table's rows as Arrow, or None if the table does not exist.
 
@@ -273,6 +311,7 @@ def read(
         where: a pyarrow expression over the columns read; rows for which it is not true are left out.
         between: (column, first, last): only rows whose value lies between the two whole numbers, both included; files whose
             statistics rule that out are not read.
+        only: (column, value): only rows with just this text; of a partition column no other files are read.
     """
     table = open_table(path)
     if table is None:
@@ -285,6 +324,9 @@ def read(
     if between is not None:
         column, first, last = between
         query += f' WHERE "{schema.field(column).name}" BETWEEN {int(first)} AND {int(last)}'
+
+    if only is not None:
+        query += f" WHERE {_equals(schema.field(only[0]).name, only[1])}"
 
     def run(_: object) -> pa.Table:
         # Through pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and

@@ -26,6 +26,14 @@ def read_record(place: Place, key: str) -> Any | None:
     return None if data is None else json.loads(data)
 
 
+def delete_record(place: Place, key: str) -> None:
+    """Remove a record; one that is not there stays so."""
+    if isinstance(place, Path):
+        (place / key).unlink(missing_ok=True)
+    else:
+        open_store(place).delete(key)
+
+
 def list_records(place: Place, name: str) -> list[str]:
     """Return the folders right below `place` that hold a record called `name`, sorted."""
     if isinstance(place, Path):

@@ -124,3 +124,26 @@ def set_retention(path: Place, log: timedelta, removed: timedelta) -> bool:
         return False
     table.alter.set_table_properties(wanted)
     return True
+
+
+def purge(path: Place) -> int:
+    """Delete at once, of a table at rest, everything that its newest version does not name, and the log that tells of it.
+
+    Sweeping leaves removed files and old commits for the table's retention, so that whoever reads or resumes finds them; here
+    they must go, for they hold what may be kept no longer. Nothing may read or write the table meanwhile.
+
+    Returns:
+        how many data files were deleted.
+    """
+    table = open_table(path)
+    if table is None:
+        return 0
+    before = table.metadata().configuration
+    set_retention(path, log=timedelta(0), removed=timedelta(0))
+    fresh = open_table(path)
+    assert fresh is not None, "the table was there"
+    gone = fresh.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    fresh.create_checkpoint()
+    fresh.cleanup_metadata()
+    fresh.alter.set_table_properties({key: before[key] for key in (LOG_RETENTION, REMOVED_RETENTION) if key in before})
+    return len(gone)

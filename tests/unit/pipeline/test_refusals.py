@@ -18,6 +18,8 @@ SELECT = "SELECT {} AS x FROM flights GROUP BY window(sched_dep, '1 hour')"
         ("current_timestamp", "reads the clock"),
         ("max(NOW())", "reads the clock"),
         ("current_date", "reads the clock"),
+        ("current_user", "who runs it"),
+        ("user", "who runs it"),
         ("sum(rand())", "another value in each run"),
         ("max(uuid())", "another value in each run"),
         ("shuffle(array(1, 2))", "another value in each run"),
@@ -80,6 +82,12 @@ def test_names_in_comments_and_texts_are_no_calls() -> None:
 
 def test_a_column_that_shares_a_functions_name_is_no_call() -> None:
     check_sql("SELECT max(first) AS last, max(mode) AS mode FROM flights", "transform.sql", compared=True)
+
+
+def test_a_field_of_a_source_is_a_column_where_it_is_not_called() -> None:
+    check_sql(SELECT.format("user"), "transform.sql", compared=True, fields={"user"})
+    with pytest.raises(DefinitionError, match="who runs it"):
+        check_sql(SELECT.format("user()"), "transform.sql", compared=True, fields={"user"})
 
 
 def test_comments_and_white_space_do_not_change_the_normal_form() -> None:

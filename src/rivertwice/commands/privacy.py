@@ -1,0 +1,190 @@
+"""privacy erase, list, resume: replace a person's key wherever it is kept."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.privacy.erase import ErasurePlan
+    from rivertwice.privacy.record import Erasure
+
+
+@click.group(
+    cls=FriendlyGroup,
+    epilog=example(
+        "rivertwice privacy erase page_views --field user --value u42 --why 'request 118'", "rivertwice privacy list"
+    ),
+)
+def privacy() -> None:
+    """Erase a person's key from archive, tables, dead letters and savepoints, and keep a record that it happened.
+
+    The value is replaced by a pseudonym that leads back to nobody, in the log that is kept and in everything made of it. So
+    what was counted stays counted: a reconcile afterwards gives the verdicts of before.
+    """
+
+
+@privacy.command(
+    epilog=example(
+        "rivertwice privacy erase page_views --field user --value u42 --why 'request 118'",
+        "rivertwice privacy erase page_views --field user --value-file key.txt --why 'request 118' --confirm",
+    )
+)
+@click.argument("name")
+@click.option("--field", "fields", multiple=True, required=True, help="Field of the records that holds it; repeatable.")
+@click.option("--column", "columns", multiple=True, help="Result column that holds it under another name; repeatable.")
+@click.option("--value", help="What must go. It stays in the shell's history: see --value-file.")
+@click.option(
+    "--value-file", type=click.File("rb"), help="The same, from a file, or from - (standard input); one line."
+)
+@click.option("--number", is_flag=True, help="The value is a whole number, not a text.")
+@click.option("--as", "pseudonym", help="What stands there afterwards; default: one by chance.")
+@click.option("--why", required=True, help="Kept in the register.")
+@click.option("--confirm", is_flag=True, help="Do it; without it what would be done is shown.")
+@pass_frame
+def erase(
+    frame: Frame,
+    name: str,
+    fields: tuple[str, ...],
+    columns: tuple[str, ...],
+    value: str | None,
+    value_file: Any,
+    number: bool,
+    pseudonym: str | None,
+    why: str,
+    confirm: bool,
+) -> None:
+    """Erase a value of NAME's records, and of all pipelines that share topics with it.
+
+    Without --confirm nothing is changed: what would be rewritten is shown, and what stands in the way. The streams must be
+    stopped, must have read the records, and their windows must be closed. Kafka cannot forget a record; it is told until when
+    it keeps them.
+    """
+    from rivertwice.instants import utc_now
+    from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure
+
+    text = value_file.read().decode().rstrip("\r\n") if value_file is not None else value
+    if text is None or (value is not None and value_file is not None):
+        message = "give what must go either with --value or with --value-file; nothing was done"
+        raise RequestError(message)
+    wanted = _typed(text, number=number)
+    now = utc_now()
+    asked = new_erasure(
+        frame.settings,
+        frame.known_pipeline(name),
+        wanted,
+        fields=fields,
+        columns=columns,
+        pseudonym=None if pseudonym is None else _typed(pseudonym, number=number),
+        why=why,
+        by=getpass.getuser(),
+        now=now,
+    )
+    if not confirm:
+        plan = plan_erasure(frame.settings, asked, wanted)
+        frame.emit(plan, lambda: describe_plan(plan))
+        return
+    done = begin_erasure(frame.settings, asked, wanted, now=now, progress=frame.progress)
+    _show(frame, asked, done)
+
+
+def _typed(text: str, *, number: bool) -> str | int:
+    if not number:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        message = f"{text[:40]!r} is no whole number; leave --number out if the field holds texts"
+        raise RequestError(message) from None
+
+
+@privacy.command("list", epilog=example("rivertwice privacy list", "rivertwice --output json privacy list"))
+@pass_frame
+def list_erasures(frame: Frame) -> None:
+    """List every erasure: when, by whom, why, and whether it is done. The erased values are not kept."""
+    from rivertwice.privacy.record import read_erasures
+
+    found = read_erasures(frame.settings)
+    value = [{**to_plain(asked), "outcome": to_plain(done)} for asked, done in found]
+    rows = [
+        (
+            asked.id,
+            asked.pipeline,
+            ", ".join(asked.fields),
+            asked.asked_at,
+            asked.by,
+            asked.why,
+            "open" if done is None else "done",
+        )
+        for asked, done in found
+    ]
+    frame.emit(
+        value,
+        lambda: (
+            as_table(("erasure", "pipeline", "fields", "asked", "by", "why", "state"), rows)
+            if rows
+            else "no erasure was ever asked for"
+        ),
+    )
+
+
+@privacy.command(epilog=example("rivertwice privacy resume er-0123456789ab"))
+@click.argument("erasure_id")
+@pass_frame
+def resume(frame: Frame, erasure_id: str) -> None:
+    """Go on with an erasure that waited or was cut off; one that is done stays as it is."""
+    from rivertwice.instants import utc_now
+    from rivertwice.privacy.erase import resume_erasure
+    from rivertwice.privacy.record import load_erasure
+
+    done = resume_erasure(frame.settings, erasure_id, now=utc_now(), progress=frame.progress)
+    _show(frame, load_erasure(frame.settings, erasure_id)[0], done)
+
+
+def _show(frame: Frame, asked: Erasure, done: Mapping[str, Any]) -> None:
+    frame.emit({**to_plain(asked), "outcome": to_plain(done)}, lambda: describe_outcome(asked, done))
+
+
+def describe_plan(plan: ErasurePlan) -> str:
+    """Return a plan for people."""
+    rows: list[list[Any]] = [[f"archive of {topic}", f"{count} records"] for topic, count in plan.records.items()]
+    rows += [[table, f"{count} rows"] for table, count in plan.rows.items()]
+    rows += [[f"savepoints of {name}", ", ".join(ids)] for name, ids in plan.savepoints.items()]
+    rows += [
+        [f"not archived yet of {topic}", f"{count} records, looked at when they are"]
+        for topic, count in plan.unarchived.items()
+        if count
+    ]
+    rows += [[f"Kafka keeps {topic}", until or "for ever, or none of it"] for topic, until in plan.kafka.items()]
+    parts = [
+        as_table(("what", "how much"), rows, title=f"erasure over {', '.join(plan.pipelines)}: nothing was changed")
+    ]
+    if plan.refusals:
+        parts.append("\n".join(f"stands in the way: {why}" for why in plan.refusals))
+    else:
+        parts.append("to do it: the same with --confirm")
+    return "\n\n".join(parts)
+
+
+def describe_outcome(asked: Erasure, done: Mapping[str, Any]) -> str:
+    """Return an outcome for people."""
+    value = {
+        "erasure": asked.id,
+        "done": done.get("done_at"),
+        "stands there now": asked.pseudonym,
+        "records": ", ".join(f"{topic} {count}" for topic, count in done.get("records", {}).items()),
+        "rows": ", ".join(f"{table} {count}" for table, count in done.get("rows", {}).items()) or "none",
+        "savepoints removed": sum(len(ids) for ids in done.get("savepoints", {}).values()),
+        "Kafka keeps them until": ", ".join(
+            f"{topic} {until}" for topic, until in done.get("kafka", {}).items() if until
+        )
+        or "-",
+    }
+    left = "".join(f"\nyours to erase: {one}" for one in done.get("left", ()))
+    return f"{as_fields(value)}{left}\nto see that nothing changed: rivertwice reconcile {asked.pipeline}"

@@ -1,0 +1,412 @@
+"""Erase a value: look, rewrite archive and tables, remove what would bring it back, forget it.
+
+1. Record the request, with the value, before anything changes.
+2. Bring the archive up to the end of the log, so that a recompute reads none of the records from Kafka any more.
+3. Look again. Whatever stands in the way ends it here; the request stays, and is gone on with later.
+4. Rewrite the archive, a day at a time.
+5. Pipeline by pipeline: rewrite its tables; let the ledger say the digests of the rewritten batches.
+6. Remove the savepoints that would bring the value back.
+7. Delete, of every table, what its newest version does not name, and the log that tells of it.
+8. Record what was done, and forget the value.
+
+Each step finds nothing to do where it was done before, so an erasure that was killed is gone on with by its id.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome, Place, Settings
+from rivertwice.errors import LedgerError, RequestError
+from rivertwice.instants import to_iso
+from rivertwice.log import kafka
+from rivertwice.log.addresses import Part
+from rivertwice.log.archive import archive_lock, archived_ends, extend_archive
+from rivertwice.log.retention import parse_limit
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.definition import Definition
+from rivertwice.privacy.plan import Reader, find_refusals, refuse_kind, refuse_pseudonym, select_tainted
+from rivertwice.privacy.record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
+from rivertwice.privacy.redact import Redactor, Value, columns_with
+from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.savepoint.prune import protected_savepoints, remove_savepoints
+from rivertwice.store import delta
+from rivertwice.store.table_upkeep import purge
+from rivertwice.stream.lease import lease_owner
+from rivertwice.stream.rest import at_rest
+from rivertwice.timeline.digest import digest_rows
+from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger, to_table
+from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.sequence import head
+from rivertwice.timeline.served import METADATA_KEY, served_stamp
+from rivertwice.timeline.upkeep import tables_of
+
+_log = logging.getLogger(__name__)
+_SMALL = 5_000_000  # text files beside the tables that are searched for the value
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ErasurePlan:
+    """What an erasure would do, or did look at.
+
+    Attributes:
+        pipelines: all that read one of the topics.
+        records: topic to the number of archived records that hold the value; unarchived: topic to records that the archive
+            lacks, which are not looked at before they are there.
+        rows: PIPELINE.TABLE to rows. savepoints: PIPELINE to savepoints that go.
+        unnamed: PIPELINE.TABLE.COLUMN to cells that are just the value, of columns that were not named.
+        kafka: topic to when Kafka will have deleted the newest of the records; None: never.
+        refusals: what stands in the way.
+    """
+
+    pipelines: Sequence[str]
+    records: Mapping[str, int]
+    unarchived: Mapping[str, int]
+    rows: Mapping[str, int]
+    savepoints: Mapping[str, Sequence[str]]
+    unnamed: Mapping[str, int]
+    kafka: Mapping[str, str | None]
+    refusals: Sequence[str]
+
+
+def new_erasure(
+    settings: Settings,
+    pipeline: str,
+    value: Value,
+    *,
+    fields: Sequence[str],
+    columns: Sequence[str] = (),
+    pseudonym: Value | None = None,
+    why: str,
+    by: str,
+    now: datetime,
+) -> Erasure:
+    """Return a request that fits the definitions; nothing is recorded.
+
+    Raises:
+        RequestError: the pipelines that share the topics cannot do it, and why.
+    """
+    if value == "" or type(value) not in (str, int) or (pseudonym is not None and type(pseudonym) is not type(value)):
+        message = (
+            f"{value!r} cannot be replaced by {pseudonym!r}; both must be texts that are not empty, or whole numbers"
+        )
+        raise RequestError(message)
+    for name, definition in _component(settings, pipeline).items():
+        why_not = refuse_kind(definition)
+        if why_not is None and (name == pipeline or _has_one(definition, fields)):
+            why_not = refuse_pseudonym(definition, fields, value, pseudonym)
+        if why_not is not None:
+            message = f"nothing is erased, for {name} stands in the way: {why_not}"
+            raise RequestError(message)
+    return Erasure(
+        id=f"er-{secrets.token_hex(6)}",
+        pipeline=pipeline,
+        fields=tuple(sorted(fields)),
+        columns=tuple(sorted({*fields, *columns})),
+        pseudonym=pseudonym if pseudonym is not None else _by_chance(value),
+        why=why,
+        by=by,
+        asked_at=now,
+    )
+
+
+def _has_one(definition: Definition, fields: Sequence[str]) -> bool:
+    return any(name in source.schema_ for name in fields for source in definition.sources.values())
+
+
+def _by_chance(value: Value) -> Value:
+    return f"erased-{secrets.token_hex(8)}" if isinstance(value, str) else 2**30 + secrets.randbelow(2**30)
+
+
+def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePlan:
+    """Return what would be done; nothing is changed."""
+    definitions = _component(settings, asked.pipeline)
+    redactor = asked.redactor(value)
+    topics = sorted({topic for one in definitions.values() for topic in one.topics})
+    places: dict[Part, list[int]] = {}
+    records, until = {}, {}
+    for topic in topics:
+        found, newest = _find_records(settings, topic, redactor)
+        places |= found
+        records[topic] = sum(map(len, found.values()))
+        until[topic] = _gone_from_kafka(settings, topic, newest)
+    rows: dict[str, int] = {}
+    unnamed: dict[str, int] = {}
+    savepoints: dict[str, list[str]] = {}
+    refusals: list[str] = []
+    for name, definition in definitions.items():
+        reader = _reader(settings, name, definition)
+        refusals += find_refusals(reader, places)
+        savepoints[name] = [one.id for one in select_tainted(reader, places)]
+        for table, path in _tables(settings.pipeline(name), definition).items():
+            held = delta.read(path)
+            if held is None:
+                continue
+            changed = len(redactor.table(held)[1])
+            rows |= {f"{name}.{table}": changed} if changed else {}
+            unnamed |= {f"{name}.{table}.{c}": n for c, n in columns_with(held, value, redactor.names).items()}
+    if unnamed:
+        where = ", ".join(sorted(unnamed))
+        refusals.append(f"columns that were not named hold just the value: {where}; name them too (--column)")
+    return ErasurePlan(
+        pipelines=tuple(definitions),
+        records=records,
+        unarchived={topic: _unarchived(settings, topic) for topic in topics},
+        rows=rows,
+        savepoints={name: ids for name, ids in savepoints.items() if ids},
+        unnamed=unnamed,
+        kafka=until,
+        refusals=tuple(refusals),
+    )
+
+
+def begin_erasure(
+    settings: Settings, asked: Erasure, value: Value, *, now: datetime, progress: Progress
+) -> Mapping[str, Any]:
+    """Record a request and carry it out."""
+    record_request(settings, asked, value)  # step 1
+    progress(f"{asked.id} recorded; if it is cut off: rivertwice privacy resume {asked.id}")
+    return resume_erasure(settings, asked.id, now=now, progress=progress)
+
+
+def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progress: Progress) -> Mapping[str, Any]:
+    """Carry out what is left of a request, and return the outcome as it is recorded.
+
+    Raises:
+        RequestError: something stands in the way; the request stays.
+        LeaseLostError: a driver runs.
+    """
+    asked, done = load_erasure(settings, erasure_id)
+    value = read_value(settings, erasure_id)
+    if done is not None or value is None:
+        record_done(settings, erasure_id, done or {}, now)
+        return load_erasure(settings, erasure_id)[1] or {}
+    definitions = _component(settings, asked.pipeline)
+    topics = sorted({topic for one in definitions.values() for topic in one.topics})
+    with ExitStack() as stack:
+        for name in sorted(definitions):
+            home = settings.pipeline(name)
+            stack.enter_context(at_rest(home, erasure_id, now, running="its tables cannot be rewritten"))
+        for topic in topics:  # step 2
+            extend_archive(None, settings, topic, chunk_records=20_000, progress=progress)
+        plan = plan_erasure(settings, asked, value)  # step 3
+        if plan.refusals:
+            message = f"{erasure_id} waits: {'; '.join(plan.refusals)}; then `rivertwice privacy resume {erasure_id}`"
+            raise RequestError(message)
+        found = _first_found(settings, erasure_id, plan)
+        redactor = asked.redactor(value)
+        for topic in topics:  # step 4
+            _rewrite_archive(settings, topic, redactor, progress)
+        for name, definition in definitions.items():
+            home = settings.pipeline(name)
+            _rewrite_tables(home, definition, redactor, progress)  # step 5
+            going = {*plan.savepoints.get(name, ()), *found["savepoints"].get(name, ())}
+            remove_savepoints(home, going, now=now)  # step 6
+        for path in _all_tables(settings, definitions, topics):  # step 7
+            purge(path)
+        left = _left(settings, definitions, value)
+    outcome = {**{name: found[name] for name in _KEPT}, "left": left}
+    record_done(settings, erasure_id, outcome, now)  # step 8
+    return load_erasure(settings, erasure_id)[1] or outcome
+
+
+_KEPT = ("records", "rows", "savepoints", "kafka")
+
+
+def _first_found(settings: Settings, erasure_id: str, plan: ErasurePlan) -> Mapping[str, Any]:
+    """Return what was found before the first change: where half is rewritten, a second look finds only the rest."""
+    return keep_plan(settings, erasure_id, {name: dict(getattr(plan, name)) for name in _KEPT})
+
+
+def _component(settings: Settings, pipeline: str) -> dict[str, Definition]:
+    """Return the pipelines that are joined with one by topics they share, by name, each as its head runs it."""
+    known = {name: definition for name in _names(settings) if (definition := _head_definition(settings, name))}
+    if pipeline not in known:
+        message = (
+            f"{pipeline} never ran here, so it holds nothing; pipelines that did: {', '.join(sorted(known)) or 'none'}"
+        )
+        raise RequestError(message)
+    topics, found = set(known[pipeline].topics), {pipeline}
+    while more := {name for name, one in known.items() if name not in found and topics & set(one.topics)}:
+        found |= more
+        topics |= {topic for name in more for topic in known[name].topics}
+    return {name: known[name] for name in sorted(found)}
+
+
+def _names(settings: Settings) -> set[str]:
+    folders = (settings.home / "pipelines").glob("*")
+    return {path.parent.name for path in settings.definitions.glob("*/pipeline.yaml")} | {one.name for one in folders}
+
+
+def _head_definition(settings: Settings, name: str) -> Definition | None:
+    home = settings.pipeline(name)
+    timeline = head(home)
+    return None if timeline is None else load_bundle_definition(home.bundles, load_timeline(home, timeline).bundle)
+
+
+def _reader(settings: Settings, name: str, definition: Definition) -> Reader:
+    home = settings.pipeline(name)
+    owner = lease_owner(home)
+    return Reader(
+        name=name,
+        definition=definition,
+        driver=None if owner is None else owner.pid,
+        ledger=path_ledger(home),
+        savepoints=list_savepoints(home),
+        protected=protected_savepoints(home, now=_NEVER),
+    )
+
+
+_NEVER = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+"""A lease counts as held whatever the hour: an erasure waits until it is given back or pruned."""
+
+
+def _tables(home: PipelineHome, definition: Definition) -> dict[str, Place]:
+    return {**tables_of(home.tables, definition.tables), "amendments": home.tables.amendments}
+
+
+def _all_tables(settings: Settings, definitions: Mapping[str, Definition], topics: Iterable[str]) -> Iterator[Place]:
+    for topic in topics:
+        yield settings.archive(topic)
+    for name, definition in definitions.items():
+        yield from _tables(settings.pipeline(name), definition).values()
+
+
+def _days(settings: Settings, topic: str) -> list[str]:
+    days = delta.read(settings.archive(topic), columns=["day"])
+    return [] if days is None else sorted(set(days["day"].to_pylist()))
+
+
+def _find_records(settings: Settings, topic: str, redactor: Redactor) -> tuple[dict[Part, list[int]], datetime | None]:
+    """Return the archived records of the present topic that hold the value, and the newest one's timestamp."""
+    known = kafka.topic_id(settings, topic)
+    found: dict[Part, list[int]] = {}
+    newest: datetime | None = None
+    for day in _days(settings, topic):
+        rows = delta.read(settings.archive(topic), only=("day", day))
+        assert rows is not None, "its days were read"
+        for row in rows.take(pa.array(redactor.table(rows)[1], pa.int64())).to_pylist():
+            if row["topic_id"] == known:
+                found.setdefault(Part(topic, row["partition"]), []).append(row["offset"])
+                newest = row["timestamp"] if newest is None else max(newest, row["timestamp"])
+    return {part: sorted(offsets) for part, offsets in found.items()}, newest
+
+
+def _gone_from_kafka(settings: Settings, topic: str, newest: datetime | None) -> str | None:
+    config = kafka.topic_config(settings, topic)
+    kept = parse_limit(config.get("retention.ms")) if "delete" in config.get("cleanup.policy", "delete") else None
+    return None if newest is None or kept is None else to_iso(newest + timedelta(milliseconds=kept))
+
+
+def _unarchived(settings: Settings, topic: str) -> int:
+    ends = archived_ends(settings, topic, kafka.topic_id(settings, topic))
+    begin = kafka.begin_offsets(settings, topic)
+    return sum(end - ends.get(p, begin[p]) for p, end in kafka.end_offsets(settings, topic).items())
+
+
+def _rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress: Progress) -> None:
+    path = settings.archive(topic)
+    with archive_lock(settings, topic):
+        for day in _days(settings, topic):
+            rows = delta.read(path, only=("day", day))
+            assert rows is not None, "its days were read"
+            new, changed = redactor.table(rows)
+            if changed:
+                delta.replace_rows(path, new, only=("day", day))
+                progress(f"archive of {topic}, {day}: {len(changed)} of {rows.num_rows} records rewritten")
+
+
+def _rewrite_tables(home: PipelineHome, definition: Definition, redactor: Redactor, progress: Progress) -> None:
+    heal_ledger(home)
+    for name, path in _tables(home, definition).items():
+        rows = delta.read(path)
+        if rows is None or name == "ledger":
+            continue
+        new, changed = redactor.table(rows)
+        if name == "changelog":
+            _check_untouched(home, rows, changed)
+        if changed:
+            stamp = served_stamp(home) if name == "served" else None
+            delta.replace_rows(path, new, metadata=None if stamp is None else {METADATA_KEY: vars(stamp)})
+            progress(f"{home.root.name}.{name}: {len(changed)} of {rows.num_rows} rows rewritten")
+        if name == "changelog":
+            _redigest(home, new, redactor)
+
+
+def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int]) -> None:
+    """Refuse to give a new digest to a batch whose rows are not those that were committed.
+
+    Raises:
+        LedgerError: a batch's rows are others; nothing of this table was written.
+    """
+    for row, digest in _digests(home, rows, changed):
+        if row.digest != digest:
+            message = (
+                f"batch {row.batch} of {row.timeline} of {home.root.name} does not hold the rows that were committed (digest {digest}, "
+                f"recorded {row.digest}), and rewriting it would hide that; `rivertwice reconcile {home.root.name}` first"
+            )
+            raise LedgerError(message)
+
+
+def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor) -> None:
+    """Let the ledger say the digests of the batches that hold the pseudonym."""
+    back = Redactor(redactor.pseudonym, redactor.value, redactor.names)
+    fresh = {
+        (row.timeline, row.batch): digest
+        for row, digest in _digests(home, rows, back.table(rows)[1])
+        if row.digest != digest
+    }
+    if fresh:
+        ledger = [replace(row, digest=fresh.get((row.timeline, row.batch), row.digest)) for row in read_ledger(home)]
+        delta.replace_rows(home.tables.ledger, to_table(ledger))
+
+
+def _digests(home: PipelineHome, rows: pa.Table, at: Sequence[int]) -> Iterator[tuple[LedgerRow, str]]:
+    """Return the ledger rows of the batches that the rows at some places belong to, each with its rows' digest."""
+    stamps = list(zip(rows["_timeline"].to_pylist(), rows["_batch"].to_pylist(), strict=True))
+    wanted = {stamps[place] for place in at}
+    where: dict[tuple[str, int], list[int]] = {}
+    for place, stamp in enumerate(stamps):
+        if stamp in wanted:
+            where.setdefault(stamp, []).append(place)
+    columns: dict[str, list[str]] = {}
+    for row in read_ledger(home) if wanted else ():
+        held = where.get((row.timeline, row.batch))
+        if held is not None:
+            if row.bundle not in columns:
+                columns[row.bundle] = load_bundle_definition(home.bundles, row.bundle).result_columns
+            yield row, digest_rows(rows.take(pa.array(held, pa.int64())), columns[row.bundle])
+
+
+def _left(settings: Settings, definitions: Mapping[str, Definition], value: Value) -> list[str]:
+    """Return what is known to hold the value still, in words: what is not the platform's to rewrite."""
+    found = []
+    for name, definition in definitions.items():
+        found += [f"{name}: what was delivered to {sink}" for sink in definition.deliver]
+        if definition.fast is not None:
+            found.append(f"{name}: the topic of its fast path")
+        found += [f"{name}: {path}" for path in _files_with(settings.pipeline(name), value)]
+    return found
+
+
+def _files_with(home: PipelineHome, value: Value) -> list[str]:
+    if not isinstance(value, str):
+        return []
+    files = (path for path in home.root.rglob("*") if path.suffix in (".json", ".log", ".html", ".txt"))
+    return [
+        str(path.relative_to(home.root))
+        for path in sorted(files)
+        if "_delta_log" not in path.parts
+        and path.is_file()
+        and path.stat().st_size < _SMALL
+        and value.encode() in path.read_bytes()
+    ]

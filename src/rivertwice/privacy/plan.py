@@ -1,0 +1,173 @@
+"""What stands in the way of an erasure, and which savepoints go with it. Pure.
+
+A record may be rewritten when nothing will read or emit the old value any more: it was read by the stream, all windows that
+it can belong to are closed, and no savepoint is left from which the value would come back, out of state or out of Kafka.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from rivertwice.instants import from_ms, to_iso
+from rivertwice.log.addresses import Part
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.rules import InSet, Pattern
+from rivertwice.privacy.redact import Value
+from rivertwice.savepoint.catalogue import PROVED, Savepoint
+from rivertwice.timeline.ledger import LedgerRow
+
+Places = Mapping[Part, Sequence[int]]
+"""Part to the offsets of the records that hold the value, ascending."""
+_TEXTS, _NUMBERS = ("string",), ("int", "bigint")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A pipeline that reads one of the topics, as it stands.
+
+    Attributes:
+        definition: the head's.
+        driver: pid of a driver that runs, or None.
+        ledger: batches on the head's path.
+        savepoints: all there are. protected: id to why a prune would leave one.
+    """
+
+    name: str
+    definition: Definition
+    driver: int | None
+    ledger: Sequence[LedgerRow]
+    savepoints: Sequence[Savepoint]
+    protected: Mapping[str, str]
+
+    @property
+    def reach(self) -> timedelta:
+        """How long after a record's event time the last window ends that it can belong to; of a session's last record."""
+        return self.definition.window.length
+
+
+def refuse_kind(definition: Definition) -> str | None:
+    """Return why values in a pipeline of this definition cannot be replaced, or None."""
+    if definition.window.is_fold:
+        return "it is a fold, whose state keeps every key for ever: the stream would emit the old value again"
+    avro = [view for view, source in definition.sources.items() if source.format != "json"]
+    if avro:
+        return f"source {avro[0]!r} is Avro, and only JSON records are rewritten"
+    return None
+
+
+def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value, given: Value | None) -> str | None:
+    """Return why the fields cannot hold the value or its pseudonym, or None."""
+    wanted = _TEXTS if isinstance(value, str) else _NUMBERS
+    held = [name for name in fields if any(name in source.schema_ for source in definition.sources.values())]
+    for source in definition.sources.values():
+        for name in fields:
+            kind = source.schema_.get(name)
+            if kind is not None and kind not in wanted:
+                return f"field {name!r} of topic {source.topic} is {kind}, and {value!r} is no such value"
+            if kind == "int" and isinstance(given, int) and given > 2**31 - 1:
+                return f"pseudonym {given} does not fit field {name!r} of topic {source.topic}, which is int; give a smaller one (--as)"
+            strict = [rule.name for rule in source.rules if rule.field == name and isinstance(rule, InSet | Pattern)]
+            if strict and given is None:
+                return f"rule {strict[0]!r} judges field {name!r} of topic {source.topic}; give a pseudonym that it accepts (--as)"
+    return None if held else f"none of its sources has a field {' or '.join(fields)}"
+
+
+def find_refusals(reader: Reader, places: Places) -> list[str]:
+    """Return why the value cannot be replaced now, as sentences; none: it can."""
+    name = reader.name
+    found = []
+    if reader.driver is not None:
+        found.append(
+            f"{name} runs (pid {reader.driver}): `rivertwice stop {name} --wait` first, and start it afterwards"
+        )
+    unread = _unread(reader, places)
+    if unread:
+        found.append(f"{name} has not read {_said(unread)} yet: let it catch up")
+    opened = _open_batches(reader.ledger, places, reader.reach, _watermark(reader.ledger))
+    if opened:
+        until = to_iso(
+            from_ms(max(row.max_event_ms or 0 for row in opened) + reader.reach // timedelta(milliseconds=1))
+        )
+        found.append(
+            f"{name} holds the value in windows that are open (read by batch {opened[-1].batch}): try again when its watermark "
+            f"has passed {until}"
+        )
+    found += _savepoint_refusals(reader, places) if not opened and not unread else []
+    return found
+
+
+def _savepoint_refusals(reader: Reader, places: Places) -> list[str]:
+    name, tainted = reader.name, select_tainted(reader, places)
+    if not tainted:
+        return []
+    clean = [one for one in reader.savepoints if one not in tainted and one.status == PROVED]
+    if not clean:
+        return [
+            f"{name} has {len(tainted)} savepoints that would bring the value back, and no proved one behind it: "
+            f"`rivertwice savepoint take {name}` and `rivertwice savepoint prove {name}` first"
+        ]
+    held = [f"{one.id} ({reader.protected[one.id]})" for one in tainted if one.id in reader.protected]
+    return [f"{name} keeps savepoints that would bring the value back: {', '.join(held)}"] if held else []
+
+
+def select_tainted(reader: Reader, places: Places) -> list[Savepoint]:
+    """Return the savepoints from which the value would come back: out of their state, or out of a replay behind them.
+
+    One off the head's path is among them whenever there is a record at all.
+    """
+    on_path = {(row.timeline, row.batch): number for number, row in enumerate(reader.ledger)}
+    tainted = []
+    for one in reader.savepoints:
+        manifest = one.manifest
+        number = on_path.get((manifest.timeline, manifest.batch))
+        read = number is not None and all(
+            offsets[-1] < int(manifest.offsets.get(part.topic, {}).get(str(part.partition), 0))
+            for part, offsets in places.items()
+            if offsets and part.topic in reader.definition.topics
+        )
+        behind = () if number is None else reader.ledger[: number + 1]
+        if any(places.values()) and (not read or _open_batches(behind, places, reader.reach, manifest.watermark_ms)):
+            tainted.append(one)
+    return tainted
+
+
+def _watermark(ledger: Sequence[LedgerRow]) -> int:
+    return ledger[-1].batch_watermark_ms if ledger else 0
+
+
+def _unread(reader: Reader, places: Places) -> list[tuple[Part, int]]:
+    ends = reader.ledger[-1].parts() if reader.ledger else {}
+    return [
+        (part, offsets[-1])
+        for part, offsets in sorted(places.items())
+        if offsets and part.topic in reader.definition.topics and offsets[-1] >= ends.get(part, (0, 0))[1]
+    ]
+
+
+def _open_batches(ledger: Sequence[LedgerRow], places: Places, reach: timedelta, watermark_ms: int) -> list[LedgerRow]:
+    """Return the batches that read one of the records and whose windows may not all be closed.
+
+    By the batch's newest event: the record's own event time is not looked at, so this errs on the side of waiting.
+    """
+    reach_ms = reach // timedelta(milliseconds=1)
+    return [
+        row
+        for row in ledger
+        if row.max_event_ms is not None and row.max_event_ms + reach_ms > watermark_ms and _reads(row, places)
+    ]
+
+
+def _reads(row: LedgerRow, places: Places) -> bool:
+    for part, (start, end) in row.parts().items():
+        offsets = places.get(part, ())
+        at = bisect_left(offsets, start)
+        if at < len(offsets) and offsets[at] < end:
+            return True
+    return False
+
+
+def _said(unread: Sequence[tuple[Part, int]]) -> str:
+    return ", ".join(f"{part.topic}/{part.partition}@{offset}" for part, offset in unread[:5])

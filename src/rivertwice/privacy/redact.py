@@ -1,0 +1,169 @@
+"""Replace one value of some fields in record bytes and in tables. Pure.
+
+The value is replaced, not cut out: a pseudonym that nobody can lead back stands in its place everywhere, so that a
+recompute over the rewritten log gives the rewritten tables. All else of a record stays as it was, byte by byte.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Value = str | int
+_KEY_COLUMN = "key"  # of raw records; in tables of verdicts the same name holds a JSON text
+_AS_RECORD_KEY = pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view
+
+
+@dataclass(frozen=True)
+class Redactor:
+    """What is replaced.
+
+    Attributes:
+        value: what must go. pseudonym: what stands there afterwards, of the same type.
+        names: fields of records and columns of tables that hold it.
+    """
+
+    value: Value
+    pseudonym: Value
+    names: frozenset[str]
+
+    def record_key(self, key: bytes) -> bytes:
+        """Return a record's key: replaced if it is the value as a text or as JSON, else as it was."""
+        for old, new in (
+            (str(self.value), str(self.pseudonym)),
+            (json.dumps(self.value), json.dumps(self.pseudonym)),
+        ):
+            if key == old.encode():
+                return new.encode()
+        return self.text(key) if key.lstrip()[:1] == b"{" else key
+
+    def text(self, data: bytes) -> bytes:
+        """Return bytes of a JSON object, of any depth, with the value of the named fields replaced.
+
+        Bytes that are no JSON object (a dead letter) hold no fields: there the text itself is replaced wherever it stands alone.
+        """
+        found = self._in_fields(data)
+        try:
+            parsed = json.loads(found)
+        except (ValueError, RecursionError):
+            return self._anywhere(found)
+        if isinstance(parsed, str):
+            return self._anywhere(found)
+        if not self._holds(parsed):
+            return found
+        return json.dumps(self._replaced(parsed), ensure_ascii=False).encode()  # spelt with escapes of its own
+
+    def _in_fields(self, data: bytes) -> bytes:
+        spelt = {json.dumps(self.value), json.dumps(self.value, ensure_ascii=False)}
+        values = b"|".join(re.escape(one.encode()) for one in sorted(spelt))
+        names = b"|".join(re.escape(json.dumps(name).encode()) for name in sorted(self.names))
+        pattern = re.compile(rb"((?:" + names + rb")\s*:\s*)(?:" + values + rb")(?=\s*(?:[,}\]]|\Z))")
+        new = json.dumps(self.pseudonym, ensure_ascii=False).encode()
+        return pattern.sub(lambda match: match.group(1) + new, data)
+
+    def _anywhere(self, data: bytes) -> bytes:
+        if not isinstance(self.value, str):
+            return data
+        word = re.compile(rb"(?<![A-Za-z0-9_])" + re.escape(self.value.encode()) + rb"(?![A-Za-z0-9_])")
+        return word.sub(lambda _: str(self.pseudonym).encode(), data)
+
+    def _holds(self, parsed: Any) -> bool:
+        if isinstance(parsed, dict):
+            return any(
+                (name in self.names and self._is_value(item)) or self._holds(item) for name, item in parsed.items()
+            )
+        return isinstance(parsed, list) and any(self._holds(item) for item in parsed)
+
+    def _replaced(self, parsed: Any) -> Any:
+        if isinstance(parsed, dict):
+            return {
+                name: self.pseudonym if name in self.names and self._is_value(item) else self._replaced(item)
+                for name, item in parsed.items()
+            }
+        return [self._replaced(item) for item in parsed] if isinstance(parsed, list) else parsed
+
+    def _is_value(self, item: Any) -> bool:
+        return type(item) is type(self.value) and item == self.value
+
+    def table(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
+        """Return the rows with the value replaced, and the places of those that changed."""
+        changed: set[int] = set()
+        for number, field in enumerate(rows.schema):
+            column, places = self._column(field, rows.column(number))
+            if places:
+                rows = rows.set_column(number, field, column)
+                changed.update(places)
+        return rows, sorted(changed)
+
+    def _column(self, field: pa.Field, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[int]]:
+        kind = field.type
+        if pa.types.is_integer(kind) and field.name in self.names and isinstance(self.value, int):
+            return self._rewritten(column, kind, lambda item: self.pseudonym if item == self.value else item)
+        if _is_text(kind):
+            named = field.name in self.names
+            return self._rewritten(column, kind, lambda item: self._cell(item, named=named), self._needles())
+        if any(check(kind) for check in _AS_RECORD_KEY):
+            rewrite = self.record_key if field.name == _KEY_COLUMN else self.text
+            return self._rewritten(column, kind, rewrite, self._needles())
+        if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+            return self._rewritten(column, kind, self._headers)
+        return column, []
+
+    def _cell(self, item: str, *, named: bool) -> str:
+        if named and item == self.value:
+            return str(self.pseudonym)
+        return self._in_fields(item.encode()).decode() if item.lstrip()[:1] in ("{", "[") else item
+
+    def _headers(self, headers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**one, "value": None if one["value"] is None else self.record_key(one["value"])} for one in headers]
+
+    def _needles(self) -> list[str]:
+        return sorted(
+            {str(self.value), json.dumps(self.value)[1:-1] if isinstance(self.value, str) else str(self.value)}
+        )
+
+    @staticmethod
+    def _rewritten(
+        column: pa.ChunkedArray, kind: pa.DataType, rewrite: Callable[[Any], Any], needles: Sequence[str] = ()
+    ) -> tuple[pa.ChunkedArray, list[int]]:
+        """Return the column with each value rewritten, and the places that changed; only values with a needle are looked at."""
+        places: Sequence[int] = range(len(column))
+        if needles:
+            plain = column.cast(pa.large_binary())
+            hits = (pc.fill_null(pc.match_substring(plain, one), False) for one in needles)
+            places = pc.indices_nonzero(functools.reduce(pc.or_, hits)).to_pylist()
+        new = {}
+        for place in places:
+            item = column[place].as_py()
+            after = None if item is None else rewrite(item)
+            if after != item:
+                new[place] = after
+        if not new:
+            return column, []
+        values = column.to_pylist()
+        for place, after in new.items():
+            values[place] = after
+        return pa.chunked_array([pa.array(values, kind)]), sorted(new)
+
+
+def columns_with(rows: pa.Table, value: Value, names: Collection[str]) -> dict[str, int]:
+    """Return the columns of other names whose cells are just the value, with how many are: they may mean it too."""
+    found = {}
+    for field in rows.schema:
+        if field.name in names or not (_is_text(field.type) if isinstance(value, str) else False):
+            continue  # numbers that are equal mean something else too often
+        count = pc.sum(pc.equal(rows.column(field.name).cast(pa.string()), value)).as_py() or 0
+        if count:
+            found[field.name] = int(count)
+    return found
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

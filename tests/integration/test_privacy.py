@@ -1,0 +1,117 @@
+"""A key is erased from archive, tables, dead letters and savepoints on a real broker; what was counted stays, and stays proved."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from histories import Record, random_batches
+from kinds_world import NAME, check_explained, command, make_project, run_to_end, send
+from rivertwice.config import Settings
+from rivertwice.errors import RequestError
+from rivertwice.instants import utc_now
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure, resume_erasure
+from rivertwice.privacy.record import Erasure, read_erasures, read_value
+from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.timeline.served import rebuild_served
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def judge(settings: Settings) -> dict[str, Any]:
+    rebuild_served(settings.pipeline(NAME), load_definition(settings.definitions / NAME))
+    report: dict[str, Any] = command(settings, "reconcile", NAME)
+    check_explained(report)
+    return report
+
+
+def texts(folder: Path) -> Iterator[str]:
+    """Everything that lies in tables and records below a folder, as text."""
+    for file in folder.rglob("*.parquet"):
+        yield str(pq.ParquetFile(file).read().to_pylist())
+    for file in folder.rglob("*.json"):
+        yield file.read_text()
+
+
+def holds(settings: Settings, key: str) -> list[str]:
+    word = f"{key}'", f'{key}"', f'{key}\\"'
+    return [text[:200] for text in texts(settings.home) if any(one in text for one in word)]
+
+
+@pytest.mark.parametrize(
+    "kind", ["tumbling", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("session", "joined slices"))]
+)
+def test_an_erased_key_is_nowhere_and_every_verdict_stays(
+    kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
+    settings = make_project(tmp_path, broker, topic, kind)
+    definition = load_definition(settings.definitions / NAME)
+    records = [record for batch in random_batches(random.Random(f"privacy {kind}"), 20) for record in batch]
+    part = len(records) // 20
+    send(settings, definition, records[:part])
+    run_to_end(settings, tmp_path / "driver.log")
+    early = take_savepoint(settings, NAME, now=utc_now(), reason="test")
+    send(settings, definition, records[part:])
+    key = Counter(one.key for one in records[: 2 * part]).most_common(1)[0][0]
+
+    def ask() -> Erasure:
+        return new_erasure(settings, NAME, key, fields=("k",), why="request 118", by="test", now=utc_now())
+
+    waits = ask()
+    with pytest.raises(RequestError, match="has not read"):  # recorded, and waits
+        begin_erasure(settings, waits, key, now=utc_now(), progress=lambda _: None)
+    run_to_end(settings, tmp_path / "driver.log")
+    with pytest.raises(RequestError, match="no proved one behind it"):
+        resume_erasure(settings, waits.id, now=utc_now(), progress=lambda _: None)
+    late = take_savepoint(settings, NAME, now=utc_now(), reason="test")
+    command(settings, "savepoint", "prove", NAME, late.id)
+    before = judge(settings)
+    assert holds(settings, key)
+
+    plan = plan_erasure(settings, ask(), key)
+    assert plan.refusals == ()
+    assert plan.records == {topic: sum(one.key == key for one in records)}
+    assert plan.savepoints == {NAME: [early.id]}
+    assert {f"{NAME}.changelog", f"{NAME}.served", f"{NAME}.verdicts"} <= set(plan.rows)
+
+    def cut_off(line: str) -> None:
+        if ".changelog" in line:
+            raise InterruptedError(line)
+
+    with pytest.raises(InterruptedError):  # the changelog is rewritten, the ledger not yet
+        resume_erasure(settings, waits.id, now=utc_now(), progress=cut_off)
+    done = command(settings, "privacy", "resume", waits.id)
+
+    assert done["outcome"]["records"] == dict(plan.records)
+    assert done["outcome"]["rows"] == dict(plan.rows)
+    assert [one.id for one in list_savepoints(settings.pipeline(NAME))] == [late.id]
+    assert read_value(settings, waits.id) is None
+    assert [(asked.id, outcome is not None) for asked, outcome in read_erasures(settings)] == [(waits.id, True)]
+    assert holds(settings, key) == []
+    after = judge(settings)
+    assert after["counts"] == before["counts"]
+    assert after["balance"] == before["balance"]
+    verdicts = command(settings, "verdicts", NAME)
+    assert str(done["pseudonym"]) in str(verdicts) or kind == "joined slices"
+    again = command(settings, "privacy", "resume", waits.id)  # nothing is left to do
+    assert again["outcome"] == done["outcome"]
+
+
+def test_a_pipeline_that_never_ran_and_a_fold_are_refused(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
+    records = [Record(0, 0, "a", 100.0, 1)]
+    settings = make_project(tmp_path, broker, topic, "fold")
+    with pytest.raises(RequestError, match="never ran here"):
+        new_erasure(settings, NAME, "a", fields=("k",), why="x", by="test", now=utc_now())
+    send(settings, load_definition(settings.definitions / NAME), records)
+    run_to_end(settings, tmp_path / "driver.log")
+    with pytest.raises(RequestError, match="it is a fold"):
+        new_erasure(settings, NAME, "a", fields=("k",), why="x", by="test", now=utc_now())

@@ -1,0 +1,125 @@
+"""What stands in the way of an erasure: a running driver, unread records, open windows, savepoints that would bring the value back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rivertwice.log.addresses import Part
+from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.privacy.plan import Reader, find_refusals, refuse_kind, refuse_pseudonym, select_tainted
+from rivertwice.savepoint.catalogue import Savepoint
+from rivertwice.timeline.ledger import LedgerRow
+from savepoint_home import TOPIC, row, savepoint
+
+YAML = b"""
+name: p
+description: x
+sources:
+  rows:
+    topic: flights
+    partitions: 1
+    schema: {user: string, n: int, at: timestamp}
+    required: [user]
+    event_time: at
+    watermark: 1 s
+    max_future: 1 day
+    rules: [{name: shape, rule: pattern, field: user, pattern: 'u[0-9]+'}]
+window: {size: 1 s}
+keys: [user]
+count_column: n
+columns: {n: {}}
+"""
+SQL = b"SELECT window.start AS window_start, window.end AS window_end, user, count(*) AS n FROM rows GROUP BY window(at, '1 second'), user"
+DEFINITION = parse_files({"pipeline.yaml": YAML, "transform.sql": SQL, "rows.sql": b"SELECT * FROM rows"}, "p")
+# Batch n reads offsets [10n, 10n + 10), its newest event is at n seconds, and its watermark is there too.
+LEDGER = [row(batch, max_event_ms=1000 * batch) for batch in range(6)]
+
+
+def reader(
+    savepoints: Sequence[Savepoint] = (), protected: dict[str, str] | None = None, driver: int | None = None
+) -> Reader:
+    return Reader("p", DEFINITION, driver, LEDGER, savepoints, protected or {})
+
+
+def places(*offsets: int) -> dict[Part, list[int]]:
+    return {Part(TOPIC, 0): list(offsets)}
+
+
+def taken(batch: int, *, proved: bool = True, timeline: str = "t1") -> Savepoint:
+    found: Savepoint = savepoint(batch, proved=proved)
+    manifest = replace(found.manifest, watermark_ms=1000 * batch, timeline=timeline)
+    return replace(found, manifest=manifest)
+
+
+def test_nothing_stands_in_the_way_of_read_records_of_closed_windows() -> None:
+    assert find_refusals(reader(), places(0, 41)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "offsets", "said"),
+    [
+        (reader(driver=7), [0], "p runs (pid 7)"),
+        (reader(), [0, 60], "p has not read flights/0@60 yet"),
+        (
+            reader(),
+            [0, 50],
+            "windows that are open (read by batch 5): try again when its watermark has passed 1970-01-01T00:00:06Z",
+        ),
+        (reader([taken(2)]), [0, 35], "1 savepoints that would bring the value back, and no proved one behind it"),
+        (reader([taken(2), taken(5, proved=False)]), [35], "no proved one behind it"),
+        (reader([taken(2), taken(5)], {"sp-t1-2-00000002": "pinned"}), [35], "sp-t1-2-00000002 (pinned)"),
+    ],
+)
+def test_each_obstacle_is_named(found: Reader, offsets: list[int], said: str) -> None:
+    (text,) = find_refusals(found, places(*offsets))
+    assert said in text
+
+
+def test_savepoints_that_would_bring_the_value_back_are_those_with_it_in_state_or_ahead() -> None:
+    # Offset 35 is read by batch 3, whose windows are closed at batch 4's watermark, a second on.
+    held = reader([taken(2), taken(3), taken(4), taken(5)])
+    assert [one.manifest.batch for one in select_tainted(held, places(35))] == [2, 3]
+    assert select_tainted(held, places()) == []
+    off_path = reader([taken(5, timeline="t9")])
+    assert [one.id for one in select_tainted(off_path, places(0))] == ["sp-t1-5-00000005"]
+
+
+def test_windows_reach_as_far_as_the_definition_says() -> None:
+    assert reader().reach == timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "pseudonym", "said"),
+    [
+        (("user",), "u42", None, "rule 'shape' judges field 'user'"),
+        (("user",), 42, None, "is string, and 42 is no such value"),
+        (("n",), 42, 2**31, "does not fit field 'n'"),
+        (("other",), "u42", None, "none of its sources has a field other"),
+        (("user",), "u42", "u99999", None),
+        (("n",), 42, None, None),
+    ],
+)
+def test_a_value_that_the_fields_cannot_hold_is_refused(
+    fields: tuple[str, ...], value: Any, pseudonym: Any, said: str | None
+) -> None:
+    found = refuse_pseudonym(DEFINITION, fields, value, pseudonym)
+    assert found is None if said is None else found is not None and said in found
+
+
+def test_folds_and_avro_are_refused() -> None:
+    assert refuse_kind(DEFINITION) is None
+    avro = DEFINITION.model_copy(
+        update={"sources": {"rows": DEFINITION.source[1].model_copy(update={"format": "avro"})}}
+    )
+    assert "source 'rows' is Avro" in str(refuse_kind(avro))
+
+
+def test_rows_of_the_ledger_are_what_the_cases_say() -> None:
+    last: LedgerRow = LEDGER[-1]
+    assert (last.parts(), last.batch_watermark_ms) == ({Part(TOPIC, 0): (50, 60)}, 5000)
+    assert isinstance(DEFINITION, Definition)
