@@ -33,6 +33,8 @@ CHANGES = [
     (456, "Bob Updated"),
     (123, "Alice V3"),
 ]
+MANY = 500
+"""Updates of one key, of which compaction leaves the newest."""
 COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.001",
@@ -85,29 +87,44 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
         {"before": None, "after": {"id": key, "name": name}, "op": "r", "ts_ms": AT_MS + number * 1000}
         for number, (key, name) in enumerate(CHANGES)
     ]
+    values += [
+        {"before": None, "after": {"id": 42, "name": f"v{number}"}, "op": "u", "ts_ms": AT_MS + 10_000 + number}
+        for number in range(MANY)
+    ]
     records = [(b'{"id":%d}' % one["after"]["id"], json.dumps(one).encode()) for one in values]
     produce(broker.bootstrap, topic, records, AT_MS)
     whole = consume(broker.bootstrap, topic)
-    assert [one["offset"] for one in whole] == [0, 1, 2, 3, 4, 5]
+    assert [one["offset"] for one in whole] == list(range(6 + MANY))
     deadline = time.monotonic() + PATIENCE_S
     filler = 0
     while time.monotonic() < deadline:
         # The newest segment is never cleaned: records of another key roll it on.
-        produce(broker.bootstrap, topic, [(b"filler", b"{}")], AT_MS + 60_000 + filler * 1000)
+        produce(broker.bootstrap, topic, [(b"filler", b"{}")], AT_MS + 3_600_000 + filler * 1000)
         filler += 1
         time.sleep(2)
         left = [one for one in consume(broker.bootstrap, topic) if one["key"] != b"filler"]
-        if len(left) < len(CHANGES):
+        if len(left) <= 4:
             break
     assert [(one["offset"], json.loads(one["value"])["after"]["name"]) for one in left] == [
         (3, "Carol"),
         (4, "Bob Updated"),
         (5, "Alice V3"),
+        (5 + MANY, f"v{MANY - 1}"),
     ]
+    # A new reader: the snapshot that is left, then the tail; a record without a value deletes its key.
+    produce(broker.bootstrap, topic, [(b'{"id":42}', None)], AT_MS + 7_200_000)
+    tail = [one for one in consume(broker.bootstrap, topic) if one["key"] != b"filler"]
+    assert [one["value"] is None for one in tail] == [False] * 4 + [True]
     spark = spark_session(settings, "compaction")
     try:
         shown = table(spark, left)
-        assert [row[:2] for row in shown] == [(123, "Alice V3"), (456, "Bob Updated"), (789, "Carol")]
+        assert [row[:2] for row in shown] == [
+            (42, f"v{MANY - 1}"),
+            (123, "Alice V3"),
+            (456, "Bob Updated"),
+            (789, "Carol"),
+        ]
         assert shown == table(spark, whole)
+        assert table(spark, tail) == shown[1:]
     finally:
         spark.stop()

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rivertwice.backfill.store import backfill_folder
-from rivertwice.config import Settings, parse_place, require_name
+from rivertwice.config import Settings, parse_place, require_name, require_topic
 from rivertwice.errors import ConfigError, DefinitionError, RequestError, RivertwiceError
 from rivertwice.pipeline.definition import parse_files
 from rivertwice.savepoint.manifest import Manifest, require_savepoint_id
@@ -44,6 +44,28 @@ def test_an_accepted_name_holds_nothing_but_the_allowed_characters(text):
     assert 1 <= len(name) <= 64
     assert set(name) <= ALLOWED
     assert name[0] not in "_-"
+
+
+@given(TEXTS)
+def test_an_accepted_topic_is_one_part_of_a_path_and_no_option(text):
+    try:
+        topic = require_topic(text)
+    except ConfigError:
+        return
+    assert 1 <= len(topic) <= 249
+    assert set(topic) <= ALLOWED | set("ABCDEFGHIJKLMNOPQRSTUVWXYZ.")
+    assert topic[0] not in ".-"
+
+
+@pytest.mark.parametrize("topic", ["prod-db.public.orders", "_schemas", "A", "a" * 249])
+def test_topics_are_called_as_kafka_calls_them(topic):
+    assert require_topic(topic) == topic
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", ".locks", "-x", "a/b", "a b", "a\n", "a" * 250, "ä"])
+def test_what_could_leave_a_folder_is_no_topic(topic):
+    with pytest.raises(ConfigError, match="cannot name a topic"):
+        require_topic(topic)
 
 
 @given(TEXTS)

@@ -7,7 +7,7 @@ from datetime import date
 import click
 
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
-from rivertwice.config import require_name
+from rivertwice.config import require_topic
 from rivertwice.errors import RequestError
 
 
@@ -96,7 +96,7 @@ def flights(
     from rivertwice.log.replay import ReplayRequest
     from rivertwice.log.replay import replay as run_replay
 
-    name = require_name(topic or story, "topic")
+    name = require_topic(topic or story)
     days = parse_days(first, last)
     parts = partitions or (1 if story in TABLE_PLANS else 4)
     request = ReplayRequest(name, parts, days, speed, limit, poison, seed, story)

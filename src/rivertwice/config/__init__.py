@@ -2,17 +2,20 @@
 
 from rivertwice.config.homes import PipelineHome, Tables
 from rivertwice.config.kafka_security import KafkaSecurity
-from rivertwice.config.places import NAME, Place, below, parse_place, require_name
+from rivertwice.config.places import NAME, TOPIC, Place, below, explain_topic, parse_place, require_name, require_topic
 from rivertwice.config.settings import Settings
 
 __all__ = [
     "NAME",
+    "TOPIC",
     "KafkaSecurity",
     "PipelineHome",
     "Place",
     "Settings",
     "Tables",
     "below",
+    "explain_topic",
     "parse_place",
     "require_name",
+    "require_topic",
 ]

@@ -8,6 +8,8 @@ from pathlib import Path
 from rivertwice.errors import ConfigError
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}\Z")
+TOPIC = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}\Z")
+"""What Kafka lets a topic be called, but for a leading dot or hyphen: so it is one safe part of a path, and no option."""
 
 Place = Path | str
 """A local folder, or an `s3://bucket/prefix` as text."""
@@ -30,6 +32,25 @@ def parse_place(text: str) -> Place:
         message = f"{text!r} names no place; write a folder or s3://bucket/prefix"
         raise ConfigError(message)
     return Path(text).resolve()
+
+
+def explain_topic(value: str) -> str:
+    """Return why a text cannot name a topic, as a sentence."""
+    return (
+        f"{value[:80]!r} cannot name a topic; names start with a letter, a digit or _ and hold at most 249 of A-Z, a-z, 0-9, "
+        "'.', _ and -"
+    )
+
+
+def require_topic(value: str) -> str:
+    """Return `value` if it is a topic's name that is safe in paths (`TOPIC`).
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not TOPIC.match(value):
+        raise ConfigError(explain_topic(value))
+    return value
 
 
 def require_name(value: str, what: str) -> str:

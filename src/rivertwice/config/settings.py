@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rivertwice.config.homes import PipelineHome
 from rivertwice.config.kafka_security import KafkaSecurity
-from rivertwice.config.places import Place, below, parse_place, require_name
+from rivertwice.config.places import Place, below, parse_place, require_name, require_topic
 from rivertwice.errors import ConfigError
 
 
@@ -137,4 +137,4 @@ class Settings:
     def archive(self, topic: str) -> Place:
         """Return the Delta table of a topic's raw records."""
         place: Place = self.home if self.shared is None else self.shared
-        return below(place, "archive", require_name(topic, "topic"))
+        return below(place, "archive", require_topic(topic))

@@ -18,11 +18,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from rivertwice.config import Settings, require_name
+from rivertwice.config import Settings, require_topic
 from rivertwice.errors import LostRaceError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, between, drop_empty, plan_chunks
@@ -191,7 +192,7 @@ class _Job:
 
 def is_archiving(settings: Settings, topic: str) -> bool:
     """Say whether an archive job of the topic runs on this host."""
-    path = settings.home / "archive" / f"{require_name(topic, 'topic')}.lock"
+    path = _lock_file(settings, topic)
     if not path.exists():
         return False
     with path.open("a") as file:
@@ -205,11 +206,16 @@ def is_archiving(settings: Settings, topic: str) -> bool:
 @contextmanager
 def archive_lock(settings: Settings, topic: str) -> Iterator[None]:
     """Let one process of this host write the archive of a topic; others wait."""
-    folder = settings.home / "archive"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{topic}.lock").open("a") as file:
+    path = _lock_file(settings, topic)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _lock_file(settings: Settings, topic: str) -> Path:
+    """Return a file in a folder that no topic can be called."""
+    return settings.home / "archive" / ".locks" / require_topic(topic)
 
 
 def _check_same_topic(settings: Settings, origin: Origin) -> None:

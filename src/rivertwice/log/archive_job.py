@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rivertwice.config import Settings, require_name
+from rivertwice.config import Settings, require_topic
 from rivertwice.errors import LostRaceError, RivertwiceError
 from rivertwice.log.addresses import describe
 from rivertwice.log.archive import extend_archive
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--topic", required=True)
     given = parser.parse_args(argv)
     try:
-        topic = require_name(given.topic, "topic")
+        topic = require_topic(given.topic)
         report = extend_archive(None, Settings.from_env(), topic, chunk_records=CHUNK_RECORDS, progress=_say)
     except LostRaceError as error:
         _say(f"{given.topic}: left to whoever archives it too: {error}")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from rivertwice.config import Settings, require_name
+from rivertwice.config import Settings, require_topic
 from rivertwice.errors import LogGapError, ServiceError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges
@@ -20,7 +20,7 @@ _FLUSH_S = 60.0
 @contextmanager
 def replay_topic(settings: Settings, name: str, partitions: int) -> Iterator[str]:
     """Create an empty scratch topic for the block, and delete it afterwards; one left by a crash is replaced."""
-    require_name(name, "replay topic")
+    require_topic(name)
     if kafka.topic_exists(settings, name):
         kafka.delete_topic(settings, name)
     kafka.ensure_topic(settings, name, partitions)

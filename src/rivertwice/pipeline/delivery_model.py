@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from rivertwice.config import NAME
+from rivertwice.pipeline.names import Topic
 
 EXACTLY, EFFECTIVELY, AT_LEAST = "exactly_once", "effectively_once", "at_least_once"
 STRENGTH = {AT_LEAST: 0, EFFECTIVELY: 1, EXACTLY: 2}
@@ -20,13 +21,6 @@ Guarantee = Literal["exactly_once", "effectively_once", "at_least_once"]
 
 _VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,63}\Z")
 _TABLE = re.compile(r"^([a-z][a-z0-9_]{0,62}\.)?[a-z][a-z0-9_]{0,62}\Z")
-
-
-def _topic(value: str) -> str:
-    if not NAME.match(value):
-        message = f"{value[:80]!r} cannot name a topic; use at most 64 of a-z, 0-9, _ and -, the first no sign"
-        raise ValueError(message)
-    return value
 
 
 def _variable(value: str) -> str:
@@ -48,7 +42,6 @@ def _table(value: str) -> str:
     return value
 
 
-Topic = Annotated[str, AfterValidator(_topic)]
 Variable = Annotated[str, AfterValidator(_variable)]
 TableName = Annotated[str, AfterValidator(_table)]
 

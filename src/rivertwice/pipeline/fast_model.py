@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from rivertwice.pipeline.delivery_model import Topic
 from rivertwice.pipeline.durations import Duration
-from rivertwice.pipeline.names import Column
+from rivertwice.pipeline.names import Column, Topic
 from rivertwice.pipeline.parts import Strict
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from rivertwice.pipeline.model import Definition, Source
 
 SAFE, NOTE, WARNING, UNKNOWN = "safe", "note", "warning", "unknown"
 DAY = timedelta(days=1)
+MB_PER_PARTITION = 10  # partitions = max(MB/s / 10, readers): the rule of thumb of Kafka's own operators
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,12 @@ def _partitions(definition: Definition, topic: str, facts: TopicFacts | None) ->
             f"{topic} is compacted: superseded records vanish, so batches cannot be counted and the stream stops",
             "stream a plain topic; compacted ones are for tables",
         )
-    return LintFinding(check, SAFE, f"{topic} has {facts.partitions} partitions; that many cores can be used at most")
+    return LintFinding(
+        check,
+        SAFE,
+        f"{topic} has {facts.partitions} partitions: at most as many cores, or readers of a group, can be used at once, and it is "
+        f"made for about {facts.partitions * MB_PER_PARTITION} MB/s ({MB_PER_PARTITION} each, the usual rule)",
+    )
 
 
 def _destructive(definition: Definition) -> LintFinding:

@@ -14,7 +14,7 @@ from rivertwice.pipeline.fast_model import FastPath, find_fast_conflict
 from rivertwice.pipeline.fold_model import NO_WATERMARK, StateType, find_fold_conflict, sql_type
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.limits import AlertLimits
-from rivertwice.pipeline.names import Column, without_null
+from rivertwice.pipeline.names import Column, Topic, without_null
 from rivertwice.pipeline.parts import (
     LatePolicy,
     OutputColumn,
@@ -81,7 +81,7 @@ Subject = Annotated[str, AfterValidator(_subject)]
 class Source(Strict):
     """One topic, its record format and what makes a record acceptable."""
 
-    topic: Name
+    topic: Topic
     role: Literal["stream", "table"] = Field(
         default="stream",
         description="table: records are versions of rows, joined as of the time of an event; only beside a stream, in slices.",

@@ -1,4 +1,4 @@
-"""What may name a column, and how what may be left out is published."""
+"""What may name a column or a topic, and how what may be left out is published."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
+
+from rivertwice.config import TOPIC, explain_topic
 
 _COLUMN = re.compile(r"^[a-z][a-z0-9_]{0,63}\Z")
 
@@ -20,7 +22,14 @@ def _column(value: str) -> str:
     return value
 
 
+def _topic(value: str) -> str:
+    if not TOPIC.match(value):
+        raise ValueError(explain_topic(value))
+    return value
+
+
 Column = Annotated[str, AfterValidator(_column)]
+Topic = Annotated[str, AfterValidator(_topic)]
 
 
 def without_null(schema: dict[str, Any]) -> None:
