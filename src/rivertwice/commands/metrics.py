@@ -29,6 +29,10 @@ def _names(frame: Frame, name: str | None) -> list[str]:
     return [frame.known_pipeline(name)] if name else list(load_all(frame.settings.definitions))
 
 
+HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures")
+"""Not shown as one line of a table: the instant is its title, the others are one figure each for partitions and sinks."""
+
+
 @click.command(
     epilog=example(
         "rivertwice metrics flight_delays",
@@ -78,7 +82,8 @@ def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> No
 
 def _text(found: Measures, alerts: Sequence[AlertState]) -> str:
     plain = to_plain(found)
-    rows = [(key, value) for key, value in plain.items() if key not in ("pipeline", "at", "partition_lag")]
+    rows = [(key, value) for key, value in plain.items() if key not in HIDDEN]
+    rows += [(f"delivery_lag {sink}", f"{lag} batches") for sink, lag in found.delivery_lag.items()]
     shown = as_table(("figure", "value"), rows, title=f"{found.pipeline} at {plain['at']}")
     states = as_table(
         ("alert", "state", "value", "limit"), [(each.rule.name, each.state, each.value, each.limit) for each in alerts]

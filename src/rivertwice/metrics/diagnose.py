@@ -23,7 +23,7 @@ class Diagnosis:
     """One likely cause.
 
     Attributes:
-        symptom: lag, silence, late, dead, defect, checkpoint, savepoint or retention.
+        symptom: lag, delivery, silence, late, dead, defect, checkpoint, savepoint or retention.
         evidence: the figures it was read from.
         cause: what is likely wrong. remedy: what to do.
     """
@@ -36,7 +36,20 @@ class Diagnosis:
 
 def diagnose(found: Measures, definition: DefinitionFile) -> list[Diagnosis]:
     """Return the likely causes of everything that hurts; empty when nothing does."""
-    return [*_silence(found), *_lag(found, definition), *_rows(found, definition), *_safety(found)]
+    return [*_silence(found), *_lag(found, definition), *_rows(found, definition), *_delivery(found), *_safety(found)]
+
+
+def _delivery(found: Measures) -> Iterator[Diagnosis]:
+    for sink, failures in found.delivery_failures.items():
+        if failures:
+            waiting = found.delivery_lag.get(sink)
+            behind = "its lag is not known" if waiting is None else f"{waiting} batches wait"
+            yield Diagnosis(
+                "delivery",
+                f"sink {sink} failed {failures} times in a row; {behind}",
+                "the sink does not answer, or refuses rows; nothing is lost, for the tables have them",
+                f"`rivertwice deliver status {found.pipeline}` names the error and the next attempt",
+            )
 
 
 def _silence(found: Measures) -> Iterator[Diagnosis]:

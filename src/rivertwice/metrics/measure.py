@@ -12,6 +12,7 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.desk import view_desk
 from rivertwice.deadletters.model import OPEN
+from rivertwice.delivery.status import view_delivery
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms
 from rivertwice.log import kafka
@@ -57,6 +58,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     found = _from_batches(found, batches, definition.stream.max_offsets_per_trigger, now)
     found = _from_log(found, settings, definition, committed, now)
     found = _from_desk(found, home, rows, now)
+    found = _from_delivery(found, home, definition)
     found = _from_checkpoint(found, home)
     found = _from_savepoints(found, home, rows[0].committed_at if rows else None, now)
     return replace(_from_reconcile(found, home, now), latency_s=_latency(found))
@@ -131,6 +133,15 @@ def _from_desk(found: Measures, home: PipelineHome, rows: Sequence[LedgerRow], n
     desk = view_desk(home, rows)
     oldest = 0.0 if desk.oldest_open is None else (now - desk.oldest_open).total_seconds()
     return replace(found, dead_open=desk.total(OPEN), dead_oldest_s=oldest)
+
+
+def _from_delivery(found: Measures, home: PipelineHome, definition: Definition) -> Measures:
+    sinks = view_delivery(home, definition.deliver)
+    return replace(
+        found,
+        delivery_lag={one["sink"]: one["lag_batches"] for one in sinks if one["lag_batches"] is not None},
+        delivery_failures={one["sink"]: one["consecutive_failures"] for one in sinks},
+    )
 
 
 def _from_checkpoint(found: Measures, home: PipelineHome) -> Measures:

@@ -59,6 +59,8 @@ class Measures:
         unproved: savepoints that are newer than it.
         failures: driver failures in a row.
         retention_left_share: of the time until Kafka deletes what only Kafka has, the worst of all claims.
+        delivery_lag: sink to committed batches that it does not have yet; of one whose position is not known, nothing.
+        delivery_failures: sink to its failures in a row.
         partition_lag: name of a partition to records that wait there (`0`, or `topic/0` if there are several topics).
     """
 
@@ -98,3 +100,5 @@ class Measures:
     failures: int = 0
     retention_left_share: float | None = None
     partition_lag: Mapping[str, int] = field(default_factory=dict)
+    delivery_lag: Mapping[str, int] = field(default_factory=dict)
+    delivery_failures: Mapping[str, int] = field(default_factory=dict)

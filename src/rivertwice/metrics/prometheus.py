@@ -63,6 +63,8 @@ class MeasuresCollector(Collector):
         for attribute, name, text in GAUGES:
             yield self._gauge(name, text, attribute)
         yield self._labelled("partition_lag_records", "Records that wait, per partition", "partition", _partitions)
+        yield self._labelled("delivery_lag_batches", "Committed batches that a sink lacks", "sink", _delivery_lag)
+        yield self._labelled("delivery_failures", "Failures in a row of a sink", "sink", _delivery_failures)
         yield self._labelled("batch_seconds", "Seconds of the newest hundred batches", "quantile", _quantiles)
         up = GaugeMetricFamily(f"{PREFIX}up", "1 while a driver runs the stream", labels=["pipeline"])
         for found in self._measured:
@@ -102,6 +104,14 @@ class MeasuresCollector(Collector):
 
 def _partitions(found: Measures) -> Iterable[tuple[str, float]]:
     return ((partition, float(lag)) for partition, lag in found.partition_lag.items())
+
+
+def _delivery_lag(found: Measures) -> Iterable[tuple[str, float]]:
+    return ((sink, float(lag)) for sink, lag in found.delivery_lag.items())
+
+
+def _delivery_failures(found: Measures) -> Iterable[tuple[str, float]]:
+    return ((sink, float(count)) for sink, count in found.delivery_failures.items())
 
 
 def _quantiles(found: Measures) -> Iterable[tuple[str, float]]:

@@ -65,3 +65,8 @@ def test_a_trigger_longer_than_a_batch_is_named_before_the_cap() -> None:
     slow = LAB.model_copy(update={"stream": pins})
     (found,) = diagnose(replace(QUIET, **LAGGING, backpressure_s=60.0, batch_p50_s=0.5), slow)
     assert found.cause == "the stream waits between full batches"
+
+
+def test_a_sink_that_fails_is_named_and_one_that_only_waits_is_not() -> None:
+    (one,) = causes(delivery_failures={"hook": 3, "topic": 0}, delivery_lag={"hook": 12, "topic": 40})
+    assert (one.symptom, one.evidence) == ("delivery", "sink hook failed 3 times in a row; 12 batches wait")
