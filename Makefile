@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV := .build/tools/bin/uv
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes
+TEST_WORKERS ?= 2
 SOURCES := src dags plugins spark_jobs tests bench scripts
 export RIVERTWICE_PROJECT := $(CURDIR)
 
@@ -21,7 +22,7 @@ setup-dev: ## setup, and what tests, linters and benches need
 	@$(PYTHON) scripts/bootstrap.py --dev
 
 test: setup-dev lint ## linters, types, import rules and every test but the slow fault runs
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-faults: setup-dev ## the fault campaign, three seeds of every case, then the slow fault tests; goes on where it stopped
 	@$(BIN)/rivertwice faults campaign

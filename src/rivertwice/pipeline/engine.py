@@ -17,6 +17,7 @@ from rivertwice.setup.class_archive import class_options
 from rivertwice.setup.java import java_env
 
 logger = logging.getLogger(__name__)
+LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
 _STATE = "spark.sql.streaming.stateStore"
 
 
@@ -43,7 +44,15 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # A JVM that is out of memory must end: one that lingers would keep a checkpoint its driver has left (ran).
-        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError {AVRO_LIMITS} {class_options(settings)}".rstrip(),
+        "spark.driver.extraJavaOptions": " ".join(
+            [
+                "-Duser.timezone=UTC",
+                "-XX:+ExitOnOutOfMemoryError",
+                f"-Dlog4j2.configurationFile={LOGGING}",
+                AVRO_LIMITS,
+                class_options(settings),
+            ]
+        ).rstrip(),
         "spark.executor.extraJavaOptions": AVRO_LIMITS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
