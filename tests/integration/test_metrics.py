@@ -17,7 +17,7 @@ from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.metrics.measure import measure
-from rivertwice.supervise.alerting import AlertThread
+from rivertwice.supervise.alerting import AlertKeeper
 from rivertwice.supervise.view import view_pipeline
 from rivertwice.testing.lab_project import PIPELINE, make_project
 from rivertwice.timeline.intent import write_intent
@@ -69,15 +69,15 @@ def test_a_broker_that_is_away_leaves_the_lag_unknown_and_the_rest_known(waiting
 
 
 def test_an_alert_is_paged_once_while_it_fires_and_its_end_is_an_event(waiting: Settings) -> None:
-    thread = AlertThread(waiting, lambda: [PIPELINE], threading.Event())
+    thread = AlertKeeper(waiting, lambda: [PIPELINE], threading.Event())
     write_intent(waiting.pipeline(PIPELINE), "running", "test", utc_now())
-    thread.judge(PIPELINE, utc_now())
-    thread.judge(PIPELINE, utc_now())
+    thread.look(PIPELINE, utc_now())
+    thread.look(PIPELINE, utc_now())
     lines = [json.loads(line) for line in (waiting.home / "alerts.jsonl").read_text().splitlines()]
     assert [(line["kind"], line["severity"]) for line in lines] == [("lag", "warning"), ("latency", "critical")]
     assert lines[0]["message"].startswith("lag_records is 8 (limit 7): ")
     write_intent(waiting.pipeline(PIPELINE), "stopped", "test", utc_now())
-    thread.judge(PIPELINE, utc_now())
+    thread.look(PIPELINE, utc_now())
     events = [json.loads(line) for line in (waiting.home / "agent" / "events.jsonl").read_text().splitlines()]
     assert [event["message"].split(":")[0] for event in events if event["kind"] == "alert_over"] == [
         "lag is over",

@@ -31,7 +31,7 @@ from rivertwice.errors import RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.store.files import replace_json
 from rivertwice.supervise.act import ask_to_drain, page, record_event, start_driver, start_fall_back
-from rivertwice.supervise.alerting import AlertThread
+from rivertwice.supervise.alerting import AlertKeeper
 from rivertwice.supervise.archiver import RetentionKeeper
 from rivertwice.supervise.decide import Action, Kind, Observed, decide
 from rivertwice.supervise.delivery import DeliveryKeeper
@@ -48,7 +48,7 @@ from rivertwice.supervise.memory import (
 )
 from rivertwice.supervise.observe import observe, observe_fall_back
 from rivertwice.supervise.served import ServedKeeper
-from rivertwice.supervise.upkeep import UpkeepThread
+from rivertwice.supervise.upkeep import UpkeepKeeper
 from rivertwice.timeline.intent import read_intent
 
 LOG = logging.getLogger(__name__)
@@ -212,8 +212,8 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
         keeper = ServedKeeper(settings, lambda: supervised_names(settings), stop)
         keeper.start()
         RetentionKeeper(settings, lambda: supervised_names(settings), stop).start()
-        UpkeepThread(settings, lambda: supervised_names(settings), stop).start()
-        AlertThread(settings, lambda: supervised_names(settings), stop).start()
+        UpkeepKeeper(settings, lambda: supervised_names(settings), stop).start()
+        AlertKeeper(settings, lambda: supervised_names(settings), stop).start()
         FastKeeper(settings, lambda: supervised_names(settings), stop).start()
         delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
         delivery.start()

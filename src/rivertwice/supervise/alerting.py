@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import utc_now
 from rivertwice.metrics.measure import measure
 from rivertwice.metrics.rules import FIRING, OK, AlertState, judge_alerts
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.supervise.act import page, record_event
+from rivertwice.supervise.keeper import Keeper
 from rivertwice.supervise.view import view_pipeline
 
-LOG = logging.getLogger(__name__)
 EVERY_S = 30.0
 
 
@@ -34,31 +31,16 @@ def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[l
     return begun, over
 
 
-class AlertThread(threading.Thread):
+class AlertKeeper(Keeper):
     """Every half minute judges the alerts; one that begins to fire is paged once, one that is over is an event."""
 
     def __init__(
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
     ) -> None:
-        super().__init__(name="alerts", daemon=True)
-        self._settings = settings
-        self._names = names
-        self._stopping = stop
-        self._every_s = every_s
+        super().__init__(settings, names, stop, what="alerts", every_s=every_s)
         self._firing: dict[str, frozenset[str]] = {}
 
-    def run(self) -> None:
-        """Judge every pipeline, again and again, until told to stop."""
-        while not self._stopping.wait(self._every_s):
-            for name in self._names():
-                try:
-                    self.judge(name, utc_now())
-                except RivertwiceError as error:
-                    LOG.warning("the alerts of %s could not be judged now: %s", name, error)
-                except Exception:
-                    LOG.exception("the alerts of %s could not be judged; tried again in %s s", name, self._every_s)
-
-    def judge(self, name: str, now: datetime) -> list[AlertState]:
+    def look(self, name: str, now: datetime) -> list[AlertState]:
         """Measure one pipeline, page what begins to fire, and return the states."""
         limits = load_definition(self._settings.definitions / name).alerts
         found = measure(self._settings, name, view_pipeline(self._settings, name, now), now)

@@ -7,7 +7,6 @@ the home. Killed with the job half done, nothing is lost: chunks are commits, an
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 from rivertwice.config import Settings, require_name
 from rivertwice.errors import RequestError
-from rivertwice.instants import parse_iso, utc_now
+from rivertwice.instants import parse_iso
 from rivertwice.log import kafka
 from rivertwice.log.archive import is_archiving
 from rivertwice.log.leases import Level
@@ -37,8 +36,8 @@ from rivertwice.retention.view import (
 )
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.supervise.act import page, record_event
+from rivertwice.supervise.keeper import Keeper
 
-LOG = logging.getLogger(__name__)
 FORMAT = 1
 EVERY_S = 10.0
 FOREVER_EVERY_S = 120.0  # a topic that Kafka never deletes from is looked at this often only
@@ -74,39 +73,16 @@ class _Topic:
     seen: tuple[float, Mapping[int, int]] | None = None
 
 
-class RetentionKeeper(threading.Thread):
-    """Looks at every pipeline's retention until told to stop; an error is logged and tried again."""
+class RetentionKeeper(Keeper):
+    """Looks at every pipeline's retention."""
 
     def __init__(
-        self,
-        settings: Settings,
-        names: Callable[[], list[str]],
-        stop: threading.Event,
-        every_s: float = EVERY_S,
+        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
     ) -> None:
-        """Create the thread; `names` returns the supervised pipelines."""
-        super().__init__(name="retention", daemon=True)
-        self._settings = settings
-        self._names = names
-        self._stopping = stop
-        self._every_s = every_s
+        super().__init__(settings, names, stop, what="retention", every_s=every_s)
         self._topics: dict[str, _Topic] = {}
         self._looked: dict[str, float] = {}
         self._paged: dict[str, set[tuple[str, ...]]] = {}
-        self._errors: dict[str, str] = {}
-
-    def run(self) -> None:
-        """Look until told to stop."""
-        while not self._stopping.wait(self._every_s):
-            for name in self._names():
-                try:
-                    self.look(name, utc_now())
-                    self._errors.pop(name, None)
-                except Exception as error:  # a thread that ended would leave the archive behind without a word
-                    text = f"{type(error).__name__}: {error}"
-                    if self._errors.get(name) != text:
-                        LOG.warning("retention of %s is not known now: %s", name, text)
-                    self._errors[name] = text
 
     def look(self, name: str, now: datetime) -> RetentionView | None:
         """Look at one pipeline; return what was seen, or None if it is not its turn."""

@@ -21,6 +21,7 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.delivery_model import Delivery
 from rivertwice.supervise.act import page, record_event
 from rivertwice.supervise.backoff import delay_after
+from rivertwice.supervise.keeper import Keeper
 from rivertwice.timeline.intent import read_intent
 
 LOG = logging.getLogger(__name__)
@@ -68,34 +69,14 @@ class DeliveryWorker(threading.Thread):
             page(self._settings, "delivery", self.pipeline, message, now, severity="warning")
 
 
-class DeliveryKeeper(threading.Thread):
-    """Keeps a worker per wanted sink."""
+class DeliveryKeeper(Keeper):
+    """Keeps a worker per wanted sink; workers end behind their step."""
 
     def __init__(
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
     ) -> None:
-        super().__init__(name="delivery", daemon=True)
-        self._settings = settings
-        self._names = names
-        self._stopping = stop
-        self._every_s = every_s
-        self._errors: dict[str, str] = {}
+        super().__init__(settings, names, stop, what="delivery", every_s=every_s)
         self.workers: dict[tuple[str, str], DeliveryWorker] = {}
-
-    def run(self) -> None:
-        """Look until told to stop; workers end behind their step."""
-        while not self._stopping.is_set():
-            for name in self._names():
-                try:
-                    self.look(name, utc_now())
-                    self._errors.pop(name, None)
-                except Exception as error:
-                    text = f"{type(error).__name__}: {error}"
-                    if text != self._errors.get(name):
-                        LOG.warning("the sinks of %s are not known now: %s", name, text)
-                    self._errors[name] = text
-            self._stopping.wait(self._every_s)
-        self.end()
 
     def look(self, name: str, now: datetime) -> None:
         """Start what is wanted and not running, and let end what is not wanted any more."""

@@ -5,7 +5,6 @@ A process outlives its agent; the next one finds it by its lock. What fails is t
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -18,13 +17,12 @@ from datetime import datetime
 
 from rivertwice.config import Settings
 from rivertwice.fast.owner import read_fast_owner
-from rivertwice.instants import utc_now
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.supervise.act import page, record_event
 from rivertwice.supervise.backoff import delay_after
+from rivertwice.supervise.keeper import Keeper
 from rivertwice.timeline.intent import read_intent
 
-LOG = logging.getLogger(__name__)
 EVERY_S = 1.0
 PAGE_AT = 5  # failures in a row
 STEADY_S = 60.0
@@ -42,32 +40,14 @@ class FastWatch:
     asked_to_end: bool = False
 
 
-class FastKeeper(threading.Thread):
+class FastKeeper(Keeper):
     """Starts and ends the processes."""
 
     def __init__(
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
     ) -> None:
-        super().__init__(name="fast", daemon=True)
-        self._settings = settings
-        self._names = names
-        self._stopping = stop
-        self._every_s = every_s
-        self._errors: dict[str, str] = {}
+        super().__init__(settings, names, stop, what="fast", every_s=every_s)
         self.watches: dict[str, FastWatch] = {}
-
-    def run(self) -> None:
-        """Look until told to stop; the processes go on."""
-        while not self._stopping.wait(self._every_s):
-            for name in self._names():
-                try:
-                    self.look(name, utc_now())
-                    self._errors.pop(name, None)
-                except Exception as error:
-                    text = f"{type(error).__name__}: {error}"
-                    if text != self._errors.get(name):
-                        LOG.warning("the fast path of %s is not known now: %s", name, text)
-                    self._errors[name] = text
 
     def look(self, name: str, now: datetime) -> None:
         """Start what is wanted and does not run, end what is not wanted any more."""
