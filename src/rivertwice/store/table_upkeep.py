@@ -98,11 +98,18 @@ def sweep(path: Place) -> int:
 
     Returns:
         how many data files were deleted.
+
+    Raises:
+        LostRaceError: another writer replaced rows meanwhile; what was deleted was named by nothing, the rest waits.
     """
     table = open_table(path)
     if table is None:
         return 0
-    gone = table.vacuum(dry_run=False, enforce_retention_duration=False)  # None hours: the table's own property
+    try:
+        gone = table.vacuum(dry_run=False, enforce_retention_duration=False)  # None hours: the table's own property
+    except CommitFailedError as error:  # a vacuum commits what it did, and loses that race to an overwrite (ran)
+        message = f"{name_of(path)} changed while it was swept ({error}); it is tried again"
+        raise LostRaceError(message) from error
     table.cleanup_metadata()
     fresh = open_table(path)
     if fresh is not None:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.store import delta
+from rivertwice.errors import LostRaceError
+from rivertwice.store import delta, table_upkeep
 from rivertwice.store.table_upkeep import TableShape, compact, parse_interval, retention, set_retention, shape_of, sweep
 from rivertwice.timeline.upkeep import keep_up, plan_upkeep
 
@@ -122,3 +123,19 @@ def test_a_home_without_tables_has_nothing_to_keep_up(settings: Settings, known)
     if known:
         home.root.mkdir(parents=True)
     assert keep_up(home) == []
+
+
+def test_a_sweep_that_loses_against_an_overwrite_says_so_and_the_next_one_sweeps(tmp_path, monkeypatch):
+    path = tmp_path / "table"
+    for number in range(4):
+        delta.overwrite(path, one_row(number))
+    set_retention(path, timedelta(0), timedelta(0))
+    stale = delta.open_table(path)
+    delta.overwrite(path, one_row(9))
+    with monkeypatch.context() as patched:
+        patched.setattr(table_upkeep, "open_table", lambda _: stale)
+        with pytest.raises(LostRaceError, match="changed while it was swept"):
+            sweep(path)
+    sweep(path)
+    assert numbers(path) == [9]
+    assert len(list(path.rglob("*.parquet"))) == len(list((path / "_delta_log").glob("*.parquet"))) + 1
