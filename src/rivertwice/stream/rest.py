@@ -12,7 +12,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.instants import to_iso
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.stream.lease import is_alive, lease_owner
+from rivertwice.stream.lease import is_alive, lease_owner, require_no_other_host
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iter
 
     Raises:
         LostRaceError: another operation keeps it at rest.
-        LeaseLostError: a driver runs.
+        LeaseLostError: a driver runs, here or on another host.
     """
     process, name = psutil.Process(), home.root.name
     marker = {"format": 1, "by": by, "at": to_iso(now), "pid": process.pid, "pid_started": process.create_time()}
@@ -46,6 +46,7 @@ def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iter
                 f"`rivertwice stop {name} --wait` first"
             )
             raise LeaseLostError(message)
+        require_no_other_host(home)
         yield
     finally:
         home.drain.unlink(missing_ok=True)
