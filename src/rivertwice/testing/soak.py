@@ -23,19 +23,21 @@ from typing import Any
 
 import psutil
 
-from rivertwice.config import Place, Settings
+from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
+from rivertwice.log import kafka
 from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
 from rivertwice.store.table_upkeep import set_retention
+from rivertwice.stream.heartbeat import lag_of
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise.launch import agent_status
 from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.upkeep import keep_up, tables_of
 
 SAMPLE_S = 10.0
@@ -114,13 +116,17 @@ class Soak:
         self.samples: list[Sample] = []
         self.faults: list[str] = []
         self.errors: list[str] = []
-        self._short: set[Place] = set()
 
     def run(self) -> None:
         """Prepare the tables, feed, break, sample, and end with the stream at rest at the end of the log."""
         lab = self._lab
         lab.produce(lab.next_plan(records=CHAPTER, closing=False))
         lab.run_to_end()
+        rebuild_served(
+            lab.home, lab.definition
+        )  # the agent would make it, but retention is changed while nothing writes
+        for path in tables_of(lab.home.tables).values():
+            set_retention(path, log=KEPT, removed=KEPT)  # hours, in the product; here they must pass within the soak
         lab.start_agent()
         write_intent(lab.home, "running", by="soak", now=utc_now())
         threads = [
@@ -151,18 +157,12 @@ class Soak:
                 self.errors.append(f"{work.__name__}: {error}")
 
     def _feed(self) -> None:
-        rows = path_ledger(self._lab.home)
-        read = sum(sum(ends.values()) for ends in rows[-1].end_offsets.values())
-        if self._lab.produced - read < LAG:
-            self._lab.produce(self._lab.next_plan(records=CHAPTER, closing=False))
+        lab = self._lab
+        ends = {lab.topic: kafka.end_offsets(lab.settings, lab.topic)}
+        if lag_of(path_ledger(lab.home)[-1].end_offsets, ends) < LAG:
+            lab.produce(lab.next_plan(records=CHAPTER, closing=False))
 
     def _keep_up(self) -> None:
-        for path in tables_of(self._lab.home.tables).values():
-            if path not in self._short and delta.open_table(path) is not None:
-                set_retention(
-                    path, log=KEPT, removed=KEPT
-                )  # hours, in the product; here they must pass within the soak
-                self._short.add(path)
         for kept in keep_up(self._lab.home):
             if kept.deleted:
                 self._note("upkeep", f"{kept.table} {kept.files_before} to {kept.files_after}, {kept.deleted} deleted")

@@ -127,19 +127,19 @@ def _acquire(world: World, me: Process) -> Steps:
 
 
 def _claim_shared(world: World, me: Process) -> Steps:
-    seen, since = world.claim, world.forward_s
+    seen, since, home = world.claim, world.forward_s, f"host{me.host}"
     for _ in range(10):
         if world.claim is not seen or world.claim_renewed():
             seen, since = world.claim, world.forward_s
         found = world.rules.decide_takeover(
-            seen, home=f"host{me.host}", unchanged_s=world.forward_s - since, floor=max(world.epochs, default=0)
+            seen, home=home, unchanged_s=world.forward_s - since, floor=max(world.epochs, default=0)
         )
-        if found.take and seen is not None and seen.home != f"host{me.host}" and world.claim_renewed():
-            world.judge.renewed_lease_taken(seen.epoch)
+        if found.take:
+            world.judge.lease_is_taken(seen, home)
         yield WATCHED
         if found.take and world.claim is seen:
             me.epoch = found.epoch
-            world.claim = Held(me.epoch, f"host{me.host}", TERMS, released=False)
+            world.claim = Held(me.epoch, home, TERMS, released=False)
             me.renewed_s = world.forward_s
             return
     message = "a driver of another host holds the lease"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.stream.catch_up import covers
+from rivertwice.stream.lease_terms import Held
 from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.stream import (
     TOPIC,
@@ -149,9 +150,10 @@ class Judge:
         if epoch <= max(self.world.epochs, default=0):
             fail("epochs rise", f"{epoch} after {max(self.world.epochs)}")
 
-    def renewed_lease_taken(self, epoch: int) -> None:
-        """Refuse what would end a driver that lives and renews."""
-        fail("a lease that is renewed is not taken", f"epoch {epoch} lives on another host")
+    def lease_is_taken(self, held: Held | None, home: str) -> None:
+        """Check that no driver is ended that lives on another host and renews its lease."""
+        if held is not None and held.home != home and self.world.claim_renewed():
+            fail("a lease that is renewed is not taken", f"epoch {held.epoch} lives on {held.home}")
 
     def driver_failed(self, pid: int, failure: str, position: object) -> None:
         """Note an end that was no drain; once, though an agent that died may count it again."""

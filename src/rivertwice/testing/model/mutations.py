@@ -168,7 +168,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a holder that cannot renew goes on writing", "lease not checked", {"must_stop": lambda **_: False}, SHARED
     ),
-    Mutation("an epoch is used again", rules={"decide_takeover": lambda held, **_: _same_epoch(held)}, focus=SHARED),
+    Mutation(
+        "an epoch is used again",
+        rules={"decide_takeover": lambda held, **seen: _same_epoch(held, **seen)},
+        focus=SHARED,
+    ),
     Mutation(
         "every start is a first start", rules={"plan_start": lambda head, timelines: _first(timelines)}, focus=RESTORES
     ),
@@ -315,10 +319,10 @@ def _take(held: Any, floor: int) -> Any:
     return Takeover(True, max(0 if held is None else held.epoch, floor) + 1, "taken")
 
 
-def _same_epoch(held: Any) -> Any:
-    from rivertwice.stream.lease_terms import Takeover
+def _same_epoch(held: Any, **seen: Any) -> Any:
+    from rivertwice.stream.lease_terms import decide_takeover
 
-    return Takeover(True, 1 if held is None else held.epoch, "taken")
+    return replace(decide_takeover(held, **seen), epoch=1 if held is None else held.epoch)
 
 
 def _first(timelines: Any) -> Any:
