@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
 from rivertwice.pipeline.compile import compile_sources, result_schema, rows_schema, run_sql, transform
-from rivertwice.pipeline.fast import fast_rows
+from rivertwice.pipeline.fast import fast_plan
 from rivertwice.pipeline.model import RECORD, Definition, Source
 from rivertwice.pipeline.plan_check import (
     HOPPING_NODES,
@@ -48,7 +48,7 @@ def check_definition(spark: SparkSession, definition: Definition) -> None:
             _check_patterns(spark, source)
             rows[view] = spark.createDataFrame(sample_rows(definition, source), rows_schema(source))
         findings = [] if definition.rows_sql is None else _rows_findings(spark, definition, *rows.values())
-        findings += _fast_findings(spark, definition, *rows.values()) if definition.fast else []
+        findings += _fast_findings(spark, definition) if definition.fast else []
         if not findings:
             result_schema(spark, definition)
             # What a fold makes of made-up events says nothing: it may rightly refuse each of them.
@@ -129,9 +129,9 @@ def _rows_findings(spark: SparkSession, definition: Definition, rows: DataFrame)
     return findings
 
 
-def _fast_findings(spark: SparkSession, definition: Definition, rows: DataFrame) -> list[str]:
+def _fast_findings(spark: SparkSession, definition: Definition) -> list[str]:
     assert definition.fast is not None
-    result = fast_rows(spark, definition, rows)
+    result = fast_plan(spark, definition)
     findings = [f"fast.sql: {one}" for one in find_plan_refusals(result, ROW_NODES, compared=True)]
     absent = [name for name in (RECORD, definition.fast.key) if name not in result.columns]
     if absent:

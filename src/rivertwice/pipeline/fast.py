@@ -20,6 +20,15 @@ def fast_rows(spark: SparkSession, definition: Definition, rows: DataFrame) -> D
     return run_views(spark, definition.fast_sql, {view: seen})
 
 
+def fast_plan(spark: SparkSession, definition: Definition) -> DataFrame:
+    """Return `fast.sql` over no rows: what it reads is one relation of the source's fields and `record`, as it sees them."""
+    assert definition.fast_sql is not None, "the definition was checked"
+    view, source = definition.source
+    fields = [f"`{name}` {kind}" for name, kind in source.schema_.items()]
+    empty = spark.createDataFrame([], ", ".join([*fields, f"{RECORD} bigint"]))
+    return run_views(spark, definition.fast_sql, {view: empty})
+
+
 def fast_records(definition: Definition, result: DataFrame) -> DataFrame:
     """Return the rows as records to send: `key`, and `value`, JSON whose `record` is the source's topic, partition and offset."""
     assert definition.fast is not None, "the definition was checked"

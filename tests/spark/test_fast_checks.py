@@ -1,0 +1,33 @@
+"""What Spark's plan of `fast.sql` is refused for: a computed record, an aggregate, a column that is missing."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from definition_files import PROJECT
+from rivertwice.errors import DefinitionError
+from rivertwice.pipeline.checks import check_definition
+from rivertwice.pipeline.definition import load_definition
+
+pytestmark = pytest.mark.spark
+FRAUD = load_definition(PROJECT / "pipelines" / "examples" / "fraud_scores")
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT record + 1 AS record, card_id FROM transactions", "fast.sql computes `record`"),
+        ("SELECT card_id FROM transactions", "but not 'record'"),
+        ("SELECT record FROM transactions", "but not 'card_id'"),
+        ("SELECT max(record) AS record, card_id FROM transactions GROUP BY card_id", "fast.sql: "),
+        ("SELECT nothing FROM transactions", "Spark refuses the SQL"),
+    ],
+)
+def test_what_a_fast_path_cannot_be_is_refused(spark: SparkSession, sql: str, said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        check_definition(spark, FRAUD.model_copy(update={"fast_sql": sql}))
+
+
+def test_the_example_is_accepted(spark: SparkSession) -> None:
+    check_definition(spark, FRAUD)
