@@ -43,13 +43,13 @@ class Rotator(threading.Thread):
     def __init__(self, own: Settings) -> None:
         super().__init__(name="rotator", daemon=True)
         self._own = own
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self.found: list[Rotation] = []
 
     def run(self) -> None:
         """Rotate until stopped."""
         wait_s = FIRST_S
-        while not self._stop.wait(wait_s):
+        while not self._ended.wait(wait_s):
             begun = time.time()
             try:
                 savepoint = take_savepoint(self._own, PIPELINE, now=utc_now(), reason="bench")
@@ -62,7 +62,7 @@ class Rotator(threading.Thread):
 
     def stop(self) -> None:
         """End after the running rotation."""
-        self._stop.set()
+        self._ended.set()
         self.join()
 
 
