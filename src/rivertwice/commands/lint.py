@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +47,7 @@ def _facts(frame: Frame, topic: str) -> TopicFacts | None:
     """Return what Kafka says of a topic, or None if it does not answer or has no such topic."""
     from rivertwice.errors import RivertwiceError
     from rivertwice.log import kafka
-    from rivertwice.log.retention import parse_limit
+    from rivertwice.log.retention import kept_for
     from rivertwice.pipeline.lint import TopicFacts
 
     try:
@@ -57,6 +56,4 @@ def _facts(frame: Frame, topic: str) -> TopicFacts | None:
     except RivertwiceError as error:
         LOG.info("topic %s is not known now: %s", topic, error)
         return None
-    policy = config.get("cleanup.policy", "delete")
-    kept = parse_limit(config.get("retention.ms")) if "delete" in policy else None
-    return TopicFacts(partitions, None if kept is None else timedelta(milliseconds=kept), "compact" in policy)
+    return TopicFacts(partitions, kept_for(config), "compact" in config.get("cleanup.policy", "delete"))

@@ -23,6 +23,17 @@ def parse_limit(value: str | None) -> int | None:
     return None if number < 0 else number
 
 
+def kept_for(config: Mapping[str, str]) -> timedelta | None:
+    """Return how long a topic of these settings keeps a record; None: no time makes Kafka delete it."""
+    kept_ms = parse_limit(config.get("retention.ms")) if deletes(config) else None
+    return None if kept_ms is None else timedelta(milliseconds=kept_ms)
+
+
+def deletes(config: Mapping[str, str]) -> bool:
+    """Say whether a topic of these settings deletes old segments at all."""
+    return "delete" in config.get("cleanup.policy", "delete")
+
+
 def observe_log(
     settings: Settings,
     topic: str,
@@ -43,9 +54,7 @@ def observe_log(
         ServiceError: Kafka does not answer, or has no such topic.
     """
     config = kafka.topic_config(settings, topic)
-    deletes = "delete" in config.get("cleanup.policy", "delete")
-    kept_ms = parse_limit(config.get("retention.ms")) if deletes else None
-    kept_bytes = parse_limit(config.get("retention.bytes")) if deletes else None
+    kept_bytes = parse_limit(config.get("retention.bytes")) if deletes(config) else None
     known = kafka.topic_id(settings, topic)
     *older, archived = archived_segments(settings, topic, known) or [{}]
     state = LogState(
@@ -55,7 +64,7 @@ def observe_log(
         end=kafka.end_offsets(settings, topic),
         archived=archived,
         older=older,
-        retention=None if kept_ms is None else timedelta(milliseconds=kept_ms),
+        retention=kept_for(config),
         retention_bytes=kept_bytes,
     )
     if not state.finite:

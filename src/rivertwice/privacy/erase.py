@@ -16,42 +16,36 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Place, Settings
-from rivertwice.errors import LedgerError, RequestError
+from rivertwice.errors import RequestError
 from rivertwice.instants import to_iso
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
-from rivertwice.log.archive import archive_lock, archived_ends, extend_archive
-from rivertwice.log.retention import parse_limit
-from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.log.archive import archived_ends, extend_archive
+from rivertwice.log.retention import kept_for
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.plan import Reader, find_refusals, refuse_kind, refuse_pseudonym, select_tainted
 from rivertwice.privacy.record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
 from rivertwice.privacy.redact import Redactor, Value, columns_with
+from rivertwice.privacy.rewrite import Progress, archived_by_day, own_tables, rewrite_archive, rewrite_tables
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.prune import protected_savepoints, remove_savepoints
 from rivertwice.store import delta
 from rivertwice.store.table_upkeep import purge
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.rest import at_rest
-from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger, to_table
-from rivertwice.timeline.lineage import load_timeline, path_ledger
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.served import METADATA_KEY, served_stamp
-from rivertwice.timeline.upkeep import tables_of
+from rivertwice.timeline.lineage import head_definition, path_ledger
 
 _log = logging.getLogger(__name__)
 _SMALL = 5_000_000  # text files beside the tables that are searched for the value
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -147,7 +141,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
         reader = _reader(settings, name, definition)
         refusals += find_refusals(reader, places)
         savepoints[name] = [one.id for one in select_tainted(reader, places)]
-        for table, path in _tables(settings.pipeline(name), definition).items():
+        for table, path in own_tables(settings.pipeline(name), definition).items():
             held = delta.read(path)
             if held is None:
                 continue
@@ -205,10 +199,10 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
         found = _first_found(settings, erasure_id, plan)
         redactor = asked.redactor(value)
         for topic in topics:  # step 4
-            _rewrite_archive(settings, topic, redactor, progress)
+            rewrite_archive(settings, topic, redactor, progress)
         for name, definition in definitions.items():
             home = settings.pipeline(name)
-            _rewrite_tables(home, definition, redactor, progress)  # step 5
+            rewrite_tables(home, definition, redactor, progress)  # step 5
             going = {*plan.savepoints.get(name, ()), *found["savepoints"].get(name, ())}
             remove_savepoints(home, going, now=now)  # step 6
         for path in _all_tables(settings, definitions, topics):  # step 7
@@ -229,7 +223,7 @@ def _first_found(settings: Settings, erasure_id: str, plan: ErasurePlan) -> Mapp
 
 def _component(settings: Settings, pipeline: str) -> dict[str, Definition]:
     """Return the pipelines that are joined with one by topics they share, by name, each as its head runs it."""
-    known = {name: definition for name in _names(settings) if (definition := _head_definition(settings, name))}
+    known = {name: definition for name in _names(settings) if (definition := head_definition(settings.pipeline(name)))}
     if pipeline not in known:
         message = (
             f"{pipeline} never ran here, so it holds nothing; pipelines that did: {', '.join(sorted(known)) or 'none'}"
@@ -245,12 +239,6 @@ def _component(settings: Settings, pipeline: str) -> dict[str, Definition]:
 def _names(settings: Settings) -> set[str]:
     folders = (settings.home / "pipelines").glob("*")
     return {path.parent.name for path in settings.definitions.glob("*/pipeline.yaml")} | {one.name for one in folders}
-
-
-def _head_definition(settings: Settings, name: str) -> Definition | None:
-    home = settings.pipeline(name)
-    timeline = head(home)
-    return None if timeline is None else load_bundle_definition(home.bundles, load_timeline(home, timeline).bundle)
 
 
 def _reader(settings: Settings, name: str, definition: Definition) -> Reader:
@@ -270,20 +258,11 @@ _NEVER = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 """A lease counts as held whatever the hour: an erasure waits until it is given back or pruned."""
 
 
-def _tables(home: PipelineHome, definition: Definition) -> dict[str, Place]:
-    return {**tables_of(home.tables, definition.tables), "amendments": home.tables.amendments}
-
-
 def _all_tables(settings: Settings, definitions: Mapping[str, Definition], topics: Iterable[str]) -> Iterator[Place]:
     for topic in topics:
         yield settings.archive(topic)
     for name, definition in definitions.items():
-        yield from _tables(settings.pipeline(name), definition).values()
-
-
-def _days(settings: Settings, topic: str) -> list[str]:
-    days = delta.read(settings.archive(topic), columns=["day"])
-    return [] if days is None else sorted(set(days["day"].to_pylist()))
+        yield from own_tables(settings.pipeline(name), definition).values()
 
 
 def _find_records(settings: Settings, topic: str, redactor: Redactor) -> tuple[dict[Part, list[int]], datetime | None]:
@@ -291,9 +270,7 @@ def _find_records(settings: Settings, topic: str, redactor: Redactor) -> tuple[d
     known = kafka.topic_id(settings, topic)
     found: dict[Part, list[int]] = {}
     newest: datetime | None = None
-    for day in _days(settings, topic):
-        rows = delta.read(settings.archive(topic), only=("day", day))
-        assert rows is not None, "its days were read"
+    for _, rows in archived_by_day(settings, topic):
         for row in rows.take(pa.array(redactor.table(rows)[1], pa.int64())).to_pylist():
             if row["topic_id"] == known:
                 found.setdefault(Part(topic, row["partition"]), []).append(row["offset"])
@@ -302,89 +279,14 @@ def _find_records(settings: Settings, topic: str, redactor: Redactor) -> tuple[d
 
 
 def _gone_from_kafka(settings: Settings, topic: str, newest: datetime | None) -> str | None:
-    config = kafka.topic_config(settings, topic)
-    kept = parse_limit(config.get("retention.ms")) if "delete" in config.get("cleanup.policy", "delete") else None
-    return None if newest is None or kept is None else to_iso(newest + timedelta(milliseconds=kept))
+    kept = kept_for(kafka.topic_config(settings, topic))
+    return None if newest is None or kept is None else to_iso(newest + kept)
 
 
 def _unarchived(settings: Settings, topic: str) -> int:
     ends = archived_ends(settings, topic, kafka.topic_id(settings, topic))
     begin = kafka.begin_offsets(settings, topic)
     return sum(end - ends.get(p, begin[p]) for p, end in kafka.end_offsets(settings, topic).items())
-
-
-def _rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress: Progress) -> None:
-    path = settings.archive(topic)
-    with archive_lock(settings, topic):
-        for day in _days(settings, topic):
-            rows = delta.read(path, only=("day", day))
-            assert rows is not None, "its days were read"
-            new, changed = redactor.table(rows)
-            if changed:
-                delta.replace_rows(path, new, only=("day", day))
-                progress(f"archive of {topic}, {day}: {len(changed)} of {rows.num_rows} records rewritten")
-
-
-def _rewrite_tables(home: PipelineHome, definition: Definition, redactor: Redactor, progress: Progress) -> None:
-    heal_ledger(home)
-    for name, path in _tables(home, definition).items():
-        rows = delta.read(path)
-        if rows is None or name == "ledger":
-            continue
-        new, changed = redactor.table(rows)
-        if name == "changelog":
-            _check_untouched(home, rows, changed)
-        if changed:
-            stamp = served_stamp(home) if name == "served" else None
-            delta.replace_rows(path, new, metadata=None if stamp is None else {METADATA_KEY: vars(stamp)})
-            progress(f"{home.root.name}.{name}: {len(changed)} of {rows.num_rows} rows rewritten")
-        if name == "changelog":
-            _redigest(home, new, redactor)
-
-
-def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int]) -> None:
-    """Refuse to give a new digest to a batch whose rows are not those that were committed.
-
-    Raises:
-        LedgerError: a batch's rows are others; nothing of this table was written.
-    """
-    for row, digest in _digests(home, rows, changed):
-        if row.digest != digest:
-            message = (
-                f"batch {row.batch} of {row.timeline} of {home.root.name} does not hold the rows that were committed (digest {digest}, "
-                f"recorded {row.digest}), and rewriting it would hide that; `rivertwice reconcile {home.root.name}` first"
-            )
-            raise LedgerError(message)
-
-
-def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor) -> None:
-    """Let the ledger say the digests of the batches that hold the pseudonym."""
-    back = Redactor(redactor.pseudonym, redactor.value, redactor.names)
-    fresh = {
-        (row.timeline, row.batch): digest
-        for row, digest in _digests(home, rows, back.table(rows)[1])
-        if row.digest != digest
-    }
-    if fresh:
-        ledger = [replace(row, digest=fresh.get((row.timeline, row.batch), row.digest)) for row in read_ledger(home)]
-        delta.replace_rows(home.tables.ledger, to_table(ledger))
-
-
-def _digests(home: PipelineHome, rows: pa.Table, at: Sequence[int]) -> Iterator[tuple[LedgerRow, str]]:
-    """Return the ledger rows of the batches that the rows at some places belong to, each with its rows' digest."""
-    stamps = list(zip(rows["_timeline"].to_pylist(), rows["_batch"].to_pylist(), strict=True))
-    wanted = {stamps[place] for place in at}
-    where: dict[tuple[str, int], list[int]] = {}
-    for place, stamp in enumerate(stamps):
-        if stamp in wanted:
-            where.setdefault(stamp, []).append(place)
-    columns: dict[str, list[str]] = {}
-    for row in read_ledger(home) if wanted else ():
-        held = where.get((row.timeline, row.batch))
-        if held is not None:
-            if row.bundle not in columns:
-                columns[row.bundle] = load_bundle_definition(home.bundles, row.bundle).result_columns
-            yield row, digest_rows(rows.take(pa.array(held, pa.int64())), columns[row.bundle])
 
 
 def _left(settings: Settings, definitions: Mapping[str, Definition], value: Value) -> list[str]:

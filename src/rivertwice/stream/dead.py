@@ -9,10 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
-from rivertwice.log.addresses import Parts, of_topic
-from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.decode import decode
-from rivertwice.stream.side import SideTable
+from rivertwice.log.addresses import Parts
+from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.stream.sink import FORMAT, SinkContext
 
 METADATA_KEY = "dead"
@@ -66,17 +64,11 @@ def _read_dead(
     spark: SparkSession, settings: Settings, context: SinkContext, topic: str, batch: int, ranges: Parts
 ) -> DataFrame:
     line = context.timeline
-    _, source = context.definition.by_topic[topic]
-    raw = read_ranges(spark, settings, topic, of_topic(ranges, topic), topic_id=line.topic_ids[topic])
-    return dead_rows(decode(raw, source)).select(
-        F.lit(FORMAT).cast("int").alias("_format"),
-        F.lit(line.timeline).alias("_timeline"),
-        F.lit(batch).cast("long").alias("_batch"),
+    return dead_rows(read_again(spark, settings, line, context.definition, topic, ranges)).select(
+        *stamps(FORMAT, line, batch),
         "reason",
         "detail",
-        F.lit(line.cluster_id).alias("cluster_id"),
-        F.lit(line.topic_ids[topic]).alias("topic_id"),
-        F.lit(topic).alias("topic"),
+        *origin(line, topic),
         "partition",
         "offset",
         "record_time",

@@ -15,12 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
-from rivertwice.log.addresses import Parts, of_topic
-from rivertwice.log.records import read_ranges
+from rivertwice.log.addresses import Parts
 from rivertwice.pipeline.compile import accepted, included, with_window_end
-from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
-from rivertwice.stream.side import SideTable
+from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.timeline.counts import BatchCounts
 
 if TYPE_CHECKING:
@@ -84,18 +82,14 @@ def _read_late(
 ) -> DataFrame:
     line, definition = context.timeline, context.definition
     view, source = definition.by_topic[topic]
-    raw = read_ranges(spark, settings, topic, of_topic(ranges, topic), topic_id=line.topic_ids[topic])
-    return late_rows(spark, definition, view, accepted(decode(raw, source), source), late_ms).select(
-        F.lit(FORMAT).cast("int").alias("_format"),
-        F.lit(line.timeline).alias("_timeline"),
-        F.lit(batch).cast("long").alias("_batch"),
+    rows = accepted(read_again(spark, settings, line, definition, topic, ranges), source)
+    return late_rows(spark, definition, view, rows, late_ms).select(
+        *stamps(FORMAT, line, batch),
         "window_start",
         "window_end",
         "event_time",
         F.timestamp_millis(F.lit(late_ms)).alias("late_watermark"),
-        F.lit(line.cluster_id).alias("cluster_id"),
-        F.lit(line.topic_ids[topic]).alias("topic_id"),
-        F.lit(topic).alias("topic"),
+        *origin(line, topic),
         "partition",
         "offset",
         "record_time",

@@ -11,11 +11,44 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from rivertwice.config import Place
+from rivertwice.config import Place, Settings
 from rivertwice.errors import RangeMismatchError
-from rivertwice.log.addresses import Parts, name_parts
+from rivertwice.log.addresses import Parts, name_parts, of_topic
+from rivertwice.log.records import read_ranges
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
+from rivertwice.timeline.lineage import Timeline
+
+
+def read_again(
+    spark: SparkSession, settings: Settings, line: Timeline, definition: Definition, topic: str, ranges: Parts
+) -> DataFrame:
+    """Return the decoded records of a batch's exact range of one topic."""
+    _, source = definition.by_topic[topic]
+    raw = read_ranges(spark, settings, topic, of_topic(ranges, topic), topic_id=line.topic_ids[topic])
+    return decode(raw, source)
+
+
+def stamps(form: int, line: Timeline, batch: int) -> list[Column]:
+    """Return the columns that every side row begins with: `_format`, `_timeline`, `_batch`."""
+    return [
+        F.lit(form).cast("int").alias("_format"),
+        F.lit(line.timeline).alias("_timeline"),
+        F.lit(batch).cast("long").alias("_batch"),
+    ]
+
+
+def origin(line: Timeline, topic: str) -> list[Column]:
+    """Return the columns that say which log a side row's record lies in."""
+    return [
+        F.lit(line.cluster_id).alias("cluster_id"),
+        F.lit(line.topic_ids[topic]).alias("topic_id"),
+        F.lit(topic).alias("topic"),
+    ]
 
 
 def encode_ranges(ranges: Parts) -> dict[str, list[int]]:

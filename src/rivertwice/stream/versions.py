@@ -22,7 +22,7 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
-from rivertwice.stream.side import SideTable
+from rivertwice.stream.side import SideTable, stamps
 from rivertwice.stream.sink import SinkContext
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Segment, path_of
@@ -61,9 +61,7 @@ def _write(
     try:
         read = count(mine)
         rows = accepted(decoded, source).select(
-            F.lit(FORMAT).cast("int").alias("_format"),
-            F.lit(line.timeline).alias("_timeline"),
-            F.lit(batch).cast("long").alias("_batch"),
+            *stamps(FORMAT, line, batch),
             *source.schema_,
             *source.marks,
             "_partition",

@@ -10,11 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rivertwice.config import PipelineHome, Place, Settings
-from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.store.delta import open_table
-from rivertwice.timeline.lineage import load_timeline
-from rivertwice.timeline.sequence import head
+from rivertwice.timeline.lineage import head_definition
 
 LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
@@ -43,11 +41,7 @@ def state_of(home: PipelineHome) -> Version:
 
 def definition_of_head(settings: Settings, name: str) -> Definition:
     """Return the definition the head timeline runs, from its bundle; the project's before the first start."""
-    home = settings.pipeline(name)
-    timeline = head(home)
-    if timeline is None:
-        return load_definition(settings.definitions / name)
-    return load_bundle_definition(home.bundles, load_timeline(home, timeline).bundle)
+    return head_definition(settings.pipeline(name)) or load_definition(settings.definitions / name)
 
 
 def rebuild(settings: Settings, name: str) -> None:

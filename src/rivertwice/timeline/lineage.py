@@ -10,6 +10,8 @@ from typing import Any
 from rivertwice.config import PipelineHome, require_name
 from rivertwice.errors import LedgerError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.definition import Definition
 from rivertwice.store.small_records import list_records, put_record_if_absent, read_record
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.sequence import head
@@ -164,6 +166,12 @@ def head_path(home: PipelineHome) -> list[Segment]:
     """Return the head's path, root first; empty before the first start."""
     name = head(home)
     return [] if name is None else path_of(home, name)
+
+
+def head_definition(home: PipelineHome) -> Definition | None:
+    """Return the definition that the head timeline runs, from its bundle; None before the first start."""
+    name = head(home)
+    return None if name is None else load_bundle_definition(home.bundles, load_timeline(home, name).bundle)
 
 
 def select_on_path(rows: Sequence[LedgerRow], path: Sequence[Segment]) -> list[LedgerRow]:

@@ -21,11 +21,9 @@ from dataclasses import dataclass
 
 from rivertwice.config import PipelineHome, Place, Tables
 from rivertwice.errors import LostRaceError
-from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep
 from rivertwice.timeline.ledger import heal_ledger
-from rivertwice.timeline.lineage import load_timeline
-from rivertwice.timeline.sequence import head
+from rivertwice.timeline.lineage import head_definition
 
 LOG = logging.getLogger(__name__)
 COMPACT_AT = 50
@@ -76,10 +74,8 @@ def tables_of(tables: Tables, views: Iterable[str] = ()) -> dict[str, Place]:
 
 
 def _views(home: PipelineHome) -> list[str]:
-    name = head(home)
-    if name is None:
-        return []
-    return list(load_bundle_definition(home.bundles, load_timeline(home, name).bundle).tables)
+    definition = head_definition(home)
+    return [] if definition is None else list(definition.tables)
 
 
 def plan_upkeep(shapes: Mapping[str, TableShape | None], compact_at: int = COMPACT_AT) -> list[Chore]:
