@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.backfill.checks import Check, check_rows
+from rivertwice.backfill.checks import check_rows
 from rivertwice.backfill.corrections import chunk_records
 from rivertwice.backfill.model import BackfillPlan
+from rivertwice.backfill.session_checks import Check
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import AuditError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +12,9 @@ import pyarrow.compute as pc
 
 from rivertwice.backfill.corrections import ChunkRecord
 from rivertwice.backfill.model import BackfillPlan, Chunk
+from rivertwice.backfill.session_checks import SHOWN, Check, check_sessions
 from rivertwice.pipeline.definition import Definition
-from rivertwice.timeline.serving import to_epoch_ms
-
-SHOWN = 3
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding of an audit; `detail` names the first offenders, or what was counted."""
-
-    name: str
-    passed: bool
-    detail: str
+from rivertwice.timeline.serving import to_epoch_ms, withdrawn_rows
 
 
 def check_rows(
@@ -47,6 +36,14 @@ def check_rows(
     checks = [_check_chunks(plan, rows, commits), _check_schema(definition, rows.schema, changelog)]
     if not checks[1].passed:
         return checks
+    if plan.sessions is not None:
+        kept = rows.filter(pa.array(~withdrawn_rows(rows)))
+        return [
+            *checks,
+            _check_keys(definition, rows),
+            check_sessions(plan, plan.sessions, definition, rows),
+            _check_counts(plan, definition, kept, commits),
+        ]
     return [
         *checks,
         _check_keys(definition, rows),

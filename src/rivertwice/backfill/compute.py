@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import logging
 import time
 from collections import Counter
@@ -22,6 +21,8 @@ from rivertwice.backfill.corrections import METADATA_KEY, PARTITION_BY, ChunkRec
 from rivertwice.backfill.intervals import reach, windows
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
 from rivertwice.backfill.observe import check_kind
+from rivertwice.backfill.reading import read_source
+from rivertwice.backfill.session_compute import compute_sessions
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.cure import amended_rows, with_cures
@@ -29,10 +30,8 @@ from rivertwice.deadletters.desk import read_cures
 from rivertwice.deadletters.model import DeadLetter
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
 from rivertwice.log import kafka
-from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.compile import accepted, compile_sources, included, window_micros, with_window_end
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.compile import compile_sources, included, window_micros, with_window_end
 from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
@@ -126,17 +125,11 @@ def _compute_chunk(
     """Compute one chunk and commit it; return its number of rows."""
     home = settings.pipeline(plan.pipeline)
     rows = kept or rows_by_view(spark, settings, plan, definition, chunk.offsets)
-    mine = {
-        view: _in_windows(spark, source, rows[view], chunk, plan).cache() for view, source in definition.streams.items()
-    }
-    try:
-        records: Counter[int] = Counter()
-        for view, one in mine.items():
-            records.update(_count_records(spark, definition, view, one, chunk))
-        result = _of_chunk(compile_sources(spark, definition, {**rows, **mine}).toArrow(), definition, chunk)
-    finally:
-        for one in mine.values():
-            one.unpersist()
+    if plan.sessions is None:
+        result, records = _compute_windows(spark, definition, plan, chunk, rows)
+    else:
+        (only,) = rows.values()
+        result, records = compute_sessions(spark, home, definition, plan, chunk, only)
     _check_same_topics(settings, plan)
     delta.append(
         home.tables.corrections,
@@ -144,9 +137,27 @@ def _compute_chunk(
         transactions={app_of(plan.id): chunk.index},
         metadata={METADATA_KEY: ChunkRecord(chunk.index, result.num_rows, records).to_json(plan.id)},
         partition_by=PARTITION_BY,
+        widen=plan.sessions is not None,
     )
     logger.info("backfill %s of %s: chunk %s committed", plan.id, plan.pipeline, chunk.index)
     return int(result.num_rows)
+
+
+def _compute_windows(
+    spark: SparkSession, definition: Definition, plan: BackfillPlan, chunk: Chunk, rows: Mapping[str, DataFrame]
+) -> tuple[pa.Table, Counter[int]]:
+    """Return the rows of a chunk's windows, and the records of each window by its start."""
+    mine = {
+        view: _in_windows(spark, source, rows[view], chunk, plan).cache() for view, source in definition.streams.items()
+    }
+    try:
+        records: Counter[int] = Counter()
+        for view, one in mine.items():
+            records.update(_count_records(spark, definition, view, one, chunk))
+        return _of_chunk(compile_sources(spark, definition, {**rows, **mine}).toArrow(), definition, chunk), records
+    finally:
+        for one in mine.values():
+            one.unpersist()
 
 
 def _check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
@@ -175,10 +186,7 @@ def rows_by_view(
     letters stand among the rows as of the plan's newest decision, wherever they lie.
     """
     rows = {
-        view: accepted(
-            decode(_raw(spark, settings, plan, source.topic, plan.offsets if source.is_table else offsets), source),
-            source,
-        )
+        view: read_source(spark, settings, plan.topic_ids, source, plan.offsets if source.is_table else offsets)
         for view, source in definition.sources.items()
     }
     if not plan.amendments:
@@ -195,16 +203,6 @@ def rows_by_view(
 
 def _is_below(plan: BackfillPlan, letter: DeadLetter) -> bool:
     return letter.address.offset < plan.as_of.get(letter.topic, {}).get(letter.address.partition, 0)
-
-
-def _raw(spark: SparkSession, settings: Settings, plan: BackfillPlan, topic: str, offsets: OffsetRuns) -> DataFrame:
-    parts = offsets.get(topic, {})
-    passes = max((len(runs) for runs in parts.values()), default=0)
-    scans = [
-        {partition: runs[index] for partition, runs in parts.items() if index < len(runs)} for index in range(passes)
-    ]
-    frames = [read_ranges(spark, settings, topic, ranges, topic_id=plan.topic_ids[topic]) for ranges in scans or [{}]]
-    return functools.reduce(DataFrame.unionByName, frames)
 
 
 def _in_windows(spark: SparkSession, source: Source, rows: DataFrame, chunk: Chunk, plan: BackfillPlan) -> DataFrame:

@@ -13,11 +13,7 @@ SHOWN = 6
 
 def explain_plan(plan: BackfillPlan) -> str:
     """Return the plan as text for a person: one fact a line."""
-    lines = [
-        f"backfill   {plan.id} of {plan.pipeline} ({plan.reason})",
-        f"windows    {plan.windows} of {_windows(plan)}, {_pieces(plan.ranges)}",
-        *(f"           {line}" for line in _ranges(plan.ranges)),
-    ]
+    lines = [f"backfill   {plan.id} of {plan.pipeline} ({plan.reason})", *_what(plan)]
     for part in plan.cut:
         lines.append(f"left out   [{_iso(part.start_ms)}, {_iso(part.end_ms)}): {part.why}")
     lines.append(f"read       {plan.records} records as of the last committed batch")
@@ -28,7 +24,7 @@ def explain_plan(plan: BackfillPlan) -> str:
     lines += [
         f"work       {len(plan.chunks)} chunk{'s' if len(plan.chunks) != 1 else ''}, one commit each, "
         f"about {max(estimates, default=0)} rows in the largest",
-        f"changes    {plan.late} of the windows were found LATE; "
+        f"changes    {_changes(plan)}; "
         + (f"replaces what {', '.join(plan.replaces)} published" if plan.replaces else "no publication is replaced"),
         f"runs       bundle {plan.bundle}; serves while the head's semantics are {plan.semantics[:12]}",
     ]
@@ -37,6 +33,37 @@ def explain_plan(plan: BackfillPlan) -> str:
     if plan.attempt:
         lines.append(f"attempt    {plan.attempt + 1}: the audit of the same work failed before")
     return "\n".join(lines)
+
+
+def _what(plan: BackfillPlan) -> list[str]:
+    """Return which windows are published, or which sessions and which of them reach out of what was asked."""
+    if plan.sessions is None:
+        ranges = [f"           {line}" for line in _ranges(plan.ranges)]
+        return [f"windows    {plan.windows} of {_windows(plan)}, {_pieces(plan.ranges)}", *ranges]
+    sessions = plan.sessions
+    (first, *more) = _ranges(sessions.asked)
+    lines = [
+        f"asked      sessions that hold a time of {first}",
+        *(f"           {line}" for line in more),
+        f"sessions   {plan.windows} settled, gap {_duration(plan.window_ms)}",
+    ]
+    if sessions.vanishing:
+        lines.append(f"           {len(sessions.vanishing)} that are served vanish: no record is theirs any more")
+    if sessions.beyond_count:
+        lines.append(
+            f"extended   {sessions.beyond_count} of them, with what is served of their records, reach out of what was asked: a session is "
+            "published whole"
+        )
+        lines += [f"           [{_iso(one.start_ms)}, {_iso(one.end_ms)}) of {one.key}" for one in sessions.beyond]
+        rest = sessions.beyond_count - len(sessions.beyond)
+        lines += [f"           and {rest} more"] if rest else []
+    return lines
+
+
+def _changes(plan: BackfillPlan) -> str:
+    if plan.sessions is None:
+        return f"{plan.late} of the windows were found LATE"
+    return f"{plan.late} are served with fewer records now, or in other sessions"
 
 
 def _ranges(ranges: Sequence[Interval]) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
+from rivertwice.backfill.components import Component
 from rivertwice.backfill.intervals import Interval
 from rivertwice.backfill.late_queue import LateArrival
 from rivertwice.instants import TimeRange
@@ -85,6 +87,7 @@ class BackfillView:
         doubts: windows that those may belong to; a plan over one is refused.
         amendments: newest decision about a dead letter; 0: none.
         late_policy, arrivals: policy `correct` and the late rows that it kept; None and nothing of any other policy.
+        sessions: of sessions what takes the place of `wanting` and `publications`; `window_ms` is their gap. None: other windows.
     """
 
     pipeline: str
@@ -108,11 +111,33 @@ class BackfillView:
     amendments: int = 0
     late_policy: LatePolicy | None = None
     arrivals: tuple[LateArrival, ...] = ()
+    sessions: SessionsView | None = None
 
     @property
     def step(self) -> int:
         """Time between the starts of two windows."""
         return self.step_ms or self.window_ms
+
+
+class Seed(NamedTuple):
+    """A session that is known to be wanting: its key's text and its stretch in epoch milliseconds."""
+
+    key: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True)
+class SessionsView:
+    """What a plan of sessions depends on further.
+
+    Attributes:
+        wanting: sessions that the newest reconcile found LATE and nobody has published since.
+        components: what a request means, looked up for it (`survey`); None before that.
+    """
+
+    wanting: tuple[Seed, ...] = ()
+    components: tuple[Component, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +175,48 @@ class Chunk:
     estimate: int
 
 
+class PlannedSession(NamedTuple):
+    """A session of a plan. `key` is the digest of its key's text: no file says whose it is (`timeline.keys`)."""
+
+    key: str
+    start_us: int
+    end_us: int
+    records: int
+
+
+class Beyond(NamedTuple):
+    """A session that reaches out of what was asked: its key's text and its stretch in epoch milliseconds."""
+
+    key: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True)
+class PlannedSessions:
+    """The sessions of a plan.
+
+    Attributes:
+        published: sessions of the truth, in order of start.
+        vanishing: served ones that no session of the truth takes the place of.
+        asked: the ranges that were asked, in epoch milliseconds; a session is meant that holds a time of them.
+        beyond: some of those that reach out of them, the farthest first; beyond_count: how many do.
+        settled_ms: watermark by which no record can belong to any of them any more.
+    """
+
+    published: tuple[PlannedSession, ...]
+    vanishing: tuple[PlannedSession, ...]
+    asked: tuple[Interval, ...]
+    beyond: tuple[Beyond, ...]
+    beyond_count: int
+    settled_ms: int
+
+    @property
+    def ordered(self) -> tuple[PlannedSession, ...]:
+        """All of them in order of start."""
+        return tuple(sorted((*self.published, *self.vanishing), key=lambda one: (one.start_us, one.key)))
+
+
 @dataclass(frozen=True)
 class BackfillPlan:
     """A backfill as a value: the CLI and the DAG explain it, store it and run the very same one.
@@ -176,6 +243,7 @@ class BackfillPlan:
         replaces: backfills whose publications the plan's windows serve now.
         attempt: how many audits of the same work failed before.
         amendments: decisions about dead letters up to this one are applied.
+        sessions: of sessions which are published; then `ranges` only bound them, and a chunk's are where its own start.
     """
 
     id: str
@@ -198,6 +266,7 @@ class BackfillPlan:
     attempt: int = 0
     step_ms: int | None = None
     amendments: int = 0
+    sessions: PlannedSessions | None = None
 
     @property
     def step(self) -> int:
@@ -207,11 +276,15 @@ class BackfillPlan:
     @property
     def windows(self) -> int:
         """Number of windows to publish."""
+        if self.sessions is not None:
+            return len(self.sessions.published)
         return sum(end - start for start, end in self.ranges) // self.step
 
     @property
     def last_end_ms(self) -> int:
-        """End of the last window to publish."""
+        """End of the last window to publish; of sessions the watermark by which no record can belong to the last any more."""
+        if self.sessions is not None:
+            return self.sessions.settled_ms
         return self.ranges[-1][1] - self.step + self.window_ms
 
     @property

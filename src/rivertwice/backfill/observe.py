@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.backfill.intervals import Interval, align_outwards, intersect, merge, reach, subtract
 from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
-from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
+from rivertwice.backfill.model import BackfillView, BatchZone, Doubt, Seed, SessionsView
+from rivertwice.backfill.session_observe import without_published
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.book import last_amendment
 from rivertwice.errors import RequestError
@@ -37,7 +39,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     """Observe all that a plan depends on.
 
     Raises:
-        RequestError: the pipeline never ran here, or its windows are sessions, or it is a fold.
+        RequestError: the pipeline never ran here, or it is a fold.
         ServiceError: Kafka does not answer.
     """
     home = settings.pipeline(pipeline)
@@ -61,6 +63,10 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     segments = {topic: archived_segments(settings, topic, line.topic_ids[topic]) for topic in topics}
     archive = {topic: found[-1] if found else {} for topic, found in segments.items()}
     jumps, lost, doubts = _gaps(home, ledger, archive)
+    semantics = line.fingerprint["semantics"]
+    is_session = definition.window.is_session
+    wanting_now = () if is_session else _wanting(home, publications, semantics, step)
+    seeds = _wanting_sessions(home, definition, publications, semantics) if is_session else ()
     return BackfillView(
         pipeline=pipeline,
         window_ms=size,
@@ -74,10 +80,10 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         older={topic: _older(found[:-1]) for topic, found in segments.items() if len(found) > 1},
         kafka={topic: _in_kafka(settings, topic, line.topic_ids[topic]) for topic in topics},
         bundle=line.bundle,
-        semantics=line.fingerprint["semantics"],
+        semantics=semantics,
         sequence=entries[-1].seq if entries else 0,
         publications=tuple(publications),
-        wanting=_wanting(home, publications, line.fingerprint["semantics"], step),
+        wanting=wanting_now,
         failed=frozenset(_failed(home)),
         lost=lost,
         doubts=doubts,
@@ -85,6 +91,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         amendments=last_amendment(home),
         late_policy=definition.late if definition.late.policy == CORRECT else None,
         arrivals=_arrivals(home, definition, ledger),
+        sessions=SessionsView(seeds) if is_session else None,
     )
 
 
@@ -171,7 +178,7 @@ def _gaps(
 def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
     """Return the windows that the newest reconcile found LATE in what is served, without those published since.
 
-    Empty when nothing is wanting, nothing was reconciled yet, or nothing can be repaired: sessions and folds.
+    Empty when nothing is wanting, nothing was reconciled yet, or nothing can be repaired, as of a fold.
     """
     entries = read_sequence(home)
     head = select_head(entries)
@@ -179,10 +186,16 @@ def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
         return []
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
-    if definition.window.is_session or definition.window.is_fold:
+    if definition.window.is_fold:
         return []
+    publications, semantics = publications_of(entries), line.fingerprint["semantics"]
+    if definition.window.is_session:
+        seeds = _wanting_sessions(home, definition, publications, semantics)
+        return [
+            TimeRange(from_ms(start), from_ms(end)) for start, end in merge((one.start_ms, one.end_ms) for one in seeds)
+        ]
     size, step = _window_ms(definition)
-    found = _wanting(home, publications_of(entries), line.fingerprint["semantics"], step)
+    found = _wanting(home, publications, semantics, step)
     return [TimeRange(from_ms(start), from_ms(end)) for start, end in reach(found, size, step)]
 
 
@@ -190,19 +203,12 @@ def check_kind(definition: Definition) -> None:
     """Refuse what cannot be published.
 
     Raises:
-        RequestError: windows are sessions, whose bounds a recompute may change; or it is a fold, which has nothing to repair.
+        RequestError: it is a fold, which has nothing to repair.
     """
     if definition.window.is_fold:
         message = (
             f"{definition.name} is a fold, and a backfill of folds is not built: none of its events is ever late, so no window wants "
             "one, and a fold that was changed is another pipeline: give it another name, and start it from the log's beginning"
-        )
-        raise RequestError(message)
-    if definition.window.is_session:
-        message = (
-            f"{definition.name} has session windows, and a backfill of sessions is not built: a recomputed session may begin and "
-            "end elsewhere than the one it replaces, and publications replace windows by their start; reconcile names "
-            "every late or splitting record, and `served` keeps what the stream emitted"
         )
         raise RequestError(message)
 
@@ -213,28 +219,44 @@ def _window_ms(definition: Definition) -> tuple[int, int]:
 
 
 def _wanting(home: PipelineHome, publications: list[Publication], semantics: str, step: int) -> tuple[Interval, ...]:
+    found = _newest_wanting(home, ("window_start",))
+    if found is None:
+        return ()
+    verdicts, sequence = found
+    late = align_outwards(((start, start + 1) for start in to_epoch_ms(verdicts["window_start"]).tolist()), step)
+    return subtract(late, merge(pair for entry in _since(publications, sequence, semantics) for pair in entry.ranges))
+
+
+def _wanting_sessions(
+    home: PipelineHome, definition: Definition, publications: list[Publication], semantics: str
+) -> tuple[Seed, ...]:
+    found = _newest_wanting(home, ("window_start", "window_end", "key"))
+    if found is None:
+        return ()
+    verdicts, sequence = found
+    columns = (verdicts["key"].to_pylist(), to_epoch_ms(verdicts["window_start"]), to_epoch_ms(verdicts["window_end"]))
+    seeds = [Seed(key, int(start), int(end)) for key, start, end in zip(*columns, strict=True)]
+    return without_published(home, definition, seeds, _since(publications, sequence, semantics))
+
+
+def _newest_wanting(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, int] | None:
+    """Return what the newest reconcile found wanting in what is served, and which entry of the sequence it had seen."""
     runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "sequence"])
     if runs is None or runs.num_rows == 0:
-        return ()
+        return None
     newest = runs.sort_by([("created_at", "descending")]).slice(0, 1).to_pylist()[0]
     fillable = (pc.field("verdict") == "NOT_COMPARABLE") & pc.starts_with(pc.field("reason"), REPAIRABLE)
     repairable = (pc.field("verdict") == "LATE") | fillable
     verdicts = delta.read(
         home.tables.verdicts,
-        columns=["run", "pair", "verdict", "reason", "window_start"],
+        columns=["run", "pair", "verdict", "reason", *columns],
         where=(pc.field("run") == newest["run"]) & (pc.field("pair") == "served") & repairable,
     )
-    if verdicts is None:
-        return ()
-    starts = to_epoch_ms(verdicts["window_start"]).tolist()
-    late = align_outwards([(start, start + 1) for start in starts], step)
-    since = merge(
-        pair
-        for entry in publications
-        if entry.seq > newest["sequence"] and entry.semantics == semantics
-        for pair in entry.ranges
-    )
-    return subtract(late, since)
+    return None if verdicts is None else (verdicts, newest["sequence"])
+
+
+def _since(publications: Sequence[Publication], sequence: int, semantics: str) -> list[Publication]:
+    return [entry for entry in publications if entry.seq > sequence and entry.semantics == semantics]
 
 
 def _zones(row: LedgerRow, definition: Definition, *, trusted: bool) -> list[BatchZone]:

@@ -29,6 +29,7 @@ from rivertwice.backfill.model import (
 from rivertwice.backfill.observe import observe_backfill as observe_backfill
 from rivertwice.backfill.observe import observe_late_queue as observe_late_queue
 from rivertwice.backfill.observe import wanting_ranges as wanting_ranges
+from rivertwice.backfill.session_plan import plan_sessions
 from rivertwice.backfill.zones import check_doubts, plan_chunks, plan_sources, union_offsets
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms, to_iso, to_ms
@@ -47,7 +48,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
 
     Args:
         request: what is asked.
-        view: what was observed.
+        view: what was observed; of sessions also what was looked up for the request (`prepare`).
         chunk_records: rows a chunk aims at; a chunk has at least one window.
 
     Raises:
@@ -59,6 +60,8 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
             f"the request is for pipeline {request.pipeline!r}, but {view.pipeline!r} was observed; observe that one"
         )
         raise RequestError(message)
+    if view.sessions is not None:
+        return _named(plan_sessions(request, view, chunk_records=chunk_records, most=MAX_WINDOWS), view)
     ranges, cut = select_ranges(request, view)
     check_doubts(ranges, view)
     chunks = plan_chunks(ranges, view, chunk_records)
@@ -91,6 +94,11 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
         step_ms=view.step_ms,
         amendments=view.amendments,
     )
+    return _named(plan, view)
+
+
+def _named(plan: BackfillPlan, view: BackfillView) -> BackfillPlan:
+    """Return the plan with its id, which none has whose audit failed."""
     plan = replace(plan, id=plan_id(plan))
     while plan.id in view.failed:
         plan = replace(plan, attempt=plan.attempt + 1)
@@ -196,6 +204,8 @@ def plan_id(plan: BackfillPlan) -> str:
         decides["step_ms"] = plan.step_ms
     if plan.amendments:
         decides["amendments"] = plan.amendments
+    if plan.sessions is not None:
+        decides["sessions"] = [plan.sessions.published, plan.sessions.vanishing]
     return f"bf-{hashlib.sha256(encode_json(decides)).hexdigest()[:12]}"
 
 

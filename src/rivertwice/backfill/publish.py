@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Iterable, Sequence
 
 from rivertwice.backfill.audit import read_audit
-from rivertwice.backfill.intervals import intersect
-from rivertwice.backfill.model import BackfillPlan, Offsets
+from rivertwice.backfill.intervals import Interval, intersect
+from rivertwice.backfill.model import BackfillPlan, Offsets, PlannedSession
+from rivertwice.backfill.session_observe import spans_of
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import AuditError, FingerprintError, LostRaceError, RequestError
 from rivertwice.instants import from_ms, to_iso, utc_now
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.timeline.keys import key_digest
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import Entry, publish, read_sequence, select_head
-from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.served import publications_of, read_corrections
 from rivertwice.timeline.serving import Publication
 
 logger = logging.getLogger(__name__)
@@ -48,10 +52,22 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
         # Step 3.
         _check_audited(home, plan)
         _check_head(home, plan, entries)
-        check_not_older(plan, published)
+        if plan.sessions is None:
+            check_not_older(plan, published)
+        else:
+            _check_sessions_not_older(home, plan, published)
         # Step 4.
         seen = entries[-1].seq if entries else 0
-        entry_of = Publication(seen + 1, plan.id, plan.ranges, plan.semantics, plan.bundle, plan.as_of, plan.amendments)
+        entry_of = Publication(
+            seq=seen + 1,
+            backfill=plan.id,
+            ranges=plan.ranges,
+            semantics=plan.semantics,
+            bundle=plan.bundle,
+            as_of=plan.as_of,
+            amendments=plan.amendments,
+            sessions=plan.sessions is not None,
+        )
         payload = entry_of.to_payload()
         try:
             entry = publish(home, payload, expected_seq=seen, now=utc_now())
@@ -77,15 +93,56 @@ def check_not_older(plan: BackfillPlan, published: list[Publication]) -> None:
     Raises:
         RequestError: a publication of the same semantics covers some windows and read more of the log.
     """
-    for entry in published:
-        shared = intersect(entry.ranges, plan.ranges)
-        knew_more = _read_more(entry.as_of, plan.as_of) or entry.amendments > plan.amendments
-        if shared and entry.semantics == plan.semantics and knew_more:
-            message = (
-                f"backfill {plan.id} read less of the log, or of the amendments, than {entry.backfill}, which is published and covers "
-                f"[{_iso(shared[0][0])}, {_iso(shared[-1][1])}) too; publishing it would lose records: plan again"
-            )
-            raise RequestError(message)
+    for entry in _that_read_more(plan, published):
+        _refuse_as_older(plan, entry.backfill, intersect(entry.ranges, plan.ranges))
+
+
+def check_sessions_not_older(plan: BackfillPlan, theirs: Iterable[tuple[str, PlannedSession]]) -> None:
+    """Refuse a publication that would take records away from a session.
+
+    Args:
+        plan: what is to be published.
+        theirs: backfill and session of each publication that read more.
+
+    Raises:
+        RequestError: one of them overlaps a session of the plan, of the same key.
+    """
+    assert plan.sessions is not None, "only plans of sessions come here"
+    by_key: dict[str, list[PlannedSession]] = {}
+    for one in plan.sessions.ordered:
+        by_key.setdefault(one.key, []).append(one)
+    for backfill, other in theirs:
+        for one in by_key.get(other.key, ()):
+            if one.start_us < other.end_us and other.start_us < one.end_us:
+                _refuse_as_older(plan, backfill, [(other.start_us // 1000, -(-other.end_us // 1000))])
+
+
+def _check_sessions_not_older(home: PipelineHome, plan: BackfillPlan, published: Sequence[Publication]) -> None:
+    corrections = read_corrections(home, _that_read_more(plan, published))
+    if corrections is not None:
+        definition = load_bundle_definition(home.bundles, plan.bundle)
+        spans = spans_of(corrections, definition)
+        found = ((one.backfill or "", PlannedSession(key_digest(one.key), *one[1:4])) for one in spans)
+        check_sessions_not_older(plan, found)
+
+
+def _that_read_more(plan: BackfillPlan, published: Iterable[Publication]) -> list[Publication]:
+    """Return the publications of the plan's semantics that touch its ranges and read more of the log or of the amendments."""
+    return [
+        entry
+        for entry in published
+        if entry.semantics == plan.semantics
+        and (_read_more(entry.as_of, plan.as_of) or entry.amendments > plan.amendments)
+        and intersect(entry.ranges, plan.ranges)
+    ]
+
+
+def _refuse_as_older(plan: BackfillPlan, backfill: str, shared: Sequence[Interval]) -> None:
+    message = (
+        f"backfill {plan.id} read less of the log, or of the amendments, than {backfill}, which is published and covers "
+        f"[{_iso(shared[0][0])}, {_iso(shared[-1][1])}) too; publishing it would lose records: plan again"
+    )
+    raise RequestError(message)
 
 
 def _read_more(theirs: Offsets, ours: Offsets) -> bool:

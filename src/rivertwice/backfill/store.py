@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice.backfill.intervals import Interval
-from rivertwice.backfill.model import BackfillPlan, Chunk, Cut, OffsetRuns
+from rivertwice.backfill.model import (
+    BackfillPlan,
+    Beyond,
+    Chunk,
+    Cut,
+    OffsetRuns,
+    PlannedSession,
+    PlannedSessions,
+)
 from rivertwice.backfill.plan import plan_id
 from rivertwice.config import PipelineHome, require_name
 from rivertwice.errors import RequestError
@@ -26,6 +34,8 @@ def backfill_folder(home: PipelineHome, backfill: str) -> Path:
 def plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
     """Return the plan as plain JSON: offsets under text keys, ranges as pairs."""
     body: dict[str, Any] = _plain(asdict(plan))
+    if plan.sessions is None:
+        del body["sessions"]
     return body
 
 
@@ -42,6 +52,8 @@ def plan_from_json(body: Mapping[str, Any]) -> BackfillPlan:
         Chunk(chunk["index"], _pairs(chunk["ranges"]), _runs(chunk["offsets"]), chunk["estimate"])
         for chunk in values["chunks"]
     )
+    if values.get("sessions") is not None:
+        values["sessions"] = _sessions(values["sessions"])
     return BackfillPlan(**values)
 
 
@@ -107,6 +119,17 @@ def _plain(value: Any) -> Any:
 
 def _pairs(values: Any) -> tuple[Interval, ...]:
     return tuple((int(start), int(end)) for start, end in values)
+
+
+def _sessions(values: Mapping[str, Any]) -> PlannedSessions:
+    return PlannedSessions(
+        published=tuple(PlannedSession(*one) for one in values["published"]),
+        vanishing=tuple(PlannedSession(*one) for one in values["vanishing"]),
+        asked=_pairs(values["asked"]),
+        beyond=tuple(Beyond(*one) for one in values["beyond"]),
+        beyond_count=values["beyond_count"],
+        settled_ms=values["settled_ms"],
+    )
 
 
 def _runs(values: Mapping[str, Mapping[str, Any]]) -> OffsetRuns:

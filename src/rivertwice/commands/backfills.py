@@ -12,6 +12,7 @@ from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
     from rivertwice.backfill.model import BackfillPlan
+    from rivertwice.backfill.prepare import Spark
     from rivertwice.instants import TimeRange
 
 
@@ -49,20 +50,26 @@ late_option = click.option(
 )
 
 
-def _plan(frame: Frame, name: str, start: str | None, end: str | None, reason: str, *, late: bool) -> BackfillPlan:
+def _plan(
+    frame: Frame,
+    name: str,
+    asked: TimeRange | None,
+    reason: str,
+    *,
+    late: bool,
+    spark: Spark,
+) -> BackfillPlan:
     from rivertwice.backfill.model import BackfillRequest
-    from rivertwice.backfill.observe import observe_backfill
-    from rivertwice.backfill.plan import plan_backfill
+    from rivertwice.backfill.prepare import make_plan
     from rivertwice.instants import utc_now
 
-    asked = parse_range(start, end)
     if late and asked is not None:
         message = (
             "--late takes its windows from the late queue, but --from and --to are given too; leave one of them out"
         )
         raise RequestError(message)
     request = BackfillRequest(frame.known_pipeline(name), asked, reason, utc_now() if late else None)
-    return plan_backfill(request, observe_backfill(frame.settings, name))
+    return make_plan(frame.settings, request, spark)
 
 
 @backfill.command(
@@ -78,11 +85,16 @@ def _plan(frame: Frame, name: str, start: str | None, end: str | None, reason: s
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
 @pass_frame
 def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool, reason: str, save: bool) -> None:
-    """Say what a backfill of NAME would do. Without a range: the windows the newest reconcile found wanting."""
+    """Say what a backfill of NAME would do. Without a range: the windows the newest reconcile found wanting.
+
+    Sessions are looked up in the log, so that takes a Spark job.
+    """
     from rivertwice.backfill.explain import explain_plan
     from rivertwice.backfill.store import save_plan
+    from rivertwice.pipeline.engine import spark_on_demand
 
-    made = _plan(frame, name, start, end, reason, late=late)
+    with spark_on_demand(frame.settings, f"rivertwice-backfill-{name}") as spark:
+        made = _plan(frame, name, parse_range(start, end), reason, late=late, spark=spark)
     if save:
         made = save_plan(frame.settings.pipeline(name), made)
     frame.emit(made, lambda: explain_plan(made))
@@ -116,21 +128,18 @@ def run(
     from rivertwice.backfill.explain import explain_plan
     from rivertwice.backfill.publish import publish_backfill
     from rivertwice.backfill.store import load_plan, save_plan
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.pipeline.engine import spark_on_demand
 
     settings = frame.settings
     home = settings.pipeline(frame.known_pipeline(name))
-    if backfill_id:
-        chosen = load_plan(home, backfill_id)
-    else:
-        chosen = save_plan(home, _plan(frame, name, start, end, reason, late=late))
-    for line in explain_plan(chosen).splitlines():
-        frame.progress(line)
-    spark = spark_session(settings, f"rivertwice-backfill-{name}")
-    try:
-        compute_backfill(spark, settings, chosen, frame.progress)
-    finally:
-        spark.stop()
+    with spark_on_demand(settings, f"rivertwice-backfill-{name}") as spark:
+        if backfill_id:
+            chosen = load_plan(home, backfill_id)
+        else:
+            chosen = save_plan(home, _plan(frame, name, parse_range(start, end), reason, late=late, spark=spark))
+        for line in explain_plan(chosen).splitlines():
+            frame.progress(line)
+        compute_backfill(spark(), settings, chosen, frame.progress)
     frame.progress("audit ...")
     audit = to_plain(audit_backfill(settings, chosen))
     entry = None if no_publish else publish_backfill(settings, chosen)

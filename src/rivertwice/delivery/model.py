@@ -82,7 +82,7 @@ class Step:
         kind: `batches`: rows of these batches, none of them delivered yet. `publication`: what it changes in `ranges`.
             `move`: the head left the position's path; whatever serves otherwise now, in all windows.
         batches: of kind `batches`; in order.
-        ranges: of kind `publication`: starts of windows, half-open, epoch milliseconds.
+        ranges: of kind `publication`: where the windows start that it may change, half-open, epoch milliseconds.
         closed_ms: watermark that `to` stands at.
         to: the position behind the step.
     """
@@ -127,13 +127,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Shape:
-    """Result columns of a pipeline: window start, window end, keys, the others, in this order."""
+    """Result columns of a pipeline: window start, window end, keys, the others, in this order; whether windows are sessions."""
 
     pipeline: str
     start: str
     end: str
     keys: tuple[str, ...]
     others: tuple[str, ...]
+    sessions: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,9 +26,11 @@ from rivertwice.delivery.wire import key_text
 from rivertwice.errors import LedgerError
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
+from rivertwice.timeline.session_cover import STREAM_SEQ, select_replaced
 
 Ranges = Sequence[tuple[int, int]]
 _Row = tuple[tuple[Any, ...], Address]
+_Touched = Callable[[pa.Table], pa.Table]
 
 
 class Reader(Protocol):
@@ -53,9 +55,30 @@ def records_of(step: Step, position: Position | None, view: View, shape: Shape, 
         return _rows_of_batches(step, view, shape, reader)
     assert position is not None, "only batches come first"
     assert view.held is not None, "the plan has seen it"
-    held = _served(view.held, position, view.held_closed_ms, step.ranges, view, shape, reader)
-    wanted = _served(view.head, step.to, step.closed_ms, step.ranges, view, shape, reader)
+    touched = _touched_by(step, view, shape, reader)
+    held = _served(view.held, position, view.held_closed_ms, touched, view, shape, reader)
+    wanted = _served(view.head, step.to, step.closed_ms, touched, view, shape, reader)
     return diff(_by_key(held, shape), _by_key(wanted, shape))
+
+
+def _touched_by(step: Step, view: View, shape: Shape, reader: Reader) -> _Touched:
+    """Return what says which rows a step may change: of a publication those of its windows or sessions, of a move all."""
+    if not step.ranges:
+        return lambda rows: rows
+    if not shape.sessions:
+        return lambda rows: _within(rows, step.ranges, shape)
+    columns = [shape.start, shape.end, *shape.keys]
+    named = frozenset(entry.backfill for entry in view.publications if entry.seq == step.to.seq)
+    claims = reader.corrections(named)
+    if claims is None:
+        return lambda rows: rows.slice(0, 0)
+    seqs = np.zeros(claims.num_rows, dtype=np.int64)
+
+    def overlapped(rows: pa.Table) -> pa.Table:
+        own = np.full(rows.num_rows, STREAM_SEQ, dtype=np.int64)
+        return rows.filter(pa.array(select_replaced(rows, own, claims, seqs, columns)))
+
+    return overlapped
 
 
 def _rows_of_batches(step: Step, view: View, shape: Shape, reader: Reader) -> list[Record]:
@@ -70,10 +93,10 @@ def _rows_of_batches(step: Step, view: View, shape: Shape, reader: Reader) -> li
         )
         raise LedgerError(message)
     counting = _counting(view.publications, view.head, step.to.seq)
-    corrections = _corrections(counting, reader)
+    claims = corrections = _corrections(counting, reader)
     if corrections is not None:  # a publication can cover windows that close on this path only now
         corrections = corrections.filter(pa.array(to_epoch_ms(corrections[shape.end]) > view.held_closed_ms))
-    served = _select(rows, corrections, counting, view.head, step.closed_ms, shape)
+    served = _select(rows, corrections, claims, counting, view.head, step.closed_ms, shape)
     place: dict[tuple[str | None, int | None], int] = {
         (batch.timeline, batch.batch): number for number, batch in enumerate(batches)
     }
@@ -114,16 +137,16 @@ def _equal(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
 
 
 def _served(
-    line: Line, position: Position, closed_ms: int, ranges: Ranges, view: View, shape: Shape, reader: Reader
+    line: Line, position: Position, closed_ms: int, touched: _Touched, view: View, shape: Shape, reader: Reader
 ) -> pa.Table:
-    """Return what a path serves at a position, of the windows that start in `ranges`; of all if there are none."""
+    """Return what a path serves at a position, of the rows that are `touched`."""
     found = reader.changelog(line.path[0].first, position.batch)
-    rows = _within(found.filter(_on_path(found, line.path)), ranges, shape)
+    rows = touched(found.filter(_on_path(found, line.path)))
     counting = _counting(view.publications, line, position.seq)
-    corrections = _corrections(counting, reader)
+    claims = corrections = _corrections(counting, reader)
     if corrections is not None:
-        corrections = _within(corrections, ranges, shape)
-    return _select(rows, corrections, counting, line, closed_ms, shape)
+        corrections = touched(corrections)
+    return _select(rows, corrections, claims, counting, line, closed_ms, shape)
 
 
 def _counting(publications: Sequence[Publication], line: Line, seq: int) -> list[Publication]:
@@ -137,6 +160,7 @@ def _corrections(publications: Sequence[Publication], reader: Reader) -> pa.Tabl
 def _select(
     rows: pa.Table,
     corrections: pa.Table | None,
+    claims: pa.Table | None,
     publications: Sequence[Publication],
     line: Line,
     closed_ms: int,
@@ -150,12 +174,12 @@ def _select(
         closed_ms=closed_ms,
         start_column=shape.start,
         end_column=shape.end,
+        session_keys=shape.keys if shape.sessions else None,
+        claims=claims,
     )
 
 
 def _within(rows: pa.Table, ranges: Ranges, shape: Shape) -> pa.Table:
-    if not ranges:
-        return rows
     starts = to_epoch_ms(rows[shape.start])
     inside = np.zeros(len(starts), dtype=bool)
     for start, end in ranges:

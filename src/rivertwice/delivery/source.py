@@ -97,6 +97,7 @@ class StoredSource:
             window.end_column,
             tuple(definition.row_keys),
             tuple(definition.columns),
+            window.is_session,
         )
 
     def schema(self) -> pa.Schema:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -114,3 +115,20 @@ def spark_session(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextmanager
+def spark_on_demand(settings: Settings, app_name: str) -> Iterator[Callable[[], SparkSession]]:
+    """Give what starts a session when it is first called for, always the same; stop it at the end if it was."""
+    started: list[SparkSession] = []
+
+    def spark() -> SparkSession:
+        if not started:
+            started.append(spark_session(settings, app_name))
+        return started[0]
+
+    try:
+        yield spark
+    finally:
+        for one in started:
+            one.stop()

@@ -383,6 +383,11 @@ class DefinitionFile(Strict):
         return [RECORD, ROW, *self.keys] if self.window.is_fold else self.keys
 
     @property
+    def session_keys(self) -> list[str] | None:
+        """The key columns if windows are sessions, which their key and stretch tell apart; else None."""
+        return self.keys if self.window.is_session else None
+
+    @property
     def row_types(self) -> dict[str, str]:
         """Key or column of a fold to its type."""
         schema = self.source[1].schema_

@@ -10,7 +10,8 @@ import pyarrow as pa
 from rivertwice.instants import from_ms, to_ms
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape, Values, Verdict, key_text
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape, Values, Verdict
+from rivertwice.timeline.keys import key_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,8 +35,7 @@ def addresses(table: pa.Table, shape: Shape) -> list[RowId]:
     """Return the address of every row, in the table's order."""
     starts = table.column("window_start").to_pylist()
     ends = table.column("window_end").to_pylist()
-    keys = [table.column(name).to_pylist() for name in shape.keys]
-    texts = [key_text(shape.keys, values) for values in zip(*keys, strict=True)] if keys else ["{}"] * len(starts)
+    texts = key_texts(table, shape.keys)
     return [RowId(to_ms(start), to_ms(end), text) for start, end, text in zip(starts, ends, texts, strict=True)]
 
 

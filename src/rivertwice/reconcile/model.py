@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
+
+from rivertwice.timeline.keys import key_text as key_text
 
 AGREES = "AGREES"
 LATE = "LATE"
@@ -29,11 +30,6 @@ class RowId(NamedTuple):
 
 Values = tuple[Any, ...]
 Rows = Mapping[RowId, Values]
-
-
-def key_text(names: Sequence[str], values: Iterable[Any]) -> str:
-    """Return key columns as JSON with sorted names; values JSON does not know appear as their text."""
-    return json.dumps(dict(zip(names, values, strict=True)), sort_keys=True, default=str)
 
 
 @dataclass(frozen=True)

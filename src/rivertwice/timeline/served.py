@@ -120,8 +120,7 @@ def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
         head = select_head(entries)
         if head is None:
             return ServedReport(None, rebuilt=False)
-        path = path_of(home, head)
-        ledger = select_on_path(read_ledger(home), path)
+        ledger = select_on_path(read_ledger(home), path_of(home, head))
         if not ledger:
             return ServedReport(None, rebuilt=False)
         stamp = ServedStamp(entries[-1].seq, ledger[-1].timeline, ledger[-1].batch)
@@ -129,30 +128,49 @@ def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
         if served_stamp(home) == stamp:
             return ServedReport(stamp, rebuilt=False)
         # Step 3.
-        stream = _stream_rows(home, path, ledger)
-        if stream is None:
+        served = rows_served_by(home, definition, entries, ledger)
+        if served is None:
             message = (
                 f"the ledger of {home.root.name} has batch {stamp.batch} of {stamp.timeline}, but there is no changelog; "
                 "its rows are lost: restore the table, or rewind to a savepoint"
             )
             raise LedgerError(message)
-        publications = publications_of(entries)
-        served = select_served(
-            newest_rows(stream, definition),
-            _corrections(home, publications),
-            publications,
-            semantics=load_timeline(home, head).fingerprint["semantics"],
-            closed_ms=definition.window.closed_ms(ledger[-1].batch_watermark_ms),
-            start_column=definition.window.start_column,
-            end_column=definition.window.end_column,
-        )
         # Step 4.
         delta.overwrite(home.tables.served, served, metadata={METADATA_KEY: asdict(stamp)})
         published = pc.sum(pc.equal(served["_status"], "published")).as_py() or 0
         return ServedReport(stamp, rebuilt=True, rows=served.num_rows, published=published)
 
 
-def _corrections(home: PipelineHome, publications: Sequence[Publication]) -> pa.Table | None:
+def rows_served_by(
+    home: PipelineHome, definition: Definition, entries: list[Entry], ledger: Sequence[LedgerRow]
+) -> pa.Table | None:
+    """Return what closed windows serve by a sequence and the path's ledger, whatever the table shows; None before the first batch.
+
+    Args:
+        home: the pipeline's.
+        definition: what the head runs.
+        entries: the sequence.
+        ledger: the committed batches on the head's path.
+    """
+    head = select_head(entries)
+    stream = None if head is None else _stream_rows(home, path_of(home, head), ledger)
+    if head is None or stream is None:
+        return None
+    publications = publications_of(entries)
+    return select_served(
+        newest_rows(stream, definition),
+        read_corrections(home, publications),
+        publications,
+        semantics=load_timeline(home, head).fingerprint["semantics"],
+        closed_ms=definition.window.closed_ms(ledger[-1].batch_watermark_ms),
+        start_column=definition.window.start_column,
+        end_column=definition.window.end_column,
+        session_keys=definition.session_keys,
+    )
+
+
+def read_corrections(home: PipelineHome, publications: Sequence[Publication]) -> pa.Table | None:
+    """Return the rows that the backfills of publications computed; None if there are none."""
     if not publications:
         return None
     names = pa.array(sorted({entry.backfill for entry in publications}))

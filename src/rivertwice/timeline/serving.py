@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivertwice.timeline.session_cover import STREAM_SEQ, select_replaced
+
 FORMAT = 1
+WITHDRAWN = "_withdrawn"
+"""Column of corrections of sessions: the row takes away what is served of its key and stretch, and is not served itself."""
 
 Milliseconds = npt.NDArray[np.int64]
 
@@ -23,11 +27,13 @@ class Publication:
     Attributes:
         seq: its place in the sequence; the larger is the newer.
         backfill: whose corrections it publishes.
-        ranges: windows it covers, as half-open ranges of epoch milliseconds.
+        ranges: windows it covers, as half-open ranges of epoch milliseconds. Of sessions: the stretches in which it
+            changes anything; what it replaces there its own sessions say (`session_cover`).
         semantics: semantics hash of the bundle that computed them.
         bundle: that bundle.
         as_of: topic -> partition -> offset; only records below were counted.
         amendments: decisions about dead letters up to this one were applied; 0: none.
+        sessions: whether it publishes sessions.
     """
 
     seq: int
@@ -37,10 +43,11 @@ class Publication:
     bundle: str
     as_of: Mapping[str, Mapping[int, int]]
     amendments: int = 0
+    sessions: bool = False
 
     def to_payload(self) -> dict[str, Any]:
         """Return the payload of the sequence's row."""
-        return {
+        payload: dict[str, Any] = {
             "backfill": self.backfill,
             "ranges": [list(pair) for pair in self.ranges],
             "semantics": self.semantics,
@@ -48,6 +55,7 @@ class Publication:
             "as_of": {topic: {str(p): offset for p, offset in parts.items()} for topic, parts in self.as_of.items()},
             "amendments": self.amendments,
         }
+        return {**payload, "sessions": True} if self.sessions else payload
 
     @classmethod
     def from_payload(cls, seq: int, payload: Mapping[str, Any]) -> Publication:
@@ -60,6 +68,7 @@ class Publication:
             bundle=payload["bundle"],
             as_of={t: {int(p): int(o) for p, o in parts.items()} for t, parts in payload["as_of"].items()},
             amendments=int(payload.get("amendments", 0)),
+            sessions=bool(payload.get("sessions", False)),
         )
 
 
@@ -98,12 +107,14 @@ def select_served(
     closed_ms: int,
     start_column: str = "window_start",
     end_column: str = "window_end",
+    session_keys: Sequence[str] | None = None,
+    claims: pa.Table | None = None,
 ) -> pa.Table:
     """Choose what every closed window serves.
 
     A window covered by a publication of the head's semantics serves the newest such publication's corrections and
     nothing else: keys that vanished vanish, and a window that only had late rows appears. Every other window serves
-    the head path's rows.
+    the head path's rows. A session is covered by every newer one of its key that overlaps it.
 
     Args:
         stream: changelog rows on the head's path: `_timeline`, `_batch` and the result columns.
@@ -113,6 +124,8 @@ def select_served(
         closed_ms: watermark of the last committed batch on the head's path.
         start_column: start of a row's window.
         end_column: end of a row's window, exclusive.
+        session_keys: key columns, if windows are sessions.
+        claims: of sessions: all corrections, where `corrections` holds only those that may be served; None: the same.
 
     Returns:
         The served rows, sorted by their window and then by every other result column.
@@ -128,19 +141,54 @@ def select_served(
             pa.field("_backfill", pa.string()),
         ]
     )
+    counting = [entry for entry in publications if entry.semantics == semantics]
+    if session_keys is None:
+        covered = _covered_by_windows(counting, semantics, start_column)
+    else:
+        held = corrections if claims is None else claims
+        covered = _covered_by_sessions(held, counting, (start_column, end_column, *session_keys))
     streamed = _closed(stream, end_column, closed_ms)
-    winners = select_winners(to_epoch_ms(streamed[start_column]), publications, semantics)
-    parts = [_stamped(streamed.filter(pa.array(winners < 0)), "stream", schema)]
+    kept = ~covered(streamed, np.full(streamed.num_rows, STREAM_SEQ, dtype=np.int64))
+    parts = [_stamped(streamed.filter(pa.array(kept)), "stream", schema)]
     if corrections is not None and corrections.num_rows:
         corrected = _closed(corrections, end_column, closed_ms)
-        winners = select_winners(to_epoch_ms(corrected[start_column]), publications, semantics)
-        seq_of = {entry.backfill: entry.seq for entry in sorted(publications, key=lambda entry: entry.seq)}
-        own = np.array([seq_of.get(name, -2) for name in corrected["_backfill"].to_pylist()], dtype=np.int64)
-        parts.append(_stamped(corrected.filter(pa.array(winners == own)), "published", schema))
+        own = _seqs_of(corrected, counting)
+        kept = (own >= 0) & ~covered(corrected, own) & ~withdrawn_rows(corrected)
+        parts.append(_stamped(corrected.filter(pa.array(kept)), "published", schema))
     served = pa.concat_tables(parts).combine_chunks()
     rest = [name for name in results if name not in (start_column, end_column)]
     order = [start_column, end_column, *rest, "_timeline", "_batch", "_backfill"]
     return served.sort_by([(name, "ascending") for name in order])
+
+
+_Covered = Callable[[pa.Table, Milliseconds], npt.NDArray[np.bool_]]
+
+
+def _covered_by_windows(counting: Sequence[Publication], semantics: str, start_column: str) -> _Covered:
+    """Return what says of rows, by their own publications' numbers, whether another publication serves their window."""
+    return lambda rows, own: select_winners(to_epoch_ms(rows[start_column]), counting, semantics) != own
+
+
+def _covered_by_sessions(held: pa.Table | None, counting: Sequence[Publication], columns: Sequence[str]) -> _Covered:
+    """Return what says of rows, by their own publications' numbers, whether a newer session covers them."""
+    if held is None or not held.num_rows:
+        return lambda rows, _: np.zeros(rows.num_rows, dtype=bool)
+    seqs = _seqs_of(held, counting)
+    claims = held.select(list(columns)).filter(pa.array(seqs >= 0))
+    return lambda rows, own: select_replaced(rows, own, claims, seqs[seqs >= 0], columns)
+
+
+def _seqs_of(corrections: pa.Table, counting: Sequence[Publication]) -> Milliseconds:
+    """Return the publication of each row; -2 of one that none of `counting` published."""
+    seq_of = {entry.backfill: entry.seq for entry in sorted(counting, key=lambda entry: entry.seq)}
+    return np.array([seq_of.get(name, -2) for name in corrections["_backfill"].to_pylist()], dtype=np.int64)
+
+
+def withdrawn_rows(corrections: pa.Table) -> npt.NDArray[np.bool_]:
+    """Say of each row whether it only takes away what is served of its key and stretch."""
+    if WITHDRAWN not in corrections.schema.names:
+        return np.zeros(corrections.num_rows, dtype=bool)
+    return np.array(corrections[WITHDRAWN].to_pylist(), dtype=bool)
 
 
 def _closed(rows: pa.Table, end_column: str, closed_ms: int) -> pa.Table:

@@ -1,0 +1,92 @@
+"""From a request to its plan: observe, of sessions look up those that are meant, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from rivertwice.backfill.components import Span
+from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView
+from rivertwice.backfill.observe import observe_backfill
+from rivertwice.backfill.plan import CHUNK_RECORDS, plan_backfill
+from rivertwice.backfill.session_observe import overlapping, spans_of
+from rivertwice.backfill.session_plan import asked_sessions
+from rivertwice.backfill.session_reader import truth_reader
+from rivertwice.backfill.survey import ReadServed, Zone, survey_sessions
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.definition import Definition
+from rivertwice.timeline.ledger import read_ledger
+from rivertwice.timeline.lineage import path_of, select_on_path
+from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.served import rows_served_by
+
+Spark = Callable[[], SparkSession]
+"""Gives a session when one is needed."""
+
+
+def make_plan(
+    settings: Settings,
+    request: BackfillRequest,
+    spark: Spark,
+    *,
+    chunk_records: int = CHUNK_RECORDS,
+) -> BackfillPlan:
+    """Return the plan of a request.
+
+    Args:
+        settings: where everything lies.
+        request: what is asked.
+        spark: gives a session; only asked if windows are sessions, which only their records tell.
+        chunk_records: rows a chunk aims at.
+
+    Raises:
+        RequestError: see `observe_backfill` and `plan_backfill`.
+        LogGapError: records are needed that nobody has, or may be needed that are lost for ever.
+    """
+    return plan_backfill(request, look(settings, request, spark), chunk_records=chunk_records)
+
+
+def look(settings: Settings, request: BackfillRequest, spark: Spark) -> BackfillView:
+    """Return all that the plan of a request depends on; of sessions with those that are meant."""
+    view = observe_backfill(settings, request.pipeline)
+    return view if view.sessions is None else look_up(settings, request, view, spark())
+
+
+def look_up(settings: Settings, request: BackfillRequest, view: BackfillView, spark: SparkSession) -> BackfillView:
+    """Return the view with the sessions that a request means, read from the log as of the view.
+
+    Raises:
+        RequestError: nothing is wanting, or there are too many.
+        LogGapError: neither the archive nor Kafka has a record that is needed.
+    """
+    asked = asked_sessions(request, view)
+    assert view.sessions is not None, "only sessions are looked up"
+    assert view.closed_ms is not None, "a request was checked against it"
+    home = settings.pipeline(view.pipeline)
+    definition = load_bundle_definition(home.bundles, view.bundle)
+    components = survey_sessions(
+        asked,
+        served_reader(home, definition, view),
+        truth_reader(spark, settings, view, definition),
+        closed_ms=view.closed_ms,
+        gap_ms=view.window_ms,
+    )
+    return replace(view, sessions=replace(view.sessions, components=components))
+
+
+def served_reader(home: PipelineHome, definition: Definition, view: BackfillView) -> ReadServed:
+    """Return what gives the sessions that were served when the view was taken, whatever was committed since."""
+    entries = [entry for entry in read_sequence(home) if entry.seq <= view.sequence]
+    head = select_head(entries)
+    seen = {(zone.timeline, zone.batch) for zone in view.batches}
+    path = [] if head is None else path_of(home, head)
+    ledger = [row for row in select_on_path(read_ledger(home), path) if (row.timeline, row.batch) in seen]
+    rows = rows_served_by(home, definition, entries, ledger)
+
+    def read(zone: Zone) -> Sequence[Span]:
+        return [] if rows is None else spans_of(overlapping(rows, definition, zone), definition)
+
+    return read

@@ -1,0 +1,122 @@
+"""The Spark part of a backfill of sessions: the records of a chunk's sessions, and nothing else, through the transform."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.backfill.model import BackfillPlan, Chunk, PlannedSession
+from rivertwice.backfill.session_observe import epoch_micros
+from rivertwice.backfill.session_plan import sessions_of
+from rivertwice.backfill.session_reader import make_sessions, same_key
+from rivertwice.config import PipelineHome
+from rivertwice.errors import RequestError
+from rivertwice.pipeline.compile import compile_batch, included, window_micros
+from rivertwice.pipeline.definition import Definition
+from rivertwice.timeline.keys import key_digest, key_texts
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.sequence import read_sequence
+from rivertwice.timeline.served import rows_served_by
+from rivertwice.timeline.serving import WITHDRAWN
+
+
+def compute_sessions(
+    spark: SparkSession, home: PipelineHome, definition: Definition, plan: BackfillPlan, chunk: Chunk, rows: DataFrame
+) -> tuple[pa.Table, Counter[int]]:
+    """Return a chunk's rows, those that only take others away among them, and the records by where their session starts.
+
+    A planned session is found again among the records that were read: all of its records are there, and none that could join
+    it, for the plan saw it whole. Sessions at their edge that are cut off are not the plan's.
+
+    Raises:
+        RequestError: the log gives other sessions than were planned, or a served one is gone that should vanish.
+    """
+    assert plan.sessions is not None, "only plans of sessions come here"
+    published, vanishing = sessions_of(plan.sessions, chunk)
+    found = _find(spark, definition, rows, published)
+    _check_found(plan, published, found)
+    result = compile_batch(spark, definition, _records_of(spark, definition, rows, found)).toArrow()
+    records: Counter[int] = Counter()
+    for start_us, count in zip(found["_start_us"].to_pylist(), found["_records"].to_pylist(), strict=True):
+        records[start_us // 1000] += count
+    parts = [_flagged(result, withdrawn=False)]
+    if vanishing:
+        gone = _served_rows(home, definition, plan, vanishing)
+        parts.append(_flagged(gone.select(result.column_names).cast(result.schema), withdrawn=True))
+    return pa.concat_tables(parts), records
+
+
+def _find(
+    spark: SparkSession, definition: Definition, rows: DataFrame, published: Sequence[PlannedSession]
+) -> pa.Table:
+    """Return keys, stretch and records of the planned sessions, as the rows make them."""
+    stretches = sorted({(one.start_us, one.end_us) for one in published})
+    bounds = pa.table(
+        {
+            "_start_us": pa.array([start for start, _ in stretches], pa.int64()),
+            "_end_us": pa.array([end for _, end in stretches], pa.int64()),
+        }
+    )
+    made = make_sessions(included(spark, definition, rows), definition)
+    near = made.join(F.broadcast(spark.createDataFrame(bounds)), ["_start_us", "_end_us"], "left_semi").toArrow()
+    wanted = set(published)
+    columns = (near[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))
+    digests = map(key_digest, key_texts(near, definition.keys))
+    kept = [PlannedSession(*one) in wanted for one in zip(digests, *columns, strict=True)]
+    return near.filter(pa.array(kept, pa.bool_()))
+
+
+def _check_found(plan: BackfillPlan, published: Sequence[PlannedSession], found: pa.Table) -> None:
+    if found.num_rows != len(published):
+        message = (
+            f"the log gives {found.num_rows} of the {len(published)} sessions that a chunk of backfill {plan.id} was planned with: what "
+            "the archive holds was changed since (an erased key?); nothing of the chunk was written; plan again"
+        )
+        raise RequestError(message)
+
+
+def _records_of(spark: SparkSession, definition: Definition, rows: DataFrame, found: pa.Table) -> DataFrame:
+    """Return the rows that belong to the sessions found."""
+    if not found.num_rows:
+        return rows.limit(0)
+    names = [f"_k{number}" for number in range(len(definition.keys))]
+    columns = [*definition.keys, "_start_us", "_end_us"]
+    sessions = spark.createDataFrame(found.select(columns).rename_columns([*names, "_start_us", "_end_us"]))
+    _, source = definition.source
+    gap_us, _ = window_micros(definition)
+    event_us = F.unix_micros(rows[source.event_time])
+    inside = event_us.between(F.col("_start_us"), F.col("_end_us") - gap_us)
+    return rows.join(F.broadcast(sessions), same_key(rows, definition) & inside, "left_semi")
+
+
+def _served_rows(
+    home: PipelineHome, definition: Definition, plan: BackfillPlan, vanishing: Sequence[PlannedSession]
+) -> pa.Table:
+    """Return the served rows that are to vanish.
+
+    Raises:
+        RequestError: one of them is not served any more.
+    """
+    served = rows_served_by(home, definition, read_sequence(home), path_ledger(home))
+    window = definition.window
+    wanted = {one[:3] for one in vanishing}
+    kept: list[bool] = []
+    if served is not None:
+        starts, ends = (epoch_micros(served[name]).tolist() for name in (window.start_column, window.end_column))
+        digests = map(key_digest, key_texts(served, definition.keys))
+        kept = [one in wanted for one in zip(digests, starts, ends, strict=True)]
+    if served is None or sum(kept) != len(wanted):
+        message = (
+            f"backfill {plan.id} takes {len(wanted)} sessions away, of which {sum(kept)} are served now: somebody published meanwhile, or "
+            "the head moved; nothing of the chunk was written; plan again"
+        )
+        raise RequestError(message)
+    return served.filter(pa.array(kept, pa.bool_()))
+
+
+def _flagged(rows: pa.Table, *, withdrawn: bool) -> pa.Table:
+    return rows.append_column(WITHDRAWN, pa.array([withdrawn] * rows.num_rows, pa.bool_()))

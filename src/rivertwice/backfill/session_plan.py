@@ -1,0 +1,221 @@
+"""From a request to a plan of sessions: pure, over what was looked up for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rivertwice.backfill.components import Component, Span
+from rivertwice.backfill.intervals import Interval, coalesce, merge
+from rivertwice.backfill.model import (
+    BackfillPlan,
+    BackfillRequest,
+    BackfillView,
+    Beyond,
+    Chunk,
+    Cut,
+    PlannedSession,
+    PlannedSessions,
+    SessionsView,
+)
+from rivertwice.backfill.survey import Asked
+from rivertwice.backfill.zones import plan_offsets, plan_sources, union_offsets, without
+from rivertwice.errors import LogGapError, RequestError
+from rivertwice.instants import from_ms, to_iso, to_ms
+from rivertwice.timeline.keys import key_digest
+
+SHOWN = 5
+MOST_RANGES = 100
+"""Stretches of time that a plan of sessions names at most; they bound it, and its sessions say what it publishes."""
+
+
+def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
+    """Return which sessions a request means.
+
+    Raises:
+        RequestError: the late queue is asked, nothing is wanting, or no batch is committed.
+    """
+    seen = _seen(view)
+    if view.closed_ms is None:
+        message = f"{view.pipeline} has no committed batch, so no session is settled; start it and wait for its first"
+        raise RequestError(message)
+    if request.late_at is not None:
+        message = (
+            f"{view.pipeline} has session windows, which no late queue holds: to which session a late record belongs is known only "
+            "once all are looked up; reconcile, then backfill without --late repairs every one it found LATE"
+        )
+        raise RequestError(message)
+    if request.range is not None:
+        return Asked(times=((to_ms(request.range.start), to_ms(request.range.end)),))
+    if not seen.wanting:
+        message = (
+            f"no session of {view.pipeline} is wanting: the newest reconcile found none LATE that is not published since; "
+            "reconcile again, or name a range"
+        )
+        raise RequestError(message)
+    by_key: dict[str, list[Interval]] = {}
+    for seed in seen.wanting:
+        by_key.setdefault(seed.key, []).append((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)))
+    return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
+
+
+def plan_sessions(request: BackfillRequest, view: BackfillView, *, chunk_records: int, most: int) -> BackfillPlan:
+    """Turn a request into a plan that has no id yet.
+
+    Args:
+        request: what is asked.
+        view: what was observed, and looked up for this request.
+        chunk_records: records a chunk aims at; a chunk has at least one session.
+        most: sessions at most.
+
+    Raises:
+        RequestError: no session holds a time that was asked, none is settled, or there are too many.
+        LogGapError: neither the archive nor Kafka has a record that is needed, or one that may be needed is lost for ever.
+    """
+    asked = asked_sessions(request, view)
+    chosen, cut = select_components(asked, view)
+    _check_doubts(chosen, view)
+    planned = _planned(asked, chosen, view)
+    if len(planned.published) > most:
+        message = f"{len(planned.published)} sessions are asked, the most is {most}; ask for a shorter range, then for the rest"
+        raise RequestError(message)
+    chunks = plan_session_chunks(planned, view, chunk_records)
+    offsets = union_offsets(chunk.offsets for chunk in chunks)
+    archive, kafka = plan_sources(offsets, view)
+    return BackfillPlan(
+        id="",
+        pipeline=view.pipeline,
+        reason=request.reason,
+        window_ms=view.window_ms,
+        ranges=coalesce((one.stretch_ms for one in chosen), view.window_ms, MOST_RANGES),
+        as_of=view.as_of,
+        topic_ids=view.topic_ids,
+        offsets=offsets,
+        archive=archive,
+        kafka=kafka,
+        chunks=chunks,
+        bundle=view.bundle,
+        semantics=view.semantics,
+        sequence=view.sequence,
+        cut=cut,
+        late=sum(not one.is_served_so for one in chosen),
+        replaces=tuple(sorted({span.backfill for one in chosen for span in one.served if span.backfill is not None})),
+        amendments=view.amendments,
+        sessions=planned,
+    )
+
+
+def select_components(asked: Asked, view: BackfillView) -> tuple[tuple[Component, ...], tuple[Cut, ...]]:
+    """Return the settled components that are meant, and what is left out.
+
+    Raises:
+        RequestError: nothing remains.
+    """
+    components = _seen(view).components
+    if components is None or view.closed_ms is None:
+        message = f"the sessions of {view.pipeline} were not looked up, so nothing can be planned; look them up first (`backfill.prepare`)"
+        raise RequestError(message)
+    if not components:
+        message = f"the log of {view.pipeline} holds no session in {_say(asked.zone)}; name another range"
+        raise RequestError(message)
+    settled = tuple(one for one in components if one.is_settled(view.closed_ms, view.window_ms))
+    open_ones = [one for one in components if not one.is_settled(view.closed_ms, view.window_ms)]
+    until = to_iso(from_ms(view.closed_ms - view.window_ms))
+    if not settled:
+        message = (
+            f"no session of {view.pipeline} in {_say(asked.zone)} is settled: only one that ended by {until}, the gap before the "
+            f"watermark, can no record join any more; the {len(open_ones)} that are meant are still the stream's: ask again later"
+        )
+        raise RequestError(message)
+    if not open_ones:
+        return settled, ()
+    why = f"open: {len(open_ones)} sessions that did not end by {until}, the gap before the watermark; a record may join them"
+    bounds = [one.stretch_ms for one in open_ones]
+    return settled, (Cut(min(low for low, _ in bounds), max(high for _, high in bounds), why),)
+
+
+def plan_session_chunks(planned: PlannedSessions, view: BackfillView, chunk_records: int) -> tuple[Chunk, ...]:
+    """Cut sessions into chunks of about so many records, by where they start; those of one millisecond stay together."""
+    groups: list[list[PlannedSession]] = []
+    estimate = 0
+    for one in planned.ordered:
+        same = bool(groups) and groups[-1][-1].start_us // 1000 == one.start_us // 1000
+        if not groups or (not same and estimate + one.records > chunk_records):
+            groups.append([])
+            estimate = 0
+        groups[-1].append(one)
+        estimate += one.records
+    return tuple(
+        Chunk(
+            index,
+            ((group[0].start_us // 1000, group[-1].start_us // 1000 + 1),),
+            without(plan_offsets(view.batches, [_stretch(one) for one in group]), view.lost),
+            sum(one.records for one in group),
+        )
+        for index, group in enumerate(groups)
+    )
+
+
+def sessions_of(planned: PlannedSessions, chunk: Chunk) -> tuple[list[PlannedSession], list[PlannedSession]]:
+    """Return the sessions that a chunk publishes, and those that vanish with it."""
+    ((low, high),) = chunk.ranges
+    found = [
+        [one for one in side if low <= one.start_us // 1000 < high] for side in (planned.published, planned.vanishing)
+    ]
+    return found[0], found[1]
+
+
+def _planned(asked: Asked, chosen: Sequence[Component], view: BackfillView) -> PlannedSessions:
+    reaching = [one for one in chosen if not asked.covers(one)]
+    first, last = asked.zone[0][0], asked.zone[-1][1]
+    reaching.sort(key=lambda one: -max(first - one.stretch_ms[0], one.stretch_ms[1] - last))
+    return PlannedSessions(
+        published=_plain(span for one in chosen for span in one.truth),
+        vanishing=_plain(span for one in chosen for span in one.vanishing),
+        asked=coalesce(asked.zone, view.window_ms, MOST_RANGES),
+        beyond=tuple(Beyond(one.key, *one.stretch_ms) for one in reaching[:SHOWN]),
+        beyond_count=len(reaching),
+        settled_ms=max(one.stretch_ms[1] for one in chosen) + view.window_ms,
+    )
+
+
+def _plain(spans: Iterable[Span]) -> tuple[PlannedSession, ...]:
+    found = (PlannedSession(key_digest(span.key), span.start_us, span.end_us, span.records) for span in spans)
+    return tuple(sorted(found, key=lambda one: (one.start_us, one.key)))
+
+
+def _check_doubts(chosen: Sequence[Component], view: BackfillView) -> None:
+    """Refuse sessions that records lost for ever may belong to, or join.
+
+    Raises:
+        LogGapError: one of them is in doubt.
+    """
+    gap = view.window_ms
+    for doubt in view.doubts:
+        hit = [
+            one
+            for one in chosen
+            if one.stretch_ms[1] > doubt.after_ms - gap
+            and (doubt.until_ms is None or one.stretch_ms[0] <= doubt.until_ms + gap)
+        ]
+        if hit:
+            limit = "and later" if doubt.until_ms is None else f"to {to_iso(from_ms(doubt.until_ms + gap))}"
+            message = (
+                f"{doubt.why} is lost for ever, and may hold records of {len(hit)} of the sessions, from "
+                f"{to_iso(from_ms(doubt.after_ms - gap))} {limit}: a recompute of them cannot be right, so it is refused; ask for "
+                "sessions before or after"
+            )
+            raise LogGapError(message)
+
+
+def _seen(view: BackfillView) -> SessionsView:
+    assert view.sessions is not None, "only plans of sessions come here"
+    return view.sessions
+
+
+def _stretch(one: PlannedSession) -> Interval:
+    return one.start_us // 1000, -(-one.end_us // 1000)
+
+
+def _say(ranges: Sequence[Interval]) -> str:
+    first = f"[{to_iso(from_ms(ranges[0][0]))}, {to_iso(from_ms(ranges[-1][1]))})"
+    return first if len(ranges) == 1 else f"{first} in {len(ranges)} pieces"

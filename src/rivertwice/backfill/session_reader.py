@@ -1,0 +1,105 @@
+"""The Spark side of sessions: which ones the records of some ranges of event time make, without the transform."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from rivertwice.backfill.components import Span
+from rivertwice.backfill.model import BackfillView
+from rivertwice.backfill.reading import read_accepted
+from rivertwice.backfill.survey import ReadTruth, Zone
+from rivertwice.backfill.zones import plan_offsets, plan_sources, without
+from rivertwice.config import Settings
+from rivertwice.errors import RequestError
+from rivertwice.pipeline.compile import included, window_micros
+from rivertwice.pipeline.definition import Definition
+from rivertwice.timeline.keys import key_texts
+
+MOST_SESSIONS = 1_000_000
+"""So many sessions around what was asked are held in memory at most."""
+
+
+def make_sessions(rows: DataFrame, definition: Definition) -> DataFrame:
+    """Return the sessions that accepted rows make: keys, `_start_us`, `_end_us` and `_records`.
+
+    Worked out by comparing each record with the one before it, apart from the transform and from Spark's own sessions.
+    """
+    _, source = definition.source
+    gap_us, _ = window_micros(definition)
+    event = F.unix_micros(source.event_time).alias("_event_us")
+    ordered = Window.partitionBy(*definition.keys).orderBy("_event_us")
+    before = F.lag("_event_us").over(ordered)
+    begins = F.when(before.isNull() | (F.col("_event_us") - before > gap_us), F.col("_event_us"))
+    marked = rows.select(*definition.keys, event).withColumn("_begins", begins)
+    placed = marked.withColumn("_start_us", F.max("_begins").over(ordered))
+    return placed.groupBy(*definition.keys, "_start_us").agg(
+        (F.max("_event_us") + gap_us).alias("_end_us"), F.count(F.lit(1)).alias("_records")
+    )
+
+
+def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, definition: Definition) -> ReadTruth:
+    """Return what reads the sessions of a zone as of the view's last committed batch.
+
+    It raises LogGapError if neither the archive nor Kafka has a record that is needed, and RequestError if there are more sessions
+    than can be held.
+    """
+
+    def read(zone: Zone, keys: Collection[str] | None) -> Sequence[Span]:
+        offsets = without(plan_offsets(view.batches, zone), view.lost)
+        plan_sources(offsets, view)
+        accepted = read_accepted(spark, settings, view.topic_ids, definition, offsets)
+        rows = included(spark, definition, accepted).where(_inside(definition, zone))
+        if keys is not None:
+            rows = of_keys(spark, rows, definition, keys)
+        found = make_sessions(rows, definition).limit(MOST_SESSIONS + 1).toArrow()
+        if found.num_rows > MOST_SESSIONS:
+            message = (
+                f"more than {MOST_SESSIONS} sessions of {definition.name} lie in and around what was asked, too many to be looked up at "
+                "once; ask for a shorter range, then for the rest"
+            )
+            raise RequestError(message)
+        columns = (found[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))
+        return [Span(*one) for one in zip(key_texts(found, definition.keys), *columns, strict=True)]
+
+    return read
+
+
+def of_keys(spark: SparkSession, rows: DataFrame, definition: Definition, keys: Collection[str]) -> DataFrame:
+    """Return the rows of some keys, given by their texts."""
+    _, source = definition.source
+    types = [source.schema_[name] for name in definition.keys]
+    ddl = ", ".join(f"_k{number} {kind}" for number, kind in enumerate(types))
+    values = [
+        tuple(_parsed(body[name], kind) for name, kind in zip(definition.keys, types, strict=True))
+        for body in (json.loads(text) for text in sorted(keys))
+    ]
+    return rows.join(F.broadcast(spark.createDataFrame(values, ddl)), same_key(rows, definition), "left_semi")
+
+
+def same_key(rows: DataFrame, definition: Definition) -> Column:
+    """Return whether a row's key is that of the columns `_k0`, `_k1` ... of what it is joined with; null is a value like any other."""
+    equal = [rows[name].eqNullSafe(F.col(f"_k{number}")) for number, name in enumerate(definition.keys)]
+    return functools.reduce(operator.and_, equal)
+
+
+def _inside(definition: Definition, zone: Zone) -> Column:
+    _, source = definition.source
+    event_us = F.unix_micros(source.event_time)
+    ranges = [(event_us >= low * 1000) & (event_us < high * 1000) for low, high in zone]
+    return functools.reduce(operator.or_, ranges)
+
+
+def _parsed(value: Any, kind: str) -> Any:
+    """Return a key's value from its text's JSON, where numbers with a point and instants are texts."""
+    if not isinstance(value, str) or kind == "string":
+        return value
+    return datetime.fromisoformat(value) if kind == "timestamp" else Decimal(value)

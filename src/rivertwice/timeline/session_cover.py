@@ -1,0 +1,76 @@
+"""Which sessions a newer publication replaces: those of the same key that overlap one of its sessions. Pure, over arrays.
+
+Windows of a fixed place are replaced by where they start. A session is made by its records: a recompute may begin it earlier, end
+it later, or make one of two, so what was served of the same records lies within it, wherever it started. Rows of one
+publication never replace each other, for its sessions of a key do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Numbers = npt.NDArray[np.int64]
+STREAM_SEQ = -1
+"""Stands for the stream's own rows, which every publication replaces."""
+
+
+def select_replaced(
+    rows: pa.Table, seqs: Numbers, claims: pa.Table, claim_seqs: Numbers, columns: Sequence[str]
+) -> npt.NDArray[np.bool_]:
+    """Say of each row whether a newer publication than its own has a session of its key that overlaps it.
+
+    Args:
+        rows: sessions; `seqs` says which publication each comes from (`STREAM_SEQ`: none).
+        seqs: one per row.
+        claims: all sessions of publications that count, those among them by which a session vanishes.
+        claim_seqs: the publication of each.
+        columns: start and end of a session, then its key columns.
+    """
+    replaced = np.zeros(rows.num_rows, dtype=bool)
+    if not rows.num_rows or not claims.num_rows:
+        return replaced
+    start, end, *keys = columns
+    mine, theirs = _numbered(rows, claims, keys)
+    places, (low, high), (claim_low, claim_high) = _ranked((rows[start], rows[end]), (claims[start], claims[end]))
+    low_of, high_of = mine * places + low, mine * places + high
+    for seq in np.unique(claim_seqs):
+        chosen = np.flatnonzero(claim_seqs == seq)
+        order = chosen[np.argsort(theirs[chosen] * places + claim_low[chosen], kind="stable")]
+        begins, ends = theirs[order] * places + claim_low[order], theirs[order] * places + claim_high[order]
+        # Of the publication's sessions of a key the last that begins before a row's end ends last, too.
+        at = np.searchsorted(begins, high_of, side="left") - 1
+        found = (at >= 0) & (ends[at] > low_of)  # one of another, smaller key ends before this key's numbers begin
+        replaced |= found & (seqs < seq)
+    return replaced
+
+
+def _numbered(rows: pa.Table, claims: pa.Table, keys: Sequence[str]) -> tuple[Numbers, Numbers]:
+    """Return a number for each row's key, equal exactly for equal keys; null is a value like any other."""
+    codes = np.zeros(rows.num_rows + claims.num_rows, dtype=np.int64)
+    for name in keys:
+        theirs = claims[name].cast(rows.schema.field(name).type)
+        both = pa.chunked_array([*rows[name].chunks, *theirs.chunks], rows.schema.field(name).type).combine_chunks()
+        found = pc.dictionary_encode(both, null_encoding="encode").indices.to_numpy().astype(np.int64)
+        codes = np.unique(codes * (found.max() + 1) + found, return_inverse=True)[1].astype(np.int64)
+    return codes[: rows.num_rows], codes[rows.num_rows :]
+
+
+def _ranked(
+    rows: tuple[pa.ChunkedArray, pa.ChunkedArray], claims: tuple[pa.ChunkedArray, pa.ChunkedArray]
+) -> tuple[int, tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
+    """Return how many different instants there are, and the rank of each start and end among them."""
+    values = [_micros(column) for column in (*rows, *claims)]
+    instants, ranks = np.unique(np.concatenate(values), return_inverse=True)
+    cuts = np.cumsum([len(part) for part in values])[:-1]
+    low, high, claim_low, claim_high = (part.astype(np.int64) for part in np.split(ranks, cuts))
+    return len(instants), (low, high), (claim_low, claim_high)
+
+
+def _micros(column: pa.ChunkedArray) -> Numbers:
+    found: Numbers = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.int64()).to_numpy().astype(np.int64)
+    return found
