@@ -108,6 +108,20 @@ class World:
         self.batches.append(batch)
         self.watermarks.append(watermark)
 
+    def rewind(self, chance: random.Random, batches: int) -> None:
+        """Go back to a batch and read what came behind it again, cut otherwise: the head moves to the new path."""
+        again = [(one.key, one.at_ms, one.value) for batch in self.batches[batches:] for one in batch]
+        kept = [[(one.key, one.at_ms, one.value) for one in batch] for batch in self.batches[:batches]]
+        self.batches, self.watermarks, self.state, self.emitted = [], [], [], []
+        for batch in kept:
+            self.commit(batch)
+        at = 0
+        while at < len(again):
+            size = chance.choice([1, 3, 10, 40])
+            self.commit(again[at : at + size])
+            at += size
+        self.commit([])
+
     @property
     def closed_ms(self) -> int:
         return self.watermarks[-1]
@@ -273,13 +287,13 @@ def _row(one: dict[str, object]) -> Row:
 
 def random_records(chance: random.Random, count: int) -> Iterator[tuple[str, int, int]]:
     """Yield (key, time, value) in order of arrival; many times are multiples of 500, so that bounds are met exactly."""
-    tardy, far = chance.choice([0.1, 0.3, 0.5]), chance.choice([3000, 6000, 20_000])
+    tardy, far = chance.choice([0.1, 0.3, 0.5]), chance.choice([8000, 20_000, 60_000])
     keys = "abcd"[: chance.randint(1, 4)]
     now = 100_000
     for _ in range(count):
         now += chance.choice([0, 0, 200, 500, 500, 1000, 1500, 4000])
         # The second span is where a session has been emitted and a record next to it is not late yet.
-        late = chance.choice([chance.randint(0, far), chance.randint(2000, 4500)]) if chance.random() < tardy else 0
+        late = chance.choice([chance.randint(0, far), chance.randint(3000, 12_000)]) if chance.random() < tardy else 0
         at = now - late
         yield chance.choice(keys), at if chance.random() < 0.3 else at // 500 * 500, chance.randint(1, 9)
 
@@ -288,6 +302,6 @@ def random_batches(chance: random.Random, count: int) -> Iterator[list[tuple[str
     records = list(random_records(chance, count))
     at = 0
     while at < len(records):
-        size = chance.choice([0, 1, 2, 5, 10])
+        size = chance.choice([0, 1, 1, 2, 5])
         yield records[at : at + size]
         at += size

@@ -38,10 +38,11 @@ from rivertwice.reconcile.rederive import (
     derive_chain_of_many,
     select_touching,
 )
+from rivertwice.reconcile.session_served import Claim, PublishedSessions
 from rivertwice.reconcile.verdict import Evidence, ServedEvidence, select_stale_published
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.timeline.counts import total_of
-from rivertwice.timeline.serving import select_winners
+from rivertwice.timeline.serving import Publication, select_winners, withdrawn_rows
 from rivertwice.timeline.watermarks import rule_of
 
 
@@ -254,19 +255,53 @@ def gather_served(
         addresses(view.served, shape), values(view.served, shape), extras, strict=True
     ):
         rows.setdefault(row, []).append(ServedRow(one, status, backfill))
-    starts = np.array(sorted({row.start_ms for row in {*evidence.truth, *rows}}), dtype=np.int64)
     counted = [one for one in view.publications if one.seq <= stamp.sequence]
+    closed_ms = view.newest.definition.window.closed_ms(chain.batch[view.index[stamp.timeline, stamp.batch]])
+    if view.newest.definition.window.is_session:
+        return _served_sessions(view, evidence, rule, rows, counted, closed_ms)
+    starts = np.array(sorted({row.start_ms for row in {*evidence.truth, *rows}}), dtype=np.int64)
     winners = select_winners(starts, counted, view.newest.semantics)
     owner = {int(start): int(seq) for start, seq in zip(starts, winners, strict=True) if seq >= 0}
     served = ServedEvidence(
         rows=rows,
-        closed_ms=view.newest.definition.window.closed_ms(chain.batch[view.index[stamp.timeline, stamp.batch]]),
+        closed_ms=closed_ms,
         published=frozenset(owner),
     )
     stale = select_stale_published(evidence, served)
     return (
         _with_publication_truth(view, evidence, served, {s: owner[s] for s in stale}, rule, late) if stale else served
     )
+
+
+def _served_sessions(
+    view: HeadView,
+    evidence: Evidence,
+    rule: Rule,
+    rows: Mapping[RowId, Sequence[ServedRow]],
+    counted: Sequence[Publication],
+    closed_ms: int,
+) -> ServedEvidence:
+    """Return what sessions are judged by: those that publications overlap, by their own addresses and the truth's."""
+    counting = {one.backfill: one for one in counted if one.semantics == view.newest.semantics}
+    claims: dict[str, list[Claim]] = {}
+    if view.corrections is not None:
+        made = view.corrections["_backfill"].to_pylist()
+        gone = withdrawn_rows(view.corrections).tolist()
+        for row, backfill, vanishes in zip(addresses(view.corrections, evidence.shape), made, gone, strict=True):
+            if backfill in counting:
+                claims.setdefault(row.key, []).append(Claim(row.start_ms, row.end_ms, counting[backfill].seq, vanishes))
+    published = {
+        row
+        for row in {*evidence.truth, *rows}
+        if any(claim.overlaps(row.start_ms, row.end_ms) for claim in claims.get(row.key, ()))
+    }
+    sessions = rule.served_sessions(
+        evidence.shape,
+        [row.batch for row in view.rows],
+        PublishedSessions(claims, {one.seq: one.as_of for one in counting.values()}, closed_ms),
+        evidence.expected,
+    )
+    return ServedEvidence(rows=rows, closed_ms=closed_ms, published_rows=frozenset(published), sessions=sessions)
 
 
 def _with_publication_truth(

@@ -24,8 +24,9 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX
-from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Shape
+from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Rows, ServedSession, Shape
 from rivertwice.reconcile.rederive import Chain
+from rivertwice.reconcile.session_served import PublishedSessions
 
 NEVER_MS = -(1 << 50)
 """A watermark that nothing is late by."""
@@ -95,6 +96,22 @@ class Rule(Protocol):
 
     def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
         """Return what belongs together though its windows differ."""
+
+    def served_sessions(
+        self,
+        shape: Shape,
+        batches: Sequence[int],
+        published: PublishedSessions,
+        expected: Rows,
+    ) -> dict[RowId, ServedSession]:
+        """Return, by address, what must be served of sessions that publications overlap and that is not the truth's own.
+
+        Args:
+            shape: how rows are addressed.
+            batches: batch number of each path index.
+            published: what the publications that count have published.
+            expected: what the stream must have emitted.
+        """
 
     def pairs(self) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
@@ -290,6 +307,17 @@ class LateRule:
     def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
         """Return what belongs together though its windows differ: nothing, for these windows are fixed."""
         del shape, batches
+        return {}
+
+    def served_sessions(
+        self,
+        shape: Shape,
+        batches: Sequence[int],
+        published: PublishedSessions,
+        expected: Rows,
+    ) -> dict[RowId, ServedSession]:
+        """Return nothing, for these windows are no sessions."""
+        del shape, batches, published, expected
         return {}
 
     def pairs(self) -> list[PairCount]:

@@ -148,6 +148,25 @@ class Family:
 
 
 @dataclass(frozen=True)
+class ServedSession:
+    """What must be served of one session of the truth that publications overlap, where that is not the session itself.
+
+    Attributes:
+        truth: its address. owed: address to values of what must be served; None: the log does not give such a session.
+        late: records in none of them that the stream dropped. since: others, which came after the publication.
+        split: records by which what the stream emitted of it came apart.
+        unexplained: how many records are in none of them and came in time.
+    """
+
+    truth: RowId
+    owed: Mapping[RowId, Values | None]
+    late: tuple[LateRow, ...] = ()
+    since: tuple[LateRow, ...] = ()
+    split: tuple[LateRow, ...] = ()
+    unexplained: int = 0
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What is known of one result row of one pair.
 

@@ -245,10 +245,15 @@ def name_causes(
     causes: list[Cause] = []
     for one in verdicts:
         by_row = evidence.late
-        if served is not None and one.pair == SERVED and one.row.start_ms in served.published:
+        session = None
+        if served is not None and one.pair == SERVED and served.is_published(one.row):
             by_row = served.late_since
+            session = served.sessions.get(one.row)
         family = evidence.families.get(one.row)
-        if one.verdict == LATE and family is not None:
+        if one.verdict == LATE and session is not None:
+            causes.extend(_record_cause(one, "late", record) for record in (*session.late, *session.since))
+            causes.extend(_record_cause(one, "split", record) for record in session.split)
+        elif one.verdict == LATE and family is not None:
             causes.extend(_record_cause(one, "late", record) for record in family.late)
             causes.extend(_record_cause(one, "split", record) for record in family.split)
         elif one.verdict == LATE:

@@ -33,9 +33,11 @@ from rivertwice.log.addresses import Part
 from rivertwice.pipeline.compile import compile_batch, included
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.frames import unique_rows
 from rivertwice.reconcile.late_rule import LateRule
-from rivertwice.reconcile.model import Family, LateRow, RowId, Shape, key_text
+from rivertwice.reconcile.model import Family, LateRow, RowId, Rows, ServedSession, Shape, Values, key_text
 from rivertwice.reconcile.rederive import Chain
+from rivertwice.reconcile.session_served import Owed, PublishedSessions, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 
 
@@ -92,16 +94,74 @@ class SessionRule(LateRule):
     def truth_as_of(
         self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
     ) -> pa.Table:
-        """Refuse: nothing of session windows is published yet.
+        """Refuse: a session is not told by its end; `served_sessions` says what publications owe.
 
         Raises:
             RequestError: always.
         """
         del as_of, amendments, windows_end_ms
-        message = (
-            f"{self._definition.name} has session windows, which no publication can serve yet; remove the publication"
-        )
+        message = f"{self._definition.name} has session windows, whose ends change with what is known; ask for served_sessions"
         raise RequestError(message)
+
+    def served_sessions(
+        self,
+        shape: Shape,
+        batches: Sequence[int],
+        published: PublishedSessions,
+        expected: Rows,
+    ) -> dict[RowId, ServedSession]:
+        """Return, by the addresses of all that belongs to it, what must be served (`Rule.served_sessions`)."""
+
+        def knew(seq: int, position: int) -> bool:
+            known: int = published.ends[seq].get(self._topic, {}).get(self._at["_partition"][position], 0)
+            return bool(self._at["_offset"][position] < known)
+
+        found: list[tuple[tuple[Any, ...], Owed]] = []
+        for key, families in self._followed.items():
+            owed = owe_sessions(
+                families,
+                published.claims.get(key_text(shape.keys, key), ()),
+                self._at["_event_us"].__getitem__,
+                knew,
+                closed_ms=published.closed_ms,
+                gap_us=self._size_us,
+            )
+            found += [(key, one) for one in owed if not one.is_truth]
+        values = self._values_of(shape, [one for _, one in found])
+        sessions: dict[RowId, ServedSession] = {}
+        for key, one in found:
+            served = self._served_session(shape, key, one, batches, {**expected, **values})
+            sessions |= dict.fromkeys((served.truth, *served.owed), served)
+        return sessions
+
+    def _served_session(
+        self, shape: Shape, key: tuple[Any, ...], one: Owed, batches: Sequence[int], values: Rows
+    ) -> ServedSession:
+        text = key_text(shape.keys, key)
+        truth = self._row_id(shape, key, one.followed.truth)
+        held = [*one.emitted, *(session for _, session in one.published)]
+        owed = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in held)}
+        owed |= {RowId(claim.start_ms, claim.end_ms, text): None for claim in one.unknown}
+        return ServedSession(
+            truth=truth,
+            owed=owed,
+            late=tuple(self._row(truth, row, batches) for row in one.late),
+            since=tuple(self._row(truth, row, batches) for row in one.since),
+            split=tuple(self._row(truth, row, batches) for row in one.split),
+            unexplained=len(one.unexplained),
+        )
+
+    def _values_of(self, shape: Shape, found: Sequence[Owed]) -> dict[RowId, Values]:
+        """Return the rows of what publications published of sessions that have changed since, publication by publication."""
+        by_seq: dict[int, list[int]] = {}
+        for one in found:
+            for seq, session in one.published:
+                by_seq.setdefault(seq, []).extend(session.rows)
+        values: dict[RowId, Values] = {}
+        for _, positions in sorted(by_seq.items()):
+            rows = self._rows.join(self._addresses(positions), ["_partition", "_offset"], "left_semi")
+            values |= unique_rows(compile_batch(self._spark, self._definition, rows).toArrow(), shape)
+        return values
 
     def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
         """Return every dropped record by address, with the session of the truth that it belongs to."""

@@ -66,7 +66,7 @@ def follow_key(arrivals: Iterable[Arrival], gap_us: int, late_us: Sequence[int])
     read = [row for row in rows if row[0] >= 0]
     late = {row[2] for row in read if row[1] + gap_us <= late_us[row[0]]}
     parts = _generations(_stream_sessions([row for row in read if row[2] not in late], gap_us, late_us))
-    truth = _merge([Session(time, time + gap_us, (position,)) for _, time, position in rows])
+    truth = merge_records(((time, position) for _, time, position in rows), gap_us)
     by_position = {position: (index, time) for index, time, position in rows}
     found = []
     first = 0
@@ -103,6 +103,11 @@ def _stream_sessions(rows: Sequence[Arrival], gap_us: int, late_us: Sequence[int
             at += 1
         state = _merge(state)
     return done + state
+
+
+def merge_records(records: Iterable[tuple[int, int]], gap_us: int) -> list[Session]:
+    """Return the sessions that records (event time in microseconds, position) make, all taken together, in order."""
+    return _merge(Session(time, time + gap_us, (position,)) for time, position in records)
 
 
 def _merge(sessions: Iterable[Session]) -> list[Session]:

@@ -24,8 +24,9 @@ from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX
 from rivertwice.reconcile.late_rule import LateRule, is_below, is_read
-from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Shape
+from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Rows, ServedSession, Shape
 from rivertwice.reconcile.rederive import Chain
+from rivertwice.reconcile.session_served import PublishedSessions
 
 _NO_KEYS = Shape((), ())
 
@@ -96,6 +97,13 @@ class SliceRule:
     def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
         """Return what belongs together though its windows differ: nothing, for these windows are fixed."""
         del shape, batches
+        return {}
+
+    def served_sessions(
+        self, shape: Shape, batches: Sequence[int], published: PublishedSessions, expected: Rows
+    ) -> dict[RowId, ServedSession]:
+        """Return nothing, for slices are no sessions."""
+        del shape, batches, published, expected
         return {}
 
     def pairs(self) -> list[PairCount]:

@@ -22,6 +22,7 @@ from rivertwice.reconcile.model import (
     RowId,
     Rows,
     ServedRow,
+    ServedSession,
     Shape,
     StreamRow,
     Values,
@@ -102,6 +103,8 @@ class ServedEvidence:
             publication's own offsets, for the windows in which that differs from the truth of now.
         late_since: late rows past the publication's offsets, for the same windows.
         amended_since: what was decided about dead letters after the publication, for the same windows.
+        published_rows: of sessions, which no start tells: the addresses that a session of a publication overlaps.
+        sessions: of those what must be served instead of the truth, by the addresses of all that belongs to it.
     """
 
     rows: Mapping[RowId, Sequence[ServedRow]]
@@ -110,12 +113,18 @@ class ServedEvidence:
     publication_truth: Mapping[RowId, Values] = field(default_factory=dict)
     late_since: Mapping[RowId, Sequence[LateRow]] = field(default_factory=dict)
     amended_since: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
+    published_rows: frozenset[RowId] = frozenset()
+    sessions: Mapping[RowId, ServedSession] = field(default_factory=dict)
+
+    def is_published(self, row: RowId) -> bool:
+        """Say whether a publication serves the row, or what stands in its place."""
+        return row.start_ms in self.published or row in self.published_rows
 
 
 def amended_of(evidence: Evidence, served: ServedEvidence | None, one: Verdict) -> Sequence[AmendedRow]:
     """Return the amendments that a verdict rests on."""
     where = evidence.cause_id(one.row)
-    if served is not None and one.pair == SERVED and one.row.start_ms in served.published:
+    if served is not None and one.pair == SERVED and served.is_published(one.row):
         return served.amended_since.get(where, ())
     return evidence.amended.get(where, ())
 
@@ -283,47 +292,87 @@ def _explain_family(evidence: Evidence, family: Family) -> tuple[str, str, int]:
         return DEFECT, f"the late rule explains {late} of {missing} missing records of the session", missing - late
     reasons = [f"{late} of {total} records came too late"] if late else []
     if split:
-        first = family.split[0]
-        where = f"{first.topic}/{first.partition}@{first.offset}"
-        reasons.append(
-            f"split: the session came apart into {len(family.parts)}, for {split} of {total} records (the first is {where}) "
-            "came when a part of it had been emitted"
-        )
+        reasons.append(_said_split(family.split, len(family.parts), total))
     if not reasons:
         return DEFECT, "the session differs, but no record explains it", 0
     return LATE, "; ".join(reasons), 0
 
 
+def _said_split(split: Sequence[LateRow], parts: int, total: int) -> str:
+    where = f"{split[0].topic}/{split[0].partition}@{split[0].offset}"
+    return (
+        f"split: the session came apart into {parts}, for {len(split)} of {total} records (the first is {where}) "
+        "came when a part of it had been emitted"
+    )
+
+
+def _explain_served_session(
+    evidence: Evidence, session: ServedSession, row: RowId, got: Values | None
+) -> tuple[str, str, int]:
+    """Explain what is served of a session that publications overlap: (verdict, reason, missing records)."""
+    total = evidence.shape.count(evidence.truth.get(session.truth))
+    names = _differing(evidence.shape, got, session.owed.get(row))
+    missing = len(session.late) + len(session.since) if row == session.truth else 0
+    if names:
+        unlike = evidence.shape.count(session.owed.get(row)) - evidence.shape.count(got)
+        return DEFECT, f"what is served differs in {', '.join(names)} and no cause explains it", unlike
+    if session.unexplained:
+        detail = f"{session.unexplained} of {total} records are in no session that is served, though they came in time"
+        return DEFECT, f"{detail}; no cause explains it", session.unexplained
+    reasons = [f"{len(session.late)} of {total} records came too late"] if session.late else []
+    if session.since:
+        reasons.append(f"{len(session.since)} of {total} records came after the newest publication")
+    if session.split:
+        reasons.append(_said_split(session.split, len(session.owed), total))
+    if not (session.late or session.since or session.split):
+        return DEFECT, "the session differs, but no record explains it", 0
+    return LATE, "; ".join(reasons), missing
+
+
 def judge_served(evidence: Evidence, served: ServedEvidence) -> list[Verdict]:
     """Return one verdict of the pair served (against truth) for every address, in order."""
-    addresses = sorted({*evidence.truth, *served.rows})
-    return [_judge_served_row(evidence, served, row) for row in addresses]
+    owed = _owed_parts(evidence, served)
+    addresses = sorted({*evidence.truth, *served.rows, *owed})
+    return [_judge_served_row(evidence, served, row, owed=row in owed) for row in addresses]
 
 
-def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) -> Verdict:
+def _owed_parts(evidence: Evidence, served: ServedEvidence) -> set[RowId]:
+    """Return the sessions that must be served though the truth has them otherwise: parts of its own."""
+    closed_ms = min(evidence.closed_ms, served.closed_ms)
+    found = {row for session in served.sessions.values() for row in session.owed}
+    for family in evidence.families.values():
+        if family.truth not in served.published_rows:
+            found |= {row for row in family.parts if row.end_ms <= closed_ms}
+    return found
+
+
+def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *, owed: bool) -> Verdict:
     found = served.rows.get(row, ())
     got = found[0].values if found else None
     truth = evidence.truth.get(row)
     late = len(evidence.late_of(row))
     shape = evidence.shape
-    published = row.start_ms in served.published
+    published = served.is_published(row)
     missing = amended = 0
     doubt = evidence.doubts.of(row.start_ms, row.end_ms)
+    is_truth = not _differing(shape, got, truth) and not (owed and got is None)
     if row.end_ms > min(evidence.closed_ms, served.closed_ms):
         waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
         verdict, reason = (DEFECT, "a window is served that is not closed") if found else (OPEN, waits)
     elif len(found) > 1:
         verdict, reason = DEFECT, f"the row is served {len(found)} times"
-    elif doubt is not None and not (doubt.known and not _differing(shape, got, truth)):
+    elif doubt is not None and not (doubt.known and is_truth):
         verdict, reason = NOT_COMPARABLE, doubt.reason
-    elif not _differing(shape, got, truth) and (apart := evidence.apart_of(row)) is not None:
+    elif is_truth and (apart := evidence.apart_of(row)) is not None:
         verdict, reason = NOT_COMPARABLE, apart
-    elif not _differing(shape, got, truth):
+    elif is_truth:
         verdict, reason = AGREES, "published" if published else evidence.doubts.caveat(row.start_ms)
     elif not published and row.start_ms in evidence.mixed:
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
+    elif (session := served.sessions.get(row)) is not None:
+        verdict, reason, missing = _explain_served_session(evidence, session, row, got)
     else:
-        base = served.publication_truth.get(row) if published else evidence.expected.get(row)
+        base = _base_of(evidence, served, row)
         where = evidence.cause_id(row)
         cause = len(served.late_since.get(where, ())) if published else late
         amended = len((served.amended_since if published else evidence.amended).get(where, ()))
@@ -354,6 +403,13 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId) ->
         unexplained=0 if explained else abs(missing),
         late_share=_share(missing if verdict == LATE else 0, shape.count(truth)),
     )
+
+
+def _base_of(evidence: Evidence, served: ServedEvidence, row: RowId) -> Values | None:
+    """Return what must be served of a row: what its publication owed when it was made, or what the stream had to emit."""
+    if row in served.published_rows:  # a session that changed since is judged apart
+        return evidence.truth.get(row)
+    return served.publication_truth.get(row) if served.is_published(row) else evidence.expected.get(row)
 
 
 def select_stale_published(evidence: Evidence, served: ServedEvidence) -> set[int]:

@@ -23,7 +23,14 @@ from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import read_sequence, select_head
-from rivertwice.timeline.served import ServedStamp, publications_of, read_served, served_stamp, stream_rows
+from rivertwice.timeline.served import (
+    ServedStamp,
+    publications_of,
+    read_corrections,
+    read_served,
+    served_stamp,
+    stream_rows,
+)
 from rivertwice.timeline.serving import Publication
 
 
@@ -51,6 +58,7 @@ class HeadView:
         cures: what dead letters on the path should have been, as it was decided; ended ones too.
         served, served_stamp: the served table and what it shows, or None.
         jumps: accepted gaps on the path, by the batch that begins behind each.
+        corrections: of sessions the addresses that publications published; None: there are none, or windows do not move.
     """
 
     home: PipelineHome
@@ -67,6 +75,7 @@ class HeadView:
     served_stamp: ServedStamp | None
     jumps: Sequence[Jump] = ()
     cures: Sequence[Cure] = ()
+    corrections: pa.Table | None = None
 
     @property
     def last(self) -> LedgerRow:
@@ -110,7 +119,9 @@ def observe_head(home: PipelineHome) -> HeadView:
         raise LedgerError(message)
     stream = stream_rows(home)
     groups, meanings = _meanings(home, rows)
-    topics = meanings[groups[-1]].definition.topics
+    newest = meanings[groups[-1]].definition
+    topics = newest.topics
+    publications = publications_of(entries)
     return HeadView(
         home=home,
         rows=rows,
@@ -118,7 +129,7 @@ def observe_head(home: PipelineHome) -> HeadView:
         meanings=meanings,
         genesis=offsets_of(load_timeline(home, path[0].timeline).genesis, topics),
         sequence=entries[-1].seq if entries else 0,
-        publications=publications_of(entries),
+        publications=publications,
         stream=stream,
         dead=delta.read(
             home.tables.dead_letters, columns=["_timeline", "_batch", "topic", "partition", "offset", "reason"]
@@ -131,6 +142,7 @@ def observe_head(home: PipelineHome) -> HeadView:
         served_stamp=stamp,
         cures=read_cures(home, rows),
         jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),
+        corrections=read_corrections(home, publications) if newest.window.is_session else None,
     )
 
 

@@ -92,7 +92,7 @@ def test_two_backfills_of_overlapping_ranges_agree_in_any_order(seed: int) -> No
     assert found[0] == found[1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SEEDS)
 def test_what_the_stream_emits_behind_a_publication_is_served_and_what_was_published_stays(seed: int) -> None:
     chance = random.Random(seed)

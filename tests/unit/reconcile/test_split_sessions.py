@@ -83,3 +83,11 @@ def test_what_is_served_of_a_split_session_is_late_and_not_a_defect() -> None:
     wrong = by_row(judge_served(TORN, ServedEvidence(rows, 30)))
     assert wrong[FIRST].verdict == "DEFECT"
     assert wrong[SECOND].verdict == "LATE"
+
+
+def test_a_part_of_a_split_session_that_is_not_served_is_a_defect() -> None:
+    rows = {SECOND: [ServedRow((3,), "stream", None)]}
+    found = by_row(judge_served(TORN, ServedEvidence(rows, 30)))
+    assert {row: one.verdict for row, one in found.items()} == {WHOLE: "LATE", FIRST: "DEFECT", SECOND: "LATE"}
+    # One that is not closed, or not served yet, is nobody's loss.
+    assert FIRST not in by_row(judge_served(TORN, ServedEvidence(rows, 9)))

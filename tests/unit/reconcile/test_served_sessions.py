@@ -1,0 +1,191 @@
+"""What must be served of sessions that publications overlap: over random histories exactly what is served, every missing record named.
+
+time          0     5    10    15    20    25
+published     [----- a --)     [- a ----)        as of then
+stream                               [- a ----)  emitted since; its first record was dropped
+since               8  came too late             joins them: the truth is one session
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rivertwice.errors import RequestError
+from rivertwice.instants import from_ms
+from rivertwice.reconcile.model import LateRow, RowId, ServedRow, ServedSession, Shape, Verdict
+from rivertwice.reconcile.session_served import Claim, Owed, owe_sessions
+from rivertwice.reconcile.sessions import Followed, Session, follow_key
+from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served
+from session_world import GAP, Row, World, random_batches
+
+
+def followed(world: World) -> dict[str, list[Followed]]:
+    late_us = [0, *(1000 * watermark for watermark in world.watermarks[:-1])]
+    arrivals: dict[str, list[tuple[int, int, int]]] = {}
+    for index, batch in enumerate(world.batches):
+        for one in batch:
+            arrivals.setdefault(one.key, []).append((index, one.at_ms * 1000, one.offset))
+    return {key: follow_key(found, GAP * 1000, late_us) for key, found in arrivals.items()}
+
+
+def owed_by(world: World) -> dict[str, list[Owed]]:
+    seqs = {one.backfill: one.seq for one in world.publications}
+    ends = {one.seq: one.as_of["flights"][0] for one in world.publications}
+    times = [one.at_ms * 1000 for one in world.records]
+    found = {}
+    for key, families in followed(world).items():
+        claims = [
+            Claim(row.start_ms, row.end_ms, seqs[name], gone) for name, gone, row in world.corrections if row.key == key
+        ]
+        found[key] = owe_sessions(
+            families,
+            claims,
+            times.__getitem__,
+            lambda seq, position: position < ends[seq],
+            closed_ms=world.closed_ms,
+            gap_us=GAP * 1000,
+        )
+    return found
+
+
+def as_row(key: str, session: Session, world: World) -> Row:
+    values = [world.records[one].value for one in session.rows]
+    return Row(key, session.start_us // 1000, session.end_us // 1000, len(values), sum(values))
+
+
+def check(world: World) -> int:
+    """Compare what is owed with what is served; return how many sessions are not served as the truth has them."""
+    served = set(world.served())
+    changed = 0
+    for key, owed in owed_by(world).items():
+        for one in owed:
+            assert one.unknown == one.unexplained == ()
+            held = [*one.emitted, *(session for _, session in one.published)]
+            wanted = {as_row(key, session, world) for session in held}
+            low, high = one.followed.truth.start_us // 1000, one.followed.truth.end_us // 1000
+            assert {row for row in served if row.key == key and low <= row.start_ms < high} == wanted
+            rows = [position for session in held for position in session.rows]
+            assert sorted([*rows, *one.missing]) == sorted(one.followed.truth.rows)
+            assert set(one.missing) == {*one.late, *one.since}
+            assert one.is_truth or one.late or one.since or one.split
+            changed += not one.is_truth
+    return changed
+
+
+def publish_some(chance: random.Random, world: World) -> None:
+    times = [one.at_ms for one in world.records]
+    low = chance.choice([min(times), chance.randint(min(times) - GAP, max(times))])
+    try:
+        world.backfill((low, low + chance.choice([100, GAP, 10 * GAP, 60 * GAP, 1000 * GAP])))
+    except RequestError as error:
+        if "is settled" not in str(error) and "holds no session" not in str(error):
+            raise
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_what_is_owed_is_what_is_served_whatever_was_published_and_came_late_since(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World()
+    for batch in [*random_batches(chance, chance.randint(20, 150)), [], []]:
+        world.commit(batch)
+        if world.records and chance.random() < 0.08:
+            publish_some(chance, world)
+    check(world)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_what_is_owed_is_what_is_served_though_the_head_went_back_and_read_otherwise(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World()
+    for batch in [*random_batches(chance, chance.randint(20, 120)), []]:
+        world.commit(batch)
+        if world.records and chance.random() < 0.08:
+            publish_some(chance, world)
+    world.rewind(chance, chance.randrange(len(world.batches)))
+    check(world)
+    for batch in random_batches(random.Random(seed + 1), 40):
+        world.commit(batch)
+    world.commit([])
+    check(world)
+
+
+def test_the_histories_hold_sessions_that_changed_since_they_were_published() -> None:
+    changed = 0
+    for seed in range(40):
+        chance = random.Random(seed)
+        world = World()
+        for batch in [*random_batches(chance, 120), []]:
+            world.commit(batch)
+            if world.records and chance.random() < 0.06:
+                publish_some(chance, world)
+        changed += check(world)
+    assert changed > 20
+
+
+SHAPE = Shape(keys=("k",), columns=("n",), count_column="n")
+TRUTH, FIRST, SECOND = RowId(0, 25, "a"), RowId(0, 10, "a"), RowId(15, 25, "a")
+
+
+def record(offset: int) -> LateRow:
+    return LateRow(TRUTH, "clicks", 1, offset, 3, 12, from_ms(8))
+
+
+CHANGED = ServedSession(TRUTH, {FIRST: (2,), SECOND: (2,)}, late=(record(7),))
+EVIDENCE = Evidence(SHAPE, 50, {TRUTH: (5,)}, {TRUTH: (4,)}, {}, {})
+ROWS = {FIRST: [ServedRow((2,), "published", "bf-1")], SECOND: [ServedRow((2,), "published", "bf-1")]}
+SERVED = ServedEvidence(
+    ROWS,
+    50,
+    published_rows=frozenset({TRUTH, FIRST, SECOND}),
+    sessions=dict.fromkeys((TRUTH, FIRST, SECOND), CHANGED),
+)
+
+
+def verdicts(served: ServedEvidence) -> dict[RowId, Verdict]:
+    return {one.row: one for one in judge_served(EVIDENCE, served)}
+
+
+def test_published_sessions_that_a_later_record_joins_are_late_and_name_it() -> None:
+    found = verdicts(SERVED)
+    assert {row: one.verdict for row, one in found.items()} == dict.fromkeys((TRUTH, FIRST, SECOND), "LATE")
+    assert found[TRUTH].reason == "1 of 5 records came too late"
+    assert {row: one.late for row, one in found.items()} == {TRUTH: 1, FIRST: 0, SECOND: 0}
+
+
+def test_a_record_that_a_later_path_took_is_named_as_one_that_came_after_the_publication() -> None:
+    since = replace(CHANGED, late=(), since=(record(7),))
+    found = verdicts(replace(SERVED, sessions=dict.fromkeys((TRUTH, FIRST, SECOND), since)))
+    assert {one.reason for one in found.values()} == {"1 of 5 records came after the newest publication"}
+
+
+@pytest.mark.parametrize(
+    "session",
+    [replace(CHANGED, late=()), replace(CHANGED, unexplained=1), replace(CHANGED, owed={FIRST: (2,), SECOND: None})],
+    ids=["without a record to blame", "with a record that came in time", "that the log does not give"],
+)
+def test_a_published_session_is_a_defect(session: ServedSession) -> None:
+    found = verdicts(replace(SERVED, sessions=dict.fromkeys((TRUTH, FIRST, SECOND), session)))
+    assert found[SECOND].verdict == "DEFECT"
+
+
+def test_a_published_session_with_another_value_than_it_was_published_with_is_a_defect() -> None:
+    forged = verdicts(replace(SERVED, rows={**ROWS, FIRST: [ServedRow((1,), "published", "bf-1")]}))
+    assert (forged[FIRST].verdict, forged[FIRST].unexplained, forged[SECOND].verdict) == ("DEFECT", 1, "LATE")
+    gone = verdicts(replace(SERVED, rows={SECOND: ROWS[SECOND]}))
+    assert (gone[FIRST].verdict, gone[FIRST].unexplained, gone[SECOND].verdict) == ("DEFECT", 2, "LATE")
+
+
+def test_a_published_session_agrees_and_a_forged_one_differs_from_the_truth() -> None:
+    rows = {TRUTH: [ServedRow((5,), "published", "bf-1")]}
+    whole = ServedEvidence(rows, 50, published_rows=frozenset({TRUTH}))
+    assert [(one.verdict, one.reason) for one in verdicts(whole).values()] == [("AGREES", "published")]
+    forged = verdicts(replace(whole, rows={TRUTH: [ServedRow((4,), "published", "bf-1")]}))
+    assert (forged[TRUTH].verdict, forged[TRUTH].unexplained) == ("DEFECT", 1)
+    assert "differs in n and no cause explains it" in forged[TRUTH].reason
