@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication, select_served
 
 SHAPE = Shape("p", "window_start", "window_end", ("k",), ("n",))
+SESSIONS = Shape("p", "window_start", "window_end", ("k",), ("n",), sessions=True)
 WINDOW = 1000
 _FIELDS = [
     ("window_start", pa.timestamp("us", "UTC")),
@@ -23,14 +25,15 @@ _FIELDS = [
     ("n", pa.int64()),
 ]
 CHANGELOG = pa.schema([("_timeline", pa.string()), ("_batch", pa.int64()), *_FIELDS])
-CORRECTIONS = pa.schema([("_backfill", pa.string()), *_FIELDS])
-Row = tuple[int, str, int]
-"""Window's start, key, value."""
+CORRECTIONS = pa.schema([("_backfill", pa.string()), ("_withdrawn", pa.bool_()), *_FIELDS])
+Row = tuple[int, str, int] | tuple[int, str, int, int]
+"""Window's start, key, value; of a session its end."""
 
 
 def result_row(row: Row) -> dict[str, object]:
-    start, key, value = row
-    return {"window_start": from_ms(start), "window_end": from_ms(start + WINDOW), "k": key, "n": value}
+    start, key, value, *more = row
+    end = more[0] if more else start + WINDOW
+    return {"window_start": from_ms(start), "window_end": from_ms(end), "k": key, "n": value}
 
 
 @dataclass
@@ -44,6 +47,7 @@ class World:
     publications: list[Publication] = field(default_factory=list)
     head: str = ""
     seq: int = 0
+    shape: Shape = SHAPE
 
     def begin(self, name: str, parent: tuple[str, int] | None = None, semantics: str = "s") -> None:
         """Record a timeline, behind a batch of its parent's path if it has one."""
@@ -112,7 +116,7 @@ class World:
             [row for row in self.corrected if row["_backfill"] in backfills], schema=CORRECTIONS
         )
 
-    def served(self) -> dict[tuple[int, str], int]:
+    def served(self) -> dict[tuple[object, ...], int]:
         """What the head serves now, by window and key: the served table's own rule over all there is."""
         line = self.lines[self.head]
         places = {(batch.timeline, batch.batch) for batch in self.path_batches(self.head)}
@@ -121,16 +125,31 @@ class World:
         )
         corrections = pa.Table.from_pylist(self.corrected, schema=CORRECTIONS)
         found = select_served(
-            rows, corrections, self.publications, semantics=line.semantics, closed_ms=self.closed(self.head)
+            rows,
+            corrections,
+            self.publications,
+            semantics=line.semantics,
+            closed_ms=self.closed(self.head),
+            session_keys=["k"] if self.shape.sessions else None,
         )
-        return {(int(row["window_start"].timestamp() * 1000), row["k"]): row["n"] for row in found.to_pylist()}
+        held = {
+            _address(self.shape, row["window_start"], row["window_end"], row["k"]): row for row in found.to_pylist()
+        }
+        assert len(held) == found.num_rows
+        return {address: row["n"] for address, row in held.items()}
+
+
+def _address(shape: Shape, start: datetime, end: datetime, key: str) -> tuple[object, ...]:
+    low, high = (int(at.timestamp() * 1000) for at in (start, end))
+    return (low, high, key) if shape.sessions else (low, key)
 
 
 class Consumer:
     """Folds what it is sent, as any reader of a sink would: by key, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape = SHAPE) -> None:
         self.rows: dict[str, Record] = {}
+        self.shape = shape
 
     def take(self, record: Record) -> None:
         """Take a record and check what it says of the one before."""
@@ -146,10 +165,10 @@ class Consumer:
         else:
             self.rows[record.key] = record
 
-    def holds(self) -> dict[tuple[int, str], int]:
+    def holds(self) -> dict[tuple[object, ...], int]:
         found = {}
         for record in self.rows.values():
-            start, _, key, value = record.values
-            found[(int(start.timestamp() * 1000), key)] = value
+            start, end, key, value = record.values
+            found[_address(self.shape, start, end, key)] = value
             assert json.loads(record.key)["keys"] == {"k": key}
         return found

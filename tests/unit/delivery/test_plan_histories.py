@@ -8,15 +8,19 @@ t1 ──0──1──2──3            head t1, position 3
 from __future__ import annotations
 
 import random
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delivery_world import SHAPE, WINDOW, Consumer, World
+import session_world
+from delivery_world import SESSIONS, SHAPE, WINDOW, Consumer, World, result_row
 from rivertwice.delivery.model import BATCHES, MOVED, Position
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_of
+from rivertwice.errors import RequestError
 
 KEYS = "abc"
 
@@ -26,7 +30,7 @@ class Deliverer:
 
     def __init__(self, world: World, limits: Limits) -> None:
         self.world, self.limits = world, limits
-        self.consumer = Consumer()
+        self.consumer = Consumer(world.shape)
         self.stored: Position | None = None
         self.position: Position | None = None
         self.kinds: list[str] = []
@@ -40,7 +44,7 @@ class Deliverer:
         step = None if view is None else plan_next(self.position, view, self.limits)
         if step is None or view is None:
             return False
-        records = records_of(step, self.position, view, SHAPE, self.world)
+        records = records_of(step, self.position, view, self.world.shape, self.world)
         if lose:
             self.crash()
             return True
@@ -217,6 +221,88 @@ def test_a_sink_whose_plan_forgets_publications_is_found_by_the_fold() -> None:
     deliverer = Deliverer(world, Limits())
     assert deliverer.step()
     assert deliverer.consumer.holds() != world.served()
+
+
+def mirror(world: World, sessions: session_world.World, name: str, done: int) -> int:
+    """Commit what a pipeline of sessions emitted behind `done` batches; return how many batches there are now."""
+    for number in range(done, len(sessions.batches)):
+        rows = [(row.start_ms, row.key, row.n, row.end_ms) for at, row in sessions.emitted if at == number]
+        world.commit(name, sessions.watermarks[number], rows)
+    return len(sessions.batches)
+
+
+def mirror_publications(world: World, sessions: session_world.World) -> None:
+    for one in sessions.publications[len(world.publications) :]:
+        world.seq += 1
+        world.publications.append(replace(one, seq=world.seq, semantics="s"))
+    world.corrected = [
+        {"_backfill": name, "_withdrawn": gone, **result_row((row.start_ms, row.key, row.n, row.end_ms))}
+        for name, gone, row in sessions.corrections
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_fold_of_delivered_sessions_is_what_is_served_whatever_was_published_and_however_far_behind_the_sink_was(
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    sessions = session_world.World()
+    world = World(shape=SESSIONS)
+    world.begin("t1")
+    world.move_head("t1")
+    deliverer = Deliverer(world, chance.choice([Limits(), Limits(batches=1), Limits(batches=3, rows=4)]))
+    name, done = "t1", 0
+    for batch in [*session_world.random_batches(chance, chance.randint(20, 80)), []]:
+        sessions.commit(batch)
+        done = mirror(world, sessions, name, done)
+        if chance.random() < 0.15 and sessions.records:
+            low = chance.choice([one.at_ms for one in sessions.records])
+            with suppress(RequestError):
+                sessions.backfill((low, low + chance.choice([1, 5000, 500_000])))
+            mirror_publications(world, sessions)
+        if chance.random() < 0.05:
+            back = chance.randrange(len(sessions.batches))
+            world.begin(f"{name}-", (name, back))
+            name = f"{name}-"
+            sessions.rewind(chance, back + 1)
+            done = mirror(world, sessions, name, back + 1)
+            world.move_head(name)
+        for _ in range(chance.randint(0, 3)):
+            deliverer.step(lose=chance.random() < 0.3)
+        if chance.random() < 0.2:
+            deliverer.crash()
+    deliverer.to_end()
+    assert deliverer.consumer.holds() == world.served()
+
+
+def sessions_of(*rows_per_batch: list[tuple[int, str, int, int]]) -> World:
+    """t1 is the head, batch n closes all sessions up to 100 (n + 1)."""
+    world = World(shape=SESSIONS)
+    world.begin("t1")
+    world.move_head("t1")
+    for number, rows in enumerate(rows_per_batch):
+        world.commit("t1", 100 * (number + 1), rows)
+    return world
+
+
+def test_a_published_session_withdraws_what_it_overlaps_wherever_that_began() -> None:
+    world = sessions_of([(0, "a", 1, 12), (0, "b", 1, 12), (15, "a", 1, 25)])
+    deliverer = Deliverer(world, Limits())
+    deliverer.to_end()
+    world.publish([(5, 30)], [(5, "a", 2, 30)])
+    deliverer.to_end()
+    assert deliverer.consumer.holds() == world.served() == {(5, 30, "a"): 2, (0, 12, "b"): 1}
+
+
+def test_a_session_emitted_over_one_that_was_delivered_as_published_is_not_delivered() -> None:
+    world = sessions_of([(0, "a", 1, 12)])
+    world.publish([(0, 15)], [(0, "a", 2, 15)])
+    deliverer = Deliverer(world, Limits())
+    deliverer.to_end()
+    world.commit("t1", 200, [(8, "a", 1, 125), (130, "a", 1, 140)])
+    deliverer.to_end()
+    assert deliverer.consumer.holds() == world.served() == {(0, 15, "a"): 2, (130, 140, "a"): 1}
 
 
 def test_two_rows_of_one_key_are_refused() -> None:
