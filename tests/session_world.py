@@ -90,6 +90,8 @@ class World:
     publications: list[Publication] = field(default_factory=list)
     corrections: list[tuple[str, bool, Row]] = field(default_factory=list)
     dropped: int = 0
+    bundle: str = "b" * 64
+    semantics: str = "s" * 64
 
     def commit(self, records: Sequence[tuple[str, int, int]]) -> None:
         """Read a batch of (key, time, value): drop, merge, emit and forget, as Spark does."""
@@ -135,13 +137,13 @@ class World:
 
     def served(self) -> dict[Row, str | None]:
         """Return what is served, by the served table's own rule: row to the backfill it comes from."""
-        stream = [{"_timeline": "t1", "_batch": number, **_columns(row)} for number, row in self.emitted]
-        held = [{"_backfill": name, "_withdrawn": gone, **_columns(row)} for name, gone, row in self.corrections]
+        stream = [{"_timeline": "t1", "_batch": number, **columns_of(row)} for number, row in self.emitted]
+        held = [{"_backfill": name, "_withdrawn": gone, **columns_of(row)} for name, gone, row in self.corrections]
         found = select_served(
             pa.Table.from_pylist(stream, schema=CHANGELOG),
             pa.Table.from_pylist(held, schema=CORRECTIONS),
             self.publications,
-            semantics="s" * 64,
+            semantics=self.semantics,
             closed_ms=self.closed_ms,
             session_keys=["k"],
         )
@@ -167,6 +169,8 @@ class World:
             kafka={"flights": {0: (0, first)}},
             sequence=1 + len(self.publications),
             publications=tuple(self.publications),
+            bundle=self.bundle,
+            semantics=self.semantics,
             sessions=SessionsView(seeds),
         )
 
@@ -270,7 +274,7 @@ def planned(row: Row) -> PlannedSession:
     return PlannedSession(key_digest(text(row.key)), row.start_ms * 1000, row.end_ms * 1000, row.n)
 
 
-def _columns(row: Row) -> dict[str, object]:
+def columns_of(row: Row) -> dict[str, object]:
     return {
         "window_start": from_ms(row.start_ms),
         "window_end": from_ms(row.end_ms),

@@ -124,6 +124,16 @@ def test_spark_work_shares_one_pool_and_nothing_starts_before_the_form_was_check
     assert dags["reconcile__flight_delays"]["tasks"] == ["validate", "compare", "gate"]
 
 
+def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(project: Path, tmp_path: Path) -> None:
+    made = tmp_path / "project"
+    shutil.copytree(project / "pipelines" / "examples" / "user_sessions", made / "pipelines" / "user_sessions")
+    (made / "dags").symlink_to(project / "dags")
+    found = load(made, tmp_path / "home")
+    assert found["errors"] == {}
+    dag = found["dags"]["backfill__user_sessions"]
+    assert dag["tasks"] == ["validate", "look", "plan", "compute", "publish", "await_served"]
+
+
 def test_a_broken_definition_is_an_import_error_and_hides_no_other_pipeline(project: Path, tmp_path: Path) -> None:
     made = tmp_path / "project"
     shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "flight_delays")

@@ -16,15 +16,14 @@ from rivertwice.backfill import compute as compute_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.corrections import chunk_records
-from rivertwice.backfill.observe import check_kind, observe_backfill
+from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import backfill_folder, save_plan
-from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.errors import LostRaceError
 from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
-from rivertwice.pipeline.definition import parse_files
 from rivertwice.store import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
@@ -236,18 +235,3 @@ def test_a_backfill_of_hopping_windows_counts_every_pair_and_serves_whole_window
     rebuild_served(home, bundle.definition)
     served = [row for row in read_served(home).to_pylist() if row["_status"] == "published"]
     assert {(round(row["window_start"].timestamp() * 1000), row["k"]): row["n"] for row in served} == wanted
-
-
-def test_a_backfill_of_sessions_is_refused_and_told_why(tmp_path):
-    *_, bundle = make_home(tmp_path, batches=0)
-    sessions = parse_files(
-        {
-            "pipeline.yaml": bundle.files["pipeline.yaml"].replace(b"{size: 1 hour}", b"{session: 1 hour}"),
-            "transform.sql": bundle.files["transform.sql"]
-            .replace(b"window(", b"session_window(")
-            .replace(b"window.", b"session_window."),
-        },
-        "p",
-    )
-    with pytest.raises(RequestError, match="a backfill of sessions is not built"):
-        check_kind(sessions)

@@ -104,6 +104,14 @@ def plan_sessions(request: BackfillRequest, view: BackfillView, *, chunk_records
     )
 
 
+def has_settled(view: BackfillView) -> bool:
+    """Say whether any of the sessions that were looked up can be published; True of other windows, which a plan judges."""
+    if view.sessions is None:
+        return True
+    components, closed_ms = view.sessions.components or (), view.closed_ms
+    return closed_ms is not None and any(one.is_settled(closed_ms, view.window_ms) for one in components)
+
+
 def select_components(asked: Asked, view: BackfillView) -> tuple[tuple[Component, ...], tuple[Cut, ...]]:
     """Return the settled components that are meant, and what is left out.
 

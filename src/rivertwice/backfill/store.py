@@ -21,7 +21,7 @@ from rivertwice.backfill.model import (
 from rivertwice.backfill.plan import plan_id
 from rivertwice.config import PipelineHome, require_name
 from rivertwice.errors import RequestError
-from rivertwice.store.files import encode_json, put_json_if_absent, read_json
+from rivertwice.store.files import encode_json, put_json_if_absent, read_json, replace_json
 
 FORMAT = 1
 
@@ -97,6 +97,28 @@ def load_plan(home: PipelineHome, backfill: str) -> BackfillPlan:
         )
         raise RequestError(message)
     return plan
+
+
+def note_planned(home: PipelineHome, request: str, backfill: str) -> None:
+    """Note which backfill came of a request; an empty text: there is nothing to do."""
+    replace_json(_note(home, request), {"format": FORMAT, "backfill": backfill})
+
+
+def planned_for(home: PipelineHome, request: str) -> str:
+    """Return the backfill that came of a request, empty if nothing is to be done.
+
+    Raises:
+        RequestError: the request was not planned.
+    """
+    found = read_json(_note(home, request))
+    if found is None:
+        message = f"request {request} of {home.root.name} was not planned; plan it first"
+        raise RequestError(message)
+    return str(found["backfill"])
+
+
+def _note(home: PipelineHome, request: str) -> Path:
+    return home.backfills / "asked" / f"{require_name(request, 'request')}.json"
 
 
 def list_backfills(home: PipelineHome) -> list[str]:

@@ -143,8 +143,22 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
             name, "backfill", "Recomputes closed windows from the log, audits them and publishes them in one commit."
         ),
     ) as dag:
-        _run_plan(settings, name, _gate("plan", steps.plan_backfill)(name))
+        if definition.window.is_session:
+            _run_plan(settings, name, _planned_by_job(settings, name))
+        else:
+            _run_plan(settings, name, _gate("plan", steps.plan_backfill)(name))
     return dag
+
+
+def _planned_by_job(settings: Settings, name: str) -> Any:
+    """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records."""
+    arguments = _gate("validate", steps.check_backfill)(name)
+    look = RivertwiceSparkOperator(
+        task_id="look", settings=settings, job="plan", arguments=arguments, name=f"plan-{name}"
+    )
+    planned = _gate("plan", steps.find_planned)(name)
+    look >> planned
+    return planned
 
 
 def correct_dag(settings: Settings, definition: Definition) -> DAG:

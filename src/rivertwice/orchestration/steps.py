@@ -5,6 +5,7 @@ Everything heavy is imported inside the functions: they run in a task's process,
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,6 +155,33 @@ def plan_backfill(pipeline: str) -> str:
     return plan.id
 
 
+def check_backfill(pipeline: str) -> list[str]:
+    """Check the form of a backfill of sessions and return the arguments of the job that plans it, none when nothing is wanting."""
+    from rivertwice.backfill.observe import wanting_ranges
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        form = read_backfill(_conf(context), context["params"], utc_now())
+        _skip_if_nothing_committed(settings, pipeline, context)
+        if form.range is None and not wanting_ranges(settings.pipeline(pipeline)):
+            log.info("the newest reconcile of %s found no session wanting; nothing to do", pipeline)
+            return []
+    reason = f"--reason={form.reason or _who(context)}"
+    arguments = ["--pipeline", pipeline, "--request", _request_of(context), reason]
+    if form.range is not None:
+        arguments += ["--from", to_iso(form.range.start), "--to", to_iso(form.range.end)]
+    return [*arguments, "--dry-run"] if form.dry_run else arguments
+
+
+def find_planned(pipeline: str) -> str:
+    """Return the backfill that the job planned for this run, or nothing when nothing is to be done."""
+    from rivertwice.backfill.store import planned_for
+
+    context = get_current_context()
+    with refusals():
+        return planned_for(Settings.from_env().pipeline(pipeline), _request_of(context))
+
+
 def plan_correction(pipeline: str) -> str:
     """Plan and save a backfill of the windows of the late queue that are due; return its id, or nothing if none is."""
     from rivertwice.backfill.explain import explain_plan
@@ -205,6 +233,11 @@ def await_served(pipeline: str, sequence: int) -> int:
 
 def _conf(context: Any) -> dict[str, Any]:
     return dict(getattr(context["dag_run"], "conf", None) or {})
+
+
+def _request_of(context: Any) -> str:
+    """Return a name for this run that is safe in a path."""
+    return f"rq-{hashlib.sha256(str(context['dag_run'].run_id).encode()).hexdigest()[:12]}"
 
 
 def _is_scheduled(context: Any) -> bool:

@@ -75,7 +75,10 @@ def find_late_conflict(window: Window, late: LatePolicy) -> str | None:
     if window.is_fold and late.keeps_rows:
         return f"late.policy is {late.policy}, but nothing of a fold waits or is late; remove it"
     if window.is_session and late.policy == "correct":
-        return "late.policy is correct, but a backfill of sessions is not built; say side_output, which keeps the late rows"
+        return (
+            "late.policy is correct, but to which session a late row belongs is known only once all are looked up, so none is queued; "
+            "say side_output, which keeps the late rows: a backfill without a range repairs what the newest reconcile found LATE"
+        )
     return None
 
 

@@ -2,9 +2,18 @@ import json
 
 import pytest
 
+import session_world
 from backfill_views import asked, hours, view
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.backfill.store import list_backfills, load_plan, plan_from_json, plan_to_json, save_plan
+from rivertwice.backfill.store import (
+    list_backfills,
+    load_plan,
+    note_planned,
+    plan_from_json,
+    plan_to_json,
+    planned_for,
+    save_plan,
+)
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.timeline.serving import Publication
@@ -66,3 +75,26 @@ def test_an_unknown_backfill_is_refused_and_an_unsafe_id_never_reaches_a_path(ho
         load_plan(home, "bf-none")
     with pytest.raises(ConfigError):
         load_plan(home, "../../etc")
+
+
+def test_a_plan_of_sessions_survives_json_unchanged_and_names_no_key_but_of_those_that_reach_out(home):
+    world = session_world.World()
+    for batch in ([("ann", 10_000, 1), ("bob", 10_500, 1)], [("ann", 30_000, 1)], []):
+        world.commit(batch)
+    plan = world.plan((10_400, 12_000))
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+    assert save_plan(home, plan) == load_plan(home, plan.id) == plan
+    assert plan.windows == 2
+    stored = path_of(home, plan).read_text()
+    assert "ann" in stored
+    assert "bob" not in stored
+    assert "sessions" not in plan_to_json(plan_backfill(asked(0, 3), view()))
+
+
+def test_what_came_of_a_request_is_found_by_its_id_and_an_unplanned_one_is_refused(home):
+    note_planned(home, "rq-1", "bf-1")
+    note_planned(home, "rq-2", "")
+    assert (planned_for(home, "rq-1"), planned_for(home, "rq-2")) == ("bf-1", "")
+    assert list_backfills(home) == []
+    with pytest.raises(RequestError, match="rq-3 of p was not planned"):
+        planned_for(home, "rq-3")

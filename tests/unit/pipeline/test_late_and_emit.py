@@ -27,7 +27,7 @@ def test_windows_and_slices_take_every_late_policy(kind: str) -> None:
 
 def test_sessions_keep_late_rows_but_queue_nothing() -> None:
     assert make_definition("session").late.keeps_rows
-    with pytest.raises(DefinitionError, match="a backfill of sessions is not built; say side_output"):
+    with pytest.raises(DefinitionError, match="none is queued; say side_output"):
         changed("session", LATE, "late: {policy: correct}\n")
 
 
