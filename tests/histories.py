@@ -34,7 +34,7 @@ from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
-from rivertwice.reconcile.late_rule import with_watermarks
+from rivertwice.reconcile.late_rule import Rule, with_watermarks
 from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.recorded import check_late_rows, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
@@ -133,6 +133,7 @@ class Run:
     Attributes:
         evidence: what judges look at. partitions, total: the balance. watermarks: as the checkpoint has them.
         kept: late rows that the sink would have kept; findings: how they differ from those it must.
+        rule: what the stream must have made of the records. batches: number of each batch of the path.
     """
 
     evidence: Evidence
@@ -142,6 +143,8 @@ class Run:
     watermarks: list[int]
     kept: int
     findings: list[Finding]
+    rule: Rule
+    batches: list[int]
 
 
 def places_of(definition: Definition) -> list[Part]:
@@ -224,7 +227,9 @@ def run_histories(
         one.unpersist()
     kept_rows = 0 if kept is None else kept.num_rows
     findings = [*check_late_rows(view, late), *check_updates(view, rule)]
-    return Run(evidence, derived, partitions, total, [watermark for _, watermark in planned], kept_rows, findings)
+    watermarks = [watermark for _, watermark in planned]
+    numbers = [row.batch for row in rows]
+    return Run(evidence, derived, partitions, total, watermarks, kept_rows, findings, rule, numbers)
 
 
 def _late_rows(

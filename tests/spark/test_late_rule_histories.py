@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from histories import SPREAD, Run, keyed, random_batches, run_histories
+from histories import SPREAD, Batch, Run, keyed, random_batches, run_histories
 from history_kinds import KINDS, make_definition
-from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, RowId, ServedRow, StreamRow
+from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN, RowId, ServedRow, StreamRow
+from rivertwice.reconcile.session_served import Claim, PublishedSessions
 from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream
+from rivertwice.timeline.keys import key_text
 
 pytestmark = pytest.mark.spark
 HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "20"))
@@ -79,6 +81,82 @@ def test_sessions_that_came_apart_without_a_dropped_record_are_named(run: Run, r
     torn = [family for family in run.evidence.families.values() if family.split and not family.late]
     assert torn
     assert all(len(family.parts) > 1 for family in torn)
+
+
+def known_sessions(batches: Sequence[Batch], ends: dict[int, int], gap_ms: int) -> dict[RowId, tuple[int, int, int]]:
+    """Return the sessions of the records below some offsets, worked out in Python: address to count, sum, largest value."""
+    by_key: dict[str, list[tuple[int, int]]] = {}
+    for one in (record for batch in batches for record in batch):
+        if one.event_s is not None and one.value != 7 and one.offset < ends[one.partition]:
+            by_key.setdefault(one.key, []).append((round(one.event_s * 1000), one.value))
+    found = {}
+    for key, records in by_key.items():
+        runs: list[list[tuple[int, int]]] = []
+        for at, value in sorted(records):
+            if runs and at - runs[-1][-1][0] <= gap_ms:
+                runs[-1].append((at, value))
+            else:
+                runs.append([(at, value)])
+        for run in runs:
+            values = [value for _, value in run]
+            row = RowId(run[0][0], run[-1][0] + gap_ms, key_text(["k"], [key]))
+            found[row] = (len(values), sum(values), max(values))
+    return found
+
+
+def test_sessions_that_were_published_on_the_way_are_explained_and_a_forged_one_is_a_defect(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    #  two publications: at a third and at two thirds of the log, each of what was settled then and starts in every other second
+    chance = random.Random("published sessions")
+    batches = random_batches(chance, HISTORIES)
+    run = run_histories(spark, make_definition("session"), batches, tmp_path / "histories", [])
+    gap_ms, evidence = 15_000, run.evidence
+    claims: dict[str, list[Claim]] = {}
+    ends: dict[int, dict[str, dict[int, int]]] = {}
+    owed: dict[RowId, tuple[int, int, int]] = {}
+    published: dict[RowId, int] = {}
+    for seq, share in ((2, 1 / 3), (3, 2 / 3)):
+        index = int(len(run.watermarks) * share)
+        mine = {part.partition: end for part, (_, end) in run.derived.ranges[index].items()}
+        ends[seq] = {"events": mine}
+        for row, values in known_sessions(batches, mine, gap_ms).items():
+            if row.end_ms + gap_ms <= run.watermarks[index] and (row.start_ms // 1000) % 2:
+                claims.setdefault(row.key, []).append(Claim(row.start_ms, row.end_ms, seq))
+                published[row], owed[row] = seq, values
+    newest = {
+        row: values
+        for row, values in owed.items()
+        if not any(one.seq > published[row] and one.overlaps(row.start_ms, row.end_ms) for one in claims[row.key])
+    }
+    streamed = {
+        row: rows[0].values
+        for row, rows in evidence.stream.items()
+        if not any(one.overlaps(row.start_ms, row.end_ms) for one in claims.get(row.key, ()))
+    }
+    rows = {row: [ServedRow(values, "published", "bf")] for row, values in newest.items()}
+    rows |= {row: [ServedRow(values, "stream", None)] for row, values in streamed.items()}
+    shown = PublishedSessions(claims, ends, evidence.closed_ms)
+    sessions = run.rule.served_sessions(evidence.shape, run.batches, shown, evidence.expected)
+    over = frozenset(
+        row
+        for row in {*evidence.truth, *rows}
+        if any(one.overlaps(row.start_ms, row.end_ms) for one in claims.get(row.key, ()))
+    )
+    served = ServedEvidence(rows, evidence.closed_ms, published_rows=over, sessions=sessions)
+    found = {one.row: one for one in judge_served(evidence, served)}
+    assert [one for one in found.values() if one.verdict in (DEFECT, NOT_COMPARABLE) or one.unexplained] == []
+    changed = sorted({session.truth for session in sessions.values()})
+    assert changed
+    assert {found[row].verdict for row in changed} <= {LATE, OPEN}
+    for victim in chance.sample(sorted(row for row in newest if row in found), 10):
+        count, *rest = newest[victim]
+        forged = {**rows, victim: [ServedRow((count + 1, *rest), "published", "bf")]}
+        defects = [one.row for one in judge_served(evidence, replace(served, rows=forged)) if one.verdict == DEFECT]
+        assert defects == [victim]
+        lost = {row: values for row, values in rows.items() if row != victim}
+        gone = {one.row: one.verdict for one in judge_served(evidence, replace(served, rows=lost))}
+        assert gone[victim] == DEFECT
 
 
 Plant = Callable[[random.Random, dict[RowId, list[StreamRow]]], RowId]
