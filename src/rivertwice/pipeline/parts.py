@@ -76,8 +76,8 @@ def find_late_conflict(window: Window, late: LatePolicy) -> str | None:
         return f"late.policy is {late.policy}, but nothing of a fold waits or is late; remove it"
     if window.is_session and late.policy == "correct":
         return (
-            "late.policy is correct, but to which session a late row belongs is known only once all are looked up, so none is queued; "
-            "say side_output, which keeps the late rows: a backfill without a range repairs what the newest reconcile found LATE"
+            "late.policy is correct, but a late row does not say which session it belongs to, and a session may come apart without any, so "
+            "none is queued; say side_output, which keeps the late rows: a backfill without a range repairs what a reconcile found LATE"
         )
     return None
 

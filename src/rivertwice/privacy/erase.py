@@ -45,7 +45,7 @@ from rivertwice.stream.rest import at_rest
 from rivertwice.timeline.lineage import head_definition, path_ledger
 
 _log = logging.getLogger(__name__)
-_SMALL = 5_000_000  # text files beside the tables that are searched for the value
+_SMALL = 20_000_000  # text files beside the tables that are searched for the value
 
 
 @dataclass(frozen=True)
