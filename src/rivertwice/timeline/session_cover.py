@@ -2,7 +2,7 @@
 
 Windows of a fixed place are replaced by where they start. A session is made by its records: a recompute may begin it earlier, end
 it later, or make one of two, so what was served of the same records lies within it, wherever it started. Rows of one
-publication never replace each other, for its sessions of a key do not overlap.
+publication never replace each other.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ def select_replaced(
     for seq in np.unique(claim_seqs):
         chosen = np.flatnonzero(claim_seqs == seq)
         order = chosen[np.argsort(theirs[chosen] * places + claim_low[chosen], kind="stable")]
-        begins, ends = theirs[order] * places + claim_low[order], theirs[order] * places + claim_high[order]
-        # Of the publication's sessions of a key the last that begins before a row's end ends last, too.
+        begins = theirs[order] * places + claim_low[order]
+        ends = np.maximum.accumulate(theirs[order] * places + claim_high[order])
+        # Of those that begin before a row's end the one that ends last; of a smaller key all end before this key's numbers.
         at = np.searchsorted(begins, high_of, side="left") - 1
-        found = (at >= 0) & (ends[at] > low_of)  # one of another, smaller key ends before this key's numbers begin
+        found = (at >= 0) & (ends[at] > low_of)
         replaced |= found & (seqs < seq)
     return replaced
 
