@@ -205,12 +205,25 @@ def test_sessions_that_the_newest_reconcile_found_late_are_wanting_until_one_of_
     settings, home, _, _ = made
     assert wanting_ranges(home) == []
     split = [Row("a", 0, 1000, 1, 1), Row("a", 500, 1500, 1, 2)]
-    write_reconcile(home, [("LATE", split[0]), ("LATE", split[1]), ("LATE", B), ("AGREES", Row("c", 3200, 4200, 1, 1))])
+    others = [Row("a", -9000, -8000, 1, 1), Row("a", 1500, 9000, 1, 1)]
+    write_reconcile(
+        home,
+        [
+            ("LATE", split[0]),
+            ("LATE", split[1]),
+            ("LATE", B),
+            ("AGREES", Row("c", 3200, 4200, 1, 1)),
+            *(("LATE", row) for row in others),
+        ],
+    )
     seen = observe_backfill(settings, "p")
-    assert seen.sessions == SessionsView(tuple(Seed(text(row.key), row.start_ms, row.end_ms) for row in (*split, B)))
-    assert wanting_ranges(home) == [TimeRange(from_ms(0), from_ms(1500)), TimeRange(from_ms(2000), from_ms(3000))]
+    assert seen.sessions == SessionsView(
+        tuple(Seed(text(row.key), row.start_ms, row.end_ms) for row in (*split, B, *others))
+    )
+    assert wanting_ranges(home) == [TimeRange(from_ms(-9000), from_ms(-8000)), TimeRange(from_ms(0), from_ms(9000))]
     published(made, (0, 100))
-    assert observe_backfill(settings, "p").sessions == SessionsView((Seed(text("b"), 2000, 3000),))
+    left = tuple(Seed(text(row.key), row.start_ms, row.end_ms) for row in (B, *others))
+    assert observe_backfill(settings, "p").sessions == SessionsView(left)
 
 
 def test_a_plan_that_was_not_looked_up_and_one_of_the_late_queue_are_refused(made: Made) -> None:

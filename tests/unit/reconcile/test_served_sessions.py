@@ -131,6 +131,38 @@ def test_the_histories_hold_sessions_that_changed_since_they_were_published() ->
     assert sum(changed) > 10
 
 
+def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
+    #  published [0, 10); 9 came too late; 18 is open until 28
+    (whole,) = follow_key([(0, 0, 0), (1, 18, 1), (2, 9, 2)], 10, [0, 10, 22])
+    assert [(part.start_us, part.end_us) for part in whole.parts] == [(0, 10), (18, 28)]
+
+    def owe(closed_ms: int) -> Owed:
+        (found,) = owe_sessions(
+            [replace_times(whole)],
+            [Claim(0, 10, 2)],
+            [0, 18_000, 9000].__getitem__,
+            known,
+            closed_ms=closed_ms,
+            gap_us=10_000,
+        )
+        return found
+
+    def known(_: int, position: int) -> bool:
+        return position == 0
+
+    assert [part.rows for part in owe(28).emitted] == [(1,)]
+    assert owe(27).emitted == ()
+    assert (owe(28).late, owe(28).missing) == ((2,), (2,))
+
+
+def replace_times(whole: Followed) -> Followed:
+    """The same in microseconds."""
+    spread = [
+        replace(one, start_us=one.start_us * 1000, end_us=one.end_us * 1000) for one in (whole.truth, *whole.parts)
+    ]
+    return replace(whole, truth=spread[0], parts=tuple(spread[1:]))
+
+
 SHAPE = Shape(keys=("k",), columns=("n",), count_column="n")
 TRUTH, FIRST, SECOND = RowId(0, 25, "a"), RowId(0, 10, "a"), RowId(15, 25, "a")
 
