@@ -92,6 +92,21 @@ class Settings:
         return self.project / ".build"
 
     @property
+    def spark_is_local(self) -> bool:
+        """Whether executors live in the driver's own process."""
+        return self.spark_master.startswith("local")
+
+    @property
+    def driver_listens(self) -> dict[str, str]:
+        """Where a driver listens: on loopback, unless the executors of a cluster have to reach it.
+
+        For a cluster Spark chooses: the host's own name, or SPARK_LOCAL_IP and SPARK_LOCAL_HOSTNAME of the driver's environment.
+        """
+        return (
+            {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if self.spark_is_local else {}
+        )
+
+    @property
     def spark_jars(self) -> Path:
         """Folder of the Kafka connector's jars."""
         return self.build / "jars" / "spark"
