@@ -70,6 +70,7 @@ def main(argv: list[str]) -> int:
         ("class archive", lambda: train_archive(settings)),
     ]
     if "--dev" in argv:
+        steps.append(("Connect jars", lambda: _ensure_jars(settings, "kafka-connect.json", settings.connect_jars)))
         steps.append(("S3 server", lambda: build_versitygw(settings.build)))
     for name, step in steps:
         started = time.monotonic()
