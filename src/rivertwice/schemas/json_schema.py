@@ -94,10 +94,11 @@ def parse_json_schema(data: str, where: str) -> Node:
             raise ValueError(message)
         value = json.loads(data)
         Draft202012Validator.check_schema(value)
-        return _Expander(value).expand(value, 0, ())
+        node: Node = _Expander(value).expand(value, 0, ())
     except (ValueError, RecursionError, SchemaError) as error:
         message = f"{where} is no JSON Schema that can be compared: {str(error).splitlines()[0][:300]}; correct it"
         raise DefinitionError(message) from None
+    return node
 
 
 class _Expander:
