@@ -116,6 +116,11 @@ class Settings:
         """Folder of the broker's jars."""
         return self.build / "jars" / "broker"
 
+    @property
+    def connect_jars(self) -> Path:
+        """Folder of the jars of Kafka Connect and Debezium, which only tests run."""
+        return self.build / "jars" / "connect"
+
     def bootstrap_servers(self) -> str:
         """Return the Kafka address: the configured one, else the embedded broker's.
 
