@@ -46,7 +46,9 @@ def test_three_workers_of_two_slots_make_six() -> None:
 
 
 def test_it_says_of_the_streams_half_what_compose_says() -> None:
-    ours = next(each for each in DOCUMENTS if each["metadata"]["name"] == "rivertwice" and each["kind"] == "ConfigMap")["data"]
+    ours = next(each for each in DOCUMENTS if each["metadata"]["name"] == "rivertwice" and each["kind"] == "ConfigMap")[
+        "data"
+    ]
     theirs = COMPOSE["services"]["agent"]["environment"]
     same = ("RIVERTWICE_BOOTSTRAP", "RIVERTWICE_SPARK_MASTER", "RIVERTWICE_HOME", "AWS_REGION")
     assert {name: ours[name] for name in same} == {name: theirs[name] for name in same}
@@ -60,5 +62,8 @@ def test_no_part_holds_a_secret_or_more_rights_than_it_needs() -> None:
         spec = part(name)["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["automountServiceAccountToken"] is False
-        assert container(name)["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert container(name)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
     assert not [each for each in DOCUMENTS if each["kind"] == "Secret"]
