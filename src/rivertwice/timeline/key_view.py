@@ -15,7 +15,7 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.model import RECORD, ROW, Definition
+from rivertwice.pipeline.model import RECORD, ROW, SOURCE, Definition
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import ServedStamp, read_provisional, read_served, served_stamp
@@ -118,8 +118,11 @@ def select_rows(
         served = served.filter(pa.array(same, pa.bool_()))
     # On a path batches only rise, so this is the order in which the stream folded.
     ordered = served.sort_by([("_batch", "ascending"), (RECORD, "ascending"), (ROW, "ascending")]).to_pylist()
+    if definition.has_several_sources:
+        place = {view: number for number, view in enumerate(definition.sources)}
+        ordered = sorted(ordered, key=lambda row: (row["_batch"], place.get(row[SOURCE], len(place))))
     shown = ordered if history else _newest(ordered, definition)
-    names = (*definition.keys, *definition.columns)
+    names = (*definition.keys, *definition.columns, *([SOURCE] if definition.has_several_sources else []))
     return [{**{name: row[name] for name in names}, **_address(row[RECORD]), ROW: row[ROW]} for row in shown]
 
 

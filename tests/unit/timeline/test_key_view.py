@@ -81,6 +81,24 @@ def test_a_history_holds_every_row_in_the_order_of_the_log_with_its_address() ->
     assert (last["partition"], last["offset"], last["row"]) == (0, 3, 1)
 
 
+def test_of_several_sources_a_batch_holds_the_first_source_s_rows_before_the_next_one_s() -> None:
+    text = YAML.replace("  events:", "  second: &other").replace("topic: events", "topic: b")
+    text = text.replace("window:", "  first: {<<: *other, topic: a}\nwindow:")
+    both = parse_files({"pipeline.yaml": text.encode(), "fold.py": FOLD.encode()}, "p")
+    rows = served().append_column("source", pa.array(["first", "second", "first", "first", "first", "first", "second"]))
+    turned = rows.set_column(rows.schema.get_field_index("record"), "record", pa.array([0, 9, 1, 2, 3, 4, 5]))
+    history = select_rows(turned, both, key={"k": 42}, history=True)
+    assert [(row["source"], row["offset"]) for row in history] == [
+        ("second", 9), ("first", 2), ("first", 0), ("first", 3),
+    ]  # fmt: skip
+    same = turned.set_column(0, "_batch", pa.array([0] * 7))
+    every = select_rows(same, both, history=True)
+    assert [(row["source"], row["offset"]) for row in every] == [
+        ("second", 5), ("second", 9), ("first", 0), ("first", 1), ("first", 2), ("first", 3), ("first", 4),
+    ]  # fmt: skip
+    assert {row["k"]: row["n"] for row in select_rows(same, both)} == {42: 31, 100: 5}
+
+
 def test_a_key_is_a_json_object_of_key_columns() -> None:
     assert parse_key(None) is None
     assert parse_key('{"k": 42}') == {"k": 42}
