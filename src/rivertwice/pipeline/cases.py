@@ -28,7 +28,7 @@ from rivertwice.pipeline.compile import (
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import watermark_confs
-from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_unsettled
+from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging
 from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed
 from rivertwice.pipeline.model import RECORD, Definition
 from rivertwice.pipeline.tables import late_versions, window_closes
@@ -140,7 +140,7 @@ def _recompute(
         others = fold_otherwise(definition, events) if definition.order == "any" else {}
     finally:
         events.unpersist()
-    hanging = find_unsettled(definition, {AS_READ: owed, **others})
+    hanging = find_hanging(definition, {AS_READ: owed, **others}).shown
     told = [
         f"order: the newest row of {key} hangs on the order, against order: any: {how}" for key, how in hanging.items()
     ]

@@ -8,7 +8,8 @@ not hang on it: so much is checked, and no more.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,33 +34,50 @@ def select_newest(definition: Definition, table: pa.Table) -> dict[str, int]:
     return newest
 
 
-def find_unsettled(definition: Definition, orders: Mapping[str, pa.Table]) -> dict[str, str]:
-    """Return key to how its newest rows differ, of those whose newest row is not the same in all orders.
+@dataclass(frozen=True)
+class Hanging:
+    """Keys (as JSON) whose newest row is not the same in all orders.
 
-    A key that is gone, or never had a row, is the same as any other such key. The event's time is not compared: it says which event
-    was the last.
+    Attributes:
+        shown: key to how what a view shows of it differs.
+        gone: keys that a view shows in no order, but of which the last row tells something else in one, or is not there.
+    """
+
+    shown: Mapping[str, str]
+    gone: Set[str]
+
+
+def find_hanging(definition: Definition, orders: Mapping[str, pa.Table]) -> Hanging:
+    """Return what hangs on the order.
+
+    The event's time is not compared: it says which event was the last.
 
     Args:
         definition: of the fold.
         orders: name to numbered rows; what the first holds is what the others are compared with.
     """
-    shown = {name: _shown(definition, table) for name, table in orders.items()}
-    (first, rows), *others = shown.items()
-    found: dict[str, str] = {}
+    (first, rows), *others = ((name, _newest_rows(definition, table)) for name, table in orders.items())
+    shown: dict[str, str] = {}
+    gone: set[str] = set()
     for name, other in others:
-        for key in sorted((rows.keys() | other.keys()) - found.keys()):
-            told = _difference(definition, rows.get(key), other.get(key))
-            if told:
-                found[key] = f"{told[0]} {first}, {told[1]} {name}"
-    return found
+        for key in sorted((rows.keys() | other.keys()) - shown.keys()):
+            one, two = rows.get(key), other.get(key)
+            if _is_shown(definition, one) or _is_shown(definition, two):
+                told = _difference(definition, *(each if _is_shown(definition, each) else None for each in (one, two)))
+                shown |= {key: f"{told[0]} {first}, {told[1]} {name}"} if told else {}
+            elif _difference(definition, one, two):
+                gone.add(key)
+    return Hanging(shown, gone - shown.keys())
 
 
-def _shown(definition: Definition, table: pa.Table) -> dict[str, _Row]:
-    """Return key to its newest row, as a view shows it: none of a key that is gone."""
-    gone = definition.deleted
+def _newest_rows(definition: Definition, table: pa.Table) -> dict[str, _Row]:
     newest = select_newest(definition, table)
     rows = table.take(pa.array(list(newest.values()), pa.int64())).to_pylist()
-    return {key: row for key, row in zip(newest, rows, strict=True) if gone is None or not row[gone]}
+    return dict(zip(newest, rows, strict=True))
+
+
+def _is_shown(definition: Definition, row: _Row | None) -> bool:
+    return row is not None and not (definition.deleted is not None and row[definition.deleted])
 
 
 def _difference(definition: Definition, one: _Row | None, other: _Row | None) -> tuple[str, str] | None:

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from rivertwice.errors import RequestError
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_unsettled, select_newest
+from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging, select_newest
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
 from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed, spread_keys
 from rivertwice.pipeline.model import RECORD, SOURCE
@@ -43,7 +43,9 @@ from rivertwice.reconcile.rederive import Ranges
 
 _OFFSET = (1 << PARTITION_SHIFT) - 1
 _BEFORE_ALL = -1
+_HANGS = "the newest row of its key hangs on the order"
 _OLDER = "an older row of its key, which another order need not have"
+_GONE = "its key is gone in every order, but the last row of it is another"
 _Record = tuple[str, int]
 """(view, place in its topic)."""
 
@@ -144,27 +146,27 @@ class FoldRule:
         for table in (self._owed, self._whole) if self._skipped.num_rows else (self._owed,):
             named = zip(addresses(table, shape), self._records(table), strict=True)
             rows |= {row: why[record] for row, record in named if record in why}
-        if self._definition.order != "any":
-            return Apart(rows)
-        settled, unsettled, doubted = self._newest(shape)
-        older = {row: f"{_OLDER}: {reason}" for row, reason in rows.items() if row not in settled | doubted.keys()}
-        return Apart(doubted | older, older.keys(), unsettled)
+        return self._with_order(shape, rows) if self._definition.order == "any" else Apart(rows)
 
-    def _newest(self, shape: Shape) -> tuple[set[RowId], dict[str, str], dict[RowId, str]]:
-        """Return the newest rows that are the same in other orders, the keys whose are not, and the newest rows of those with the reason."""
+    def _with_order(self, shape: Shape, apart: Mapping[RowId, str]) -> Apart:
+        """Return the rows of keys that lie apart, but for the newest ones that are the same in other orders; those that differ are told."""
         definition = self._definition
         mask = pa.array([record in self._spread for record in self._records(self._owed)], pa.bool_())
         owed = self._owed.filter(mask)
         others = fold_otherwise(definition, self._of_spread_keys(self._read))
-        unsettled = find_unsettled(definition, {AS_READ: owed, **others})
+        hanging = find_hanging(definition, {AS_READ: owed, **others})
         named = addresses(owed, shape)
-        newest = {key: named[index] for key, index in select_newest(definition, owed).items()}
-        doubted = {
-            row: f"the newest row of its key hangs on the order: {unsettled[key]}"
-            for key, row in newest.items()
-            if key in unsettled
-        }
-        return set(newest.values()) - set(doubted), unsettled, doubted
+        newest = {named[index]: key for key, index in select_newest(definition, owed).items()}
+        rows: dict[RowId, str] = {}
+        older: set[RowId] = set()
+        for row, reason in apart.items():
+            key = newest.get(row)
+            if key is not None and key in hanging.shown:
+                rows[row] = f"{_HANGS}: {hanging.shown[key]}"
+            elif key is None or key in hanging.gone:
+                rows[row] = f"{_OLDER if key is None else _GONE}: {reason}"
+                older.add(row)
+        return Apart(rows, older, hanging.shown)
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows with rows of keys that have records which no batch read, but the archive has."""

@@ -154,7 +154,7 @@ class Apart:
 
     Attributes:
         rows: address to reason, for rows that no order of the log makes true.
-        older: those of them that the definition says nothing of (`order: any`): not the newest of their key.
+        older: those of them that the definition says nothing of (`order: any`): not the newest of their key, or of one that is gone.
         unsettled: key (JSON) to how its newest row differs in another order, where the definition says that it does not.
     """
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_unsettled, select_newest
+from rivertwice.pipeline.fold_order import AS_READ, NUMBER, Hanging, find_hanging, select_newest
 from rivertwice.pipeline.parts import same_value
 
 YAML = """
@@ -54,8 +54,8 @@ def rows(*found: tuple[int, str, int, int | None, bool]) -> pa.Table:
     return pa.Table.from_pylist(plain, schema=schema)
 
 
-def unsettled(one: pa.Table, other: pa.Table) -> dict[str, str]:
-    return find_unsettled(define(), {AS_READ: one, OTHER: other})
+def hanging(one: pa.Table, other: pa.Table) -> Hanging:
+    return find_hanging(define(), {AS_READ: one, OTHER: other})
 
 
 def test_the_newest_row_of_a_key_is_the_one_with_the_largest_number() -> None:
@@ -65,7 +65,8 @@ def test_the_newest_row_of_a_key_is_the_one_with_the_largest_number() -> None:
 
 
 def test_a_newest_row_of_another_event_with_the_same_values_is_the_same() -> None:
-    assert unsettled(rows((0, "a", 1, 5, False), (1, "a", 2, 7, False)), rows((0, "a", 9, 7, False))) == {}
+    found = hanging(rows((0, "a", 1, 5, False), (1, "a", 2, 7, False)), rows((0, "a", 9, 7, False)))
+    assert found == Hanging({}, set())
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,24 @@ def test_a_newest_row_of_another_event_with_the_same_values_is_the_same() -> Non
     ],
 )
 def test_a_key_whose_newest_rows_differ_is_named_with_what_differs(one: Any, other: Any, told: str | None) -> None:
-    assert unsettled(rows(one), rows(other)).get('{"u": 1, "k": "a"}') == told
+    assert hanging(rows(one), rows(other)).shown.get('{"u": 1, "k": "a"}') == told
+
+
+def test_a_key_that_is_gone_in_every_order_is_no_finding_but_its_last_row_is_the_same_only_if_it_says_the_same() -> (
+    None
+):
+    gone = '{"u": 1, "k": "a"}'
+    assert hanging(rows((0, "a", 1, 5, True)), rows((1, "a", 9, 5, True))) == Hanging({}, set())
+    assert hanging(rows((0, "a", 1, 5, True)), rows((0, "a", 1, 6, True))) == Hanging({}, {gone})
+    assert hanging(rows((0, "a", 1, 5, True)), rows()) == Hanging({}, {gone})
+    three = {
+        AS_READ: rows((0, "a", 1, 5, True)),
+        OTHER: rows(),
+        "folded orders, then users": rows((0, "a", 1, 5, False)),
+    }
+    found = find_hanging(define(), three)
+    assert set(found.shown) == {gone}
+    assert found.gone == set()
 
 
 def test_values_are_the_same_within_their_tolerance_only() -> None:
