@@ -9,21 +9,31 @@ import functools
 import json
 import os
 import random
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from fold_loops import Loop, Row, as_read, loop_of_fold, loop_of_view, newest, shuffled, topic_by_topic
-from histories import SPREAD, Batch, Run, keyed, random_batches, run_histories
+from fold_loops import VIEWS, Loop, Row, as_read, loop_of_fold, loop_of_view, newest, shuffled, topic_by_topic
+from histories import SPREAD, Batch, Record, Run, keyed, random_batches, run_histories
 from history_kinds import KINDS, LYING, Kind, make_definition
+from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
+from rivertwice.log.gaps import Gap
 from rivertwice.pipeline.case_files import Case
 from rivertwice.pipeline.cases import run_case as run_one_case
+from rivertwice.pipeline.compile import rows_schema
+from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
+from rivertwice.reconcile.fold_rule import FoldRule
+from rivertwice.reconcile.gaps import GAP_INDEX, Jump
+from rivertwice.reconcile.late_rule import NEVER_MS
 from rivertwice.reconcile.model import AGREES, DEFECT, NOT_COMPARABLE, RowId, Values
 from rivertwice.reconcile.verdict import judge_stream
+from rivertwice.reconcile.view import shape_of
 
 pytestmark = pytest.mark.spark
 HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "20"))
@@ -133,6 +143,62 @@ def test_a_case_tells_before_anything_runs_that_a_newest_row_hangs_on_the_order(
     assert found == [
         'order: the newest row of {"k": "a"} hangs on the order, against order: any: top is 0 as it was read, 1 folded events, then others'
     ]
+
+
+def test_what_an_accepted_gap_left_out_is_folded_before_the_batch_behind_it_and_other_keys_are_as_without_it(
+    spark: SparkSession,
+) -> None:
+    definition = make_definition("fold of sources")
+    #        batch (of what the gap left out the one behind it), topic, offset, key, value
+    read = [
+        (0, 0, 0, "a", 1),
+        (0, 0, 1, "b", 2),
+        (0, 1, 0, "a", 2),
+        (1, 0, 2, "a", 3),
+        (1, 1, 3, "b", 2),
+        (1, 1, 4, "a", 5),
+    ]
+    left_out = [(1, 1, 1, "b", 3), (1, 1, 2, "b", 1)]
+    gap = Gap("histories", "t1", 0, "others", "id", "expired", {0: (1, 3)}, {0: (1, 3)}, 0, None, EPOCH)
+    jumps = [Jump(1, gap, {Part("others", 0): 3})]
+    rule = FoldRule(spark, definition, frames(spark, definition, read, left_out), jumps)
+
+    def shown(table: pa.Table) -> list[Row]:
+        return sorted(
+            (
+                (row["source"], row["record"], row["row"], {name: row[name] for name in ("k", "n", "total", "top")})
+                for row in table.to_pylist()
+            ),
+            key=str,
+        )
+
+    def owed(records: list[tuple[int, int, int, str, int]]) -> list[Row]:
+        ordered = [Record(topic, offset, key, 1.0, value) for _, topic, offset, key, value in records]
+        return sorted(loop_of_fold(ordered), key=str)
+
+    assert shown(rule.expected(definition)) == owed(sorted(read))
+    whole = shown(rule.truth(definition))
+    assert whole == owed([*sorted(read[:3]), *left_out, *sorted(read[3:])])
+    assert [row for row in whole if row[3]["k"] == "a"] == [row for row in owed(sorted(read)) if row[3]["k"] == "a"]
+    assert rule.filled() == {0}
+    reasons = set(rule.apart(shape_of(definition)).rows.values())
+    assert len(reasons) == 2
+    assert all("lie in events/0, others/0" in reason for reason in reasons)
+
+
+def frames(spark: SparkSession, definition: Definition, read: Any, left_out: Any) -> dict[str, DataFrame]:
+    """Return the accepted rows of both views as a reconcile has them."""
+    at = EPOCH + timedelta(seconds=1)
+    rows: dict[str, list[tuple[Any, ...]]] = {view: [] for view in definition.sources}
+    for skipped, records in ((False, read), (True, left_out)):
+        for index, topic, offset, key, value in records:
+            where = GAP_INDEX if skipped else index
+            rows[VIEWS[topic]].append((key, at, value, 0, offset, at, where, NEVER_MS, 0))
+    more = "_index int, _late_ms bigint, _group int"
+    return {
+        view: spark.createDataFrame(rows[view], f"{rows_schema(source)}, {more}")
+        for view, source in definition.sources.items()
+    }
 
 
 @pytest.mark.faults
