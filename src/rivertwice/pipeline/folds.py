@@ -62,20 +62,13 @@ def stream_fold(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFr
     spec = fold_spec(definition)
 
     def follow(_: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        run = FoldRun(spec)
-        read: list[tuple[int, int, int, str]] = []
-        for frame in frames:
-            read += zip(*(frame[name].tolist() for name in (*PLACE, "_event")), strict=True)
         held = state.get[0] if state.exists else None
-        kept, out = held, []
-        for source, partition, offset, event in sorted(read):
-            kept, emitted = run.step(kept, event, partition, offset, source)
-            out += emitted
+        kept, emitted = follow_key(spec, held, frames)
         if kept is not None:
             state.update((kept,))
         elif held is not None:
             state.remove()
-        yield from _frames(out, _NAMES)
+        yield from _frames(emitted, _NAMES)
 
     grouped = packed(definition, rows).groupBy("_key")
     emitted = grouped.applyInPandasWithState(follow, _EMITTED, "state string", "append", GroupStateTimeout.NoTimeout)
@@ -92,23 +85,42 @@ def numbered_fold(definition: Definition, events: DataFrame, *order: str | Colum
     spec = fold_spec(definition)
 
     def follow(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        run = FoldRun(spec)
-        current: str | None = None
-        kept: str | None = None
-        number = 0
-        for frame in frames:
-            out: list[tuple[Any, ...]] = []
-            columns = (frame[name].tolist() for name in ("_key", *PLACE, "_event"))
-            for key, source, partition, offset, event in zip(*columns, strict=True):
-                if key != current:
-                    current, kept, number = key, None, 0
-                kept, emitted = run.step(kept, event, partition, offset, source)
-                out += [(*one, number + further) for further, one in enumerate(emitted)]
-                number += len(emitted)
-            yield from _frames(out, [*_NAMES, NUMBER])
+        for emitted in follow_keys(spec, frames):
+            yield from _frames(emitted, [*_NAMES, NUMBER])
 
     sorted_rows = events.repartition("_key").sortWithinPartitions("_key", *order, *PLACE)
     return _typed(definition, sorted_rows.mapInPandas(follow, f"{_EMITTED}, {NUMBER} bigint"), NUMBER)
+
+
+def follow_key(spec: FoldSpec, held: str | None, frames: Iterable[pd.DataFrame]) -> tuple[str | None, list[Emitted]]:
+    """Return the state behind all packed events of one key in a batch, which come in any order, and their rows."""
+    run = FoldRun(spec)
+    read: list[tuple[int, int, int, str]] = []
+    for frame in frames:
+        read += zip(*(frame[name].tolist() for name in (*PLACE, "_event")), strict=True)
+    out: list[Emitted] = []
+    for source, partition, offset, event in sorted(read):
+        held, emitted = run.step(held, event, partition, offset, source)
+        out += emitted
+    return held, out
+
+
+def follow_keys(spec: FoldSpec, frames: Iterable[pd.DataFrame]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows, each with its number, of packed events that come key by key in order; a key may go over several frames."""
+    run = FoldRun(spec)
+    current: str | None = None
+    kept: str | None = None
+    number = 0
+    for frame in frames:
+        out: list[tuple[Any, ...]] = []
+        columns = (frame[name].tolist() for name in ("_key", *PLACE, "_event"))
+        for key, source, partition, offset, event in zip(*columns, strict=True):
+            if key != current:
+                current, kept, number = key, None, 0
+            kept, emitted = run.step(kept, event, partition, offset, source)
+            out += [(*one, number + further) for further, one in enumerate(emitted)]
+            number += len(emitted)
+        yield out
 
 
 def fold_otherwise(definition: Definition, events: DataFrame) -> dict[str, pa.Table]:
@@ -187,7 +199,7 @@ def _source_column(definition: Definition) -> list[Column]:
     """Return the column that names an event's source, where there are several."""
     if not definition.has_several_sources:
         return []
-    return [F.array(*map(F.lit, definition.sources)).getItem(F.col("_source")).alias(SOURCE)]
+    return [F.get(F.array(*map(F.lit, definition.sources)), F.col("_source")).alias(SOURCE)]
 
 
 def _carried(types: Mapping[str, str]) -> str:

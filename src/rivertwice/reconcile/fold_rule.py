@@ -146,27 +146,11 @@ class FoldRule:
         for table in (self._owed, self._whole) if self._skipped.num_rows else (self._owed,):
             named = zip(addresses(table, shape), self._records(table), strict=True)
             rows |= {row: why[record] for row, record in named if record in why}
-        return self._with_order(shape, rows) if self._definition.order == "any" else Apart(rows)
-
-    def _with_order(self, shape: Shape, apart: Mapping[RowId, str]) -> Apart:
-        """Return the rows of keys that lie apart, but for the newest ones that are the same in other orders; those that differ are told."""
-        definition = self._definition
-        mask = pa.array([record in self._spread for record in self._records(self._owed)], pa.bool_())
-        owed = self._owed.filter(mask)
-        others = fold_otherwise(definition, self._of_spread_keys(self._read))
-        hanging = find_hanging(definition, {AS_READ: owed, **others})
-        named = addresses(owed, shape)
-        newest = {named[index]: key for key, index in select_newest(definition, owed).items()}
-        rows: dict[RowId, str] = {}
-        older: set[RowId] = set()
-        for row, reason in apart.items():
-            key = newest.get(row)
-            if key is not None and key in hanging.shown:
-                rows[row] = f"{_HANGS}: {hanging.shown[key]}"
-            elif key is None or key in hanging.gone:
-                rows[row] = f"{_OLDER if key is None else _GONE}: {reason}"
-                older.add(row)
-        return Apart(rows, older, hanging.shown)
+        if self._definition.order != "any":
+            return Apart(rows)
+        mine = pa.array([record in why for record in self._records(self._owed)], pa.bool_())
+        others = fold_otherwise(self._definition, self._of_spread_keys(self._read))
+        return settle(self._definition, shape, rows, {AS_READ: self._owed.filter(mine), **others})
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows with rows of keys that have records which no batch read, but the archive has."""
@@ -237,6 +221,31 @@ class FoldRule:
 
     def _part(self, view: str, partition: int) -> Part:
         return Part(self._definition.sources[view].topic, partition)
+
+
+def settle(definition: Definition, shape: Shape, apart: Mapping[RowId, str], orders: Mapping[str, pa.Table]) -> Apart:
+    """Return what is left of the rows that lie apart when newest rows stand that are the same in all orders, and the keys in which they are not.
+
+    Args:
+        definition: of a fold with `order: any`.
+        shape: of its rows.
+        apart: address to reason, for all rows of keys that lie in several partitions.
+        orders: name to the numbered rows of these keys, as they were read first.
+    """
+    hanging = find_hanging(definition, orders)
+    owed = next(iter(orders.values()))
+    named = addresses(owed, shape)
+    newest = {named[index]: key for key, index in select_newest(definition, owed).items()}
+    rows: dict[RowId, str] = {}
+    older: set[RowId] = set()
+    for row, reason in apart.items():
+        key = newest.get(row)
+        if key is not None and key in hanging.shown:
+            rows[row] = f"{_HANGS}: {hanging.shown[key]}"
+        elif key is None or key in hanging.gone:
+            rows[row] = f"{_OLDER if key is None else _GONE}: {reason}"
+            older.add(row)
+    return Apart(rows, older, hanging.shown)
 
 
 def _order(topic: str, jumps: Sequence[Jump]) -> Column:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -12,7 +13,7 @@ from rivertwice.errors import DefinitionError, FoldError
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
 from rivertwice.pipeline.fold_run import FoldRun
-from rivertwice.pipeline.folds import fold_spec
+from rivertwice.pipeline.folds import PLACE, fold_spec, follow_key, follow_keys
 from rivertwice.pipeline.lint import contract_of, lint_definition
 
 YAML = """
@@ -213,3 +214,52 @@ def test_the_lint_says_what_is_compared_over_several_sources() -> None:
         assert words in found["global order assumed"].told
         assert "idle source" not in found
         assert contract_of(definition)["watermark"].startswith("none")
+
+
+LISTING = """
+def fold(state, event):
+    seen = [*(state or {"seen": []})["seen"], event["_source"][0] + str(event.get("order_id") or event.get("name"))]
+    return {"seen": seen}, [{"seen": " ".join(seen)}]
+"""
+
+
+def packed_rows(*rows: tuple[int, int, int, int, object]) -> pd.DataFrame:
+    """Packed events (user, source, partition, offset, order id or name)."""
+    plain = []
+    for user, source, partition, offset, what in rows:
+        event = {"id": user, "name": what, "at": 0} if source == 0 else {"user_id": user, "order_id": what, "placed": 0}
+        plain.append((json.dumps({"user_id": user}), source, partition, offset, json.dumps(event)))
+    return pd.DataFrame(plain, columns=["_key", *PLACE, "_event"])
+
+
+def told(emitted: list[Any]) -> list[tuple[Any, ...]]:
+    return [(source, record, json.loads(row)["seen"], *number) for source, _, record, _, row, *number in emitted]
+
+
+def test_a_batch_is_folded_source_by_source_then_by_partition_and_offset_however_its_rows_come() -> None:
+    spec = fold_spec(define(fold=LISTING))
+    frames = [packed_rows((7, 1, 0, 5, 2), (7, 0, 1, 9, "B")), packed_rows((7, 1, 0, 4, 1), (7, 0, 0, 3, "A"))]
+    state, rows = follow_key(spec, '{"seen":["x"]}', frames)
+    assert told(rows) == [
+        (0, 3, "x uA"),
+        (0, 1 << 44 | 9, "x uA uB"),
+        (1, 4, "x uA uB o1"),
+        (1, 5, "x uA uB o1 o2"),
+    ]
+    assert state == '{"seen":["x","uA","uB","o1","o2"]}'
+    assert follow_key(spec, None, []) == (None, [])
+
+
+def test_a_recompute_takes_keys_as_they_are_sorted_over_frames_and_numbers_their_rows() -> None:
+    spec = fold_spec(define(fold=LISTING))
+    frames = [
+        packed_rows((7, 1, 0, 4, 1), (7, 0, 0, 3, "A")),
+        packed_rows(),
+        packed_rows((7, 1, 0, 5, 2), (8, 0, 0, 4, "C")),
+    ]
+    found = [told(rows) for rows in follow_keys(spec, frames)]
+    assert found == [
+        [(1, 4, "o1", 0), (0, 3, "o1 uA", 1)],
+        [],
+        [(1, 5, "o1 uA o2", 2), (0, 4, "uC", 0)],
+    ]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
+from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fold_model import NO_WATERMARK
+from rivertwice.pipeline.fold_order import AS_READ, NUMBER
 from rivertwice.pipeline.windows import FOREVER_MS
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions
-from rivertwice.reconcile.fold_rule import is_read_by, place_of
+from rivertwice.reconcile.fold_rule import is_read_by, place_of, settle
 from rivertwice.reconcile.frames import verdict_frame
 from rivertwice.reconcile.gaps import Doubt, Doubts, without_end
 from rivertwice.reconcile.gate import GateInput, decide_gate
@@ -153,6 +156,37 @@ def test_an_older_row_that_need_not_be_compared_alerts_nobody_and_is_in_no_suite
     assert decide_gate(quiet).alerts == ()
     (alert,) = decide_gate(replace(quiet, older={"stream": 1})).alerts
     assert (alert.kind, alert.message) == ("not_comparable", "2 rows of the pair stream cannot be compared")
+
+
+def test_of_order_any_newest_rows_stand_that_are_the_same_in_all_orders() -> None:
+    yaml = YAML.replace("by: [k]", "by: [k]\norder: any\ndeleted: gone").replace(
+        "{n: {}, at: {}}", "{n: {}, at: {}, gone: {}}"
+    )
+    yaml = yaml.replace("at: timestamp}\n", "at: timestamp, gone: boolean}\n").replace("SOURCES", f"e: {SOURCE % 'e'}")
+    files = {"pipeline.yaml": yaml, "fold.py": "def fold(state, event):\n    return None, []\n"}
+    definition = parse_files({name: text.encode() for name, text in files.items()}, "p")
+
+    def table(*rows: tuple[int, str, int, bool, int]) -> pa.Table:
+        names = ("record", "k", "n", "gone", NUMBER)
+        at = from_ms(0)
+        frame = {"window_start": at, "window_end": from_ms(DAY_MS), "row": 0, "at": at}
+        return pa.Table.from_pylist([{**frame, **dict(zip(names, row, strict=True))} for row in rows])
+
+    def at(record: int, key: str) -> RowId:
+        return RowId(0, DAY_MS, key_text(SHAPE.keys, (record, 0, key)))
+
+    read = table(
+        (1, "a", 1, False, 0), (2, "a", 2, False, 1), (3, "b", 1, False, 0), (4, "c", 1, True, 0), (5, "d", 1, True, 0)
+    )
+    other = table((8, "a", 2, False, 0), (3, "b", 2, False, 0), (4, "c", 1, True, 0), (5, "d", 2, True, 0))
+    spread = {at(record, key): f"of {key}" for record, key in ((1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "d"))}
+    found = settle(definition, Shape(SHAPE.keys, ("n", "at", "gone")), spread, {AS_READ: read, "turned": other})
+    assert set(found.rows) == {at(1, "a"), at(3, "b"), at(5, "d")}
+    assert found.older == {at(1, "a"), at(5, "d")}
+    assert found.unsettled == {'{"k": "b"}': f"n is 1 {AS_READ}, 2 turned"}
+    assert found.rows[at(1, "a")].startswith("an older row of its key")
+    assert found.rows[at(3, "b")].startswith("the newest row of its key hangs on the order: n is 1")
+    assert found.rows[at(5, "d")].startswith("its key is gone in every order")
 
 
 def test_keys_whose_newest_row_hangs_on_the_order_are_named_and_the_many_are_counted() -> None:
