@@ -10,7 +10,8 @@ import pytest
 from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
 from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.timeline.key_view import check_request, select_rows
+from rivertwice.savepoint.rewind_compare import compare_emitted
+from rivertwice.timeline.key_view import as_folded, check_request, select_rows
 
 YAML = """
 name: p
@@ -97,6 +98,23 @@ def test_of_several_sources_a_batch_holds_the_first_source_s_rows_before_the_nex
         ("second", 5), ("second", 9), ("first", 0), ("first", 1), ("first", 2), ("first", 3), ("first", 4),
     ]  # fmt: skip
     assert {row["k"]: row["n"] for row in select_rows(same, both)} == {42: 31, 100: 5}
+
+
+def test_of_order_any_a_rewind_compares_the_newest_row_of_each_key_whatever_event_it_is_of() -> None:
+    text = YAML.replace("by: [k]", "by: [k]\norder: any")
+    any_order = parse_files({"pipeline.yaml": text.encode(), "fold.py": FOLD.encode()}, "p")
+    old = as_folded(served(), any_order)
+    later = [at(23)] * 7
+    new = old.set_column(old.schema.get_field_index("at"), "at", pa.array(later, pa.timestamp("us", "UTC")))
+    windows = {name: pa.array(later, pa.timestamp("us", "UTC")) for name in ("window_start", "window_end")}
+    old, new = (pa.table({**dict(zip(t.schema.names, t.columns, strict=True)), **windows}) for t in (old, new))
+    found = compare_emitted(old, new, any_order)
+    assert (found.same, found.differs, found.only_old, found.only_new) == (3, 0, 0, 0)
+    found = compare_emitted(old, new.slice(0, 3), any_order)
+    assert (found.same, found.differs, found.only_old, found.only_new) == (0, 2, 1, 0)
+    assert [(one.row, one.old["n"], one.new.get("n")) for one in found.examples] == [
+        ({"k": 100}, 5, None), ({"k": 42}, 31, 20), ({"k": 7}, 1, 1)
+    ]  # fmt: skip
 
 
 def test_a_key_is_a_json_object_of_key_columns() -> None:
