@@ -36,8 +36,12 @@ def _account() -> str | None:
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
-    """Run a server and give its connection string; fsync is off, nothing outlives a test."""
+def postgres_server(port: int | None = None) -> Iterator[str]:
+    """Run a server and give its connection string; fsync is off, nothing outlives a test.
+
+    Args:
+        port: also listen there on loopback, for a password, and keep what logical replication reads.
+    """
     binaries = find_binaries()
     assert binaries is not None
     account = _account() if os.geteuid() == 0 else None
@@ -53,11 +57,17 @@ def postgres_server() -> Iterator[str]:
 
     data = str(folder / "data")
     try:
-        run(str(binaries / "initdb"), "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
-        options = f"-c listen_addresses='' -k {folder} -c fsync=off -c log_min_messages=fatal"
+        login = ("--auth-local=trust", "--auth-host=scram-sha-256")
+        run(str(binaries / "initdb"), "-D", data, "-U", USER, *login, "-E", "UTF8", "--no-sync", "--locale=C")
+        reached = (
+            "-c listen_addresses=''"
+            if port is None
+            else f"-c listen_addresses=127.0.0.1 -p {port} -c wal_level=logical"
+        )
+        options = f"{reached} -k {folder} -c fsync=off -c log_min_messages=fatal"
         run(str(binaries / "pg_ctl"), "-D", data, "-w", "-l", str(folder / "log"), "-o", options, "start")
         try:
-            yield f"host={folder} user={USER} dbname=postgres"
+            yield f"host={folder} user={USER} dbname=postgres" + ("" if port is None else f" port={port}")
         finally:
             run(str(binaries / "pg_ctl"), "-D", data, "-m", "immediate", "stop")
     finally:

@@ -92,6 +92,21 @@ class Settings:
         return self.project / ".build"
 
     @property
+    def spark_is_local(self) -> bool:
+        """Whether executors live in the driver's own process."""
+        return self.spark_master.startswith("local")
+
+    @property
+    def driver_listens(self) -> dict[str, str]:
+        """Where a driver listens: on loopback, unless the executors of a cluster have to reach it.
+
+        For a cluster Spark chooses: the host's own name, or SPARK_LOCAL_IP and SPARK_LOCAL_HOSTNAME of the driver's environment.
+        """
+        return (
+            {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if self.spark_is_local else {}
+        )
+
+    @property
     def spark_jars(self) -> Path:
         """Folder of the Kafka connector's jars."""
         return self.build / "jars" / "spark"
@@ -100,6 +115,11 @@ class Settings:
     def broker_jars(self) -> Path:
         """Folder of the broker's jars."""
         return self.build / "jars" / "broker"
+
+    @property
+    def connect_jars(self) -> Path:
+        """Folder of the jars of Kafka Connect and Debezium, which only tests run."""
+        return self.build / "jars" / "connect"
 
     def bootstrap_servers(self) -> str:
         """Return the Kafka address: the configured one, else the embedded broker's.

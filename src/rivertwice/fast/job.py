@@ -66,7 +66,7 @@ def run_fast(settings: Settings, definition: Definition, stop: threading.Event) 
     _, source = definition.source
     run = begin_run(settings, definition)
     partitions = len(kafka.end_offsets(settings, source.topic))
-    if settings.spark_master.startswith("local"):
+    if settings.spark_is_local:
         # Real-time mode holds a slot per partition for as long as it runs.
         settings = replace(settings, spark_master=f"local[{partitions + 1}]")
     spark = spark_session(settings, f"rivertwice-fast-{definition.name}")

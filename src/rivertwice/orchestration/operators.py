@@ -133,6 +133,4 @@ def submit_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
     }
-    if settings.spark_master.startswith("local"):
-        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return conf
+    return conf | settings.driver_listens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,17 +82,23 @@ class AirflowClient:
             time.sleep(0.5)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Start a run and return its id.
+        """Start a run and return its id. The id is chosen here, so that asking again after a server error starts no second run.
 
         Raises:
             RequestError: Airflow refuses the form (HTTP 400, 404, 409, 422); nothing has started.
         """
-        body = {"logical_date": None, "conf": dict(conf or {})}
-        answer = self._request("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
+        run_id = f"rivertwice__{uuid.uuid4().hex}"
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
+        answer = self._request("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body, repeatable=True)
+        if answer.status_code == httpx.codes.CONFLICT and self._has_run(dag_id, run_id):
+            return run_id  # the answer that was lost had started it
         if answer.status_code in {400, 404, 409, 422}:
             message = f"Airflow refuses to start {dag_id}: {_detail(answer)}"
             raise RequestError(message)
         return str(self._checked(answer)["dag_run_id"])
+
+    def _has_run(self, dag_id: str, run_id: str) -> bool:
+        return self._request("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}").is_success
 
     def clear(self, dag_id: str, run_id: str) -> int:
         """Clear every task of a run, so that Airflow runs all of them again; return how many tasks that are."""

@@ -41,8 +41,6 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
     confs = {
         "spark.master": settings.spark_master,
         "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         # A JVM that is out of memory must end: one that lingers would keep a checkpoint its driver has left (ran).
         "spark.driver.extraJavaOptions": " ".join(
             [
@@ -60,10 +58,11 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
     }
+    confs |= settings.driver_listens
     if jars:
         # The class path is what the class archive covers, so links are followed: a project may link another's jars.
         confs["spark.driver.extraClassPath"] = os.pathsep.join(os.path.realpath(jar) for jar in jars)
-        if not settings.spark_master.startswith("local"):
+        if not settings.spark_is_local:
             confs["spark.jars"] = ",".join(str(jar) for jar in jars)
     return confs
 
@@ -86,7 +85,7 @@ def spark_session(
     """Return the process's Spark session, started if there is none.
 
     Under `spark-submit` the submission's JVM is adopted: its master, memory and jars stand, only the SQL settings
-    are applied. A JVM of our own listens on loopback only.
+    are applied. A JVM of our own listens where `Settings.driver_listens` says.
 
     Args:
         settings: where the jars lie, and the master.
@@ -100,7 +99,8 @@ def spark_session(
     confs = session_confs(shuffle_partitions=shuffle_partitions)
     adopted = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
     if not adopted:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if settings.spark_is_local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.update(java_env(settings))  # a machine without Java uses the one set-up fetched
         jars = connector_jars(settings)
         if not jars:

@@ -6,14 +6,15 @@ Decoded so, a record is wrong by a factor of a thousand and nothing fails: such 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, get_args
 
 from avro import schema as avro_schema
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 
 from rivertwice.schemas.avro_schema import AvroSchema
 
+Parsed = TypeVar("Parsed")
 Rule = Literal["none", "backward", "forward", "full"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 _MEANINGS = ("date", "time-", "timestamp-", "local-timestamp-", "decimal", "duration")
@@ -32,17 +33,25 @@ def read_findings(reader: AvroSchema, writer: AvroSchema) -> list[str]:
     return _meaning_findings(reader.record, writer.record, "")
 
 
-def rule_findings(rule: Rule, new: AvroSchema, old: Mapping[int, AvroSchema]) -> list[str]:
+def rule_findings(
+    rule: Rule, new: Parsed, old: Mapping[int, Parsed], read: Callable[[Parsed, Parsed], list[str]]
+) -> list[str]:
     """Return what `rule` has against `new`, given every earlier version of its subject by number.
 
     Every earlier version is asked, not only the last: the log holds records of all of them.
+
+    Args:
+        rule: to be kept.
+        new: schema.
+        old: earlier versions.
+        read: says of a reader and a writer why the writer's records cannot be read.
     """
     findings = []
     for version, schema in sorted(old.items()):
         if rule in ("backward", "full"):
-            findings += [f"cannot read version {version}: {said}" for said in read_findings(new, schema)]
+            findings += [f"cannot read version {version}: {said}" for said in read(new, schema)]
         if rule in ("forward", "full"):
-            findings += [f"cannot be read by version {version}: {said}" for said in read_findings(schema, new)]
+            findings += [f"cannot be read by version {version}: {said}" for said in read(schema, new)]
     return findings
 
 

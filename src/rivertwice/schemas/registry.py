@@ -11,7 +11,8 @@ from typing import Literal, Protocol
 
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.compatibility import Rule, rule_findings
+from rivertwice.schemas.compatibility import Rule, read_findings, rule_findings
+from rivertwice.schemas.json_schema import document_findings, parse_json_schema
 
 URL_ENV = "RIVERTWICE_SCHEMA_REGISTRY"
 SUBJECT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -95,28 +96,26 @@ def require_subject(subject: str) -> str:
 def check_new(registry: Registry, subject: str, kind: Kind, text: str, rule: Rule | None = None) -> list[str]:
     """Return what stands against a new version: by `rule`, else by the subject's own rule.
 
-    JSON Schemas are read by no library kept for this Python that could compare them, so their rule can only be none.
-
     Raises:
-        DefinitionError: it is no schema.
-        RequestError: the subject holds schemas of another kind, or a rule is asked of JSON Schemas.
+        DefinitionError: it is no schema, or no JSON Schema that can be compared.
+        RequestError: the subject holds schemas of another kind.
     """
     versions = registry.versions(subject)
     if versions and versions[0].kind != kind:
         message = f"{subject} holds {versions[0].kind} schemas, not {kind}; register it under a subject of its own"
         raise RequestError(message)
     rule = rule or registry.rule(subject)
-    if kind == "json":
-        if rule != "none":
-            message = (
-                f"the rule of {subject} is {rule}, but JSON Schemas are not compared here, so nothing would keep it; use "
-                "--rule none, and declare in the pipeline which fields are required"
-            )
-            raise RequestError(message)
+    where, before = f"the new schema of {subject}", [(each, f"{subject} version {each.version}") for each in versions]
+    if kind == "avro":
+        new = parse_avro(text, where)
+        return rule_findings(
+            rule, new, {each.version: parse_avro(each.text, name) for each, name in before}, read_findings
+        )
+    if rule == "none":
         return []
-    new = parse_avro(text, f"the new schema of {subject}")
-    old = {each.version: parse_avro(each.text, f"{subject} version {each.version}") for each in versions}
-    return rule_findings(rule, new, old)
+    node = parse_json_schema(text, where)
+    nodes = {each.version: parse_json_schema(each.text, name) for each, name in before}
+    return rule_findings(rule, node, nodes, document_findings)
 
 
 def refusal(subject: str, rule: Rule, findings: list[str]) -> str:

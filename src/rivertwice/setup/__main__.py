@@ -60,16 +60,28 @@ def _ensure_data(settings: Settings) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Run the steps, one progress line each; `--dev` adds what only tests need. Return the exit code."""
+    """Run the steps, one progress line each. Return the exit code.
+
+    Args:
+        argv: `--dev` adds what only tests need; `--no-data` leaves out the flights, which only the demo and tests replay.
+    """
+    strange = sorted(set(argv) - {"--dev", "--no-data"})
+    if strange:
+        sys.stderr.write(
+            f"setup: {' '.join(strange)} is no option of it, so nothing was done; it has --dev and --no-data\n"
+        )
+        return 2
     settings = Settings.from_env({**os.environ, "RIVERTWICE_PROJECT": str(Path.cwd())})
     steps: list[tuple[str, Callable[[], str]]] = [
         ("java", lambda: _ensure_java(settings)),
         ("broker jars", lambda: _ensure_jars(settings, "kafka-broker.json", settings.broker_jars)),
         ("connector jars", lambda: _ensure_jars(settings, "spark-kafka.json", settings.spark_jars)),
-        ("data", lambda: _ensure_data(settings)),
-        ("class archive", lambda: train_archive(settings)),
     ]
+    if "--no-data" not in argv:
+        steps.append(("data", lambda: _ensure_data(settings)))
+    steps.append(("class archive", lambda: train_archive(settings)))
     if "--dev" in argv:
+        steps.append(("Connect jars", lambda: _ensure_jars(settings, "kafka-connect.json", settings.connect_jars)))
         steps.append(("S3 server", lambda: build_versitygw(settings.build)))
     for name, step in steps:
         started = time.monotonic()

@@ -67,11 +67,15 @@ def test_a_changed_or_missing_version_is_not_believed(registry: FolderRegistry, 
         registry.by_id(1)
 
 
-def test_json_schemas_are_kept_under_the_rule_none_and_under_no_other(registry: FolderRegistry) -> None:
-    assert registry.register("j", "json", '{"type": "object"}', None).id == 1
+def test_json_schemas_are_under_no_rule_until_one_is_set(registry: FolderRegistry) -> None:
+    old, wider = '{"type": "integer"}', '{"type": "number"}'
+    assert registry.register("j", "json", old, None).id == 1
     assert registry.rule("j") == "none"
-    with pytest.raises(RequestError, match="not compared here"):
-        registry.register("j", "json", '{"type": "array"}', "backward")
+    with pytest.raises(RequestError, match="cannot be read by version 1: number could stand at /"):
+        registry.register("j", "json", wider, "full")
+    assert registry.register("j", "json", wider, "backward").version == 2
+    with pytest.raises(RequestError, match="number could stand at /, now only string"):
+        registry.register("j", "json", '{"type": "string"}', None)
     with pytest.raises(RequestError, match="a subject of its own"):
         registry.register("j", "avro", FIRST, None)
 

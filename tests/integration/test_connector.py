@@ -1,0 +1,192 @@
+"""S26, S27: a real PostgreSQL, Debezium's connector as docker/debezium configures it, killed on the way, and the tables made of its topics."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from connect_worker import ConnectWorker, free_port
+from connect_worker import missing as no_worker
+from definition_files import PROJECT
+from delivery_home import read_topic
+from kinds_world import command
+from postgres_server import missing as no_server
+from postgres_server import postgres_server
+from rivertwice.config import Settings
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.log.kafka import end_offsets, ensure_topic
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.timeline.served import rebuild_served
+
+MISSING = no_server() or no_worker()
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
+CONNECTOR = PROJECT / "docker" / "debezium" / "prod-db.json"
+PASSWORD = "c4n4ry-0f-the-d4t4b4se"
+TABLES = {
+    "prod_orders": "SELECT id, product_id, quantity FROM orders ORDER BY id",
+    "prod_products": "SELECT id, name FROM products ORDER BY id",
+}
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[tuple[str, int]]:
+    """The database `prod`, its tables with their first rows, and the connector's user with the rights it needs and no more."""
+    port = free_port()
+    with postgres_server(port) as server:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute("CREATE DATABASE prod")
+            connection.execute("CREATE DATABASE copies")
+            connection.execute(f"CREATE ROLE debezium LOGIN REPLICATION PASSWORD '{PASSWORD}'")
+        address = server.replace("dbname=postgres", "dbname=prod")
+        with psycopg.connect(address) as connection:
+            connection.execute("CREATE TABLE products (id bigint PRIMARY KEY, name text)")
+            connection.execute("CREATE TABLE orders (id bigint PRIMARY KEY, product_id bigint, quantity int)")
+            connection.execute("CREATE TABLE secrets (id bigint PRIMARY KEY)")
+            connection.execute("INSERT INTO products SELECT n, 'product ' || n FROM generate_series(1, 10) n")
+            connection.execute("INSERT INTO orders SELECT n, n % 10 + 1, n FROM generate_series(1, 200) n")
+            connection.execute("GRANT SELECT ON orders, products TO debezium")
+            connection.execute("CREATE PUBLICATION dbz_publication FOR TABLE orders, products")
+        yield address, port
+
+
+def work(address: str, first: int, seconds: float) -> int:
+    """Change orders and products for a while, a transaction each, renamed keys and a rollback among them; return how many."""
+    began, done = time.monotonic(), 0
+    with psycopg.connect(address) as connection:
+        while time.monotonic() - began < seconds:
+            number = first + done
+            connection.execute("INSERT INTO orders VALUES (%s, %s, 1)", (number, number % 10 + 1))
+            connection.execute("UPDATE orders SET quantity = quantity + 1 WHERE id = %s", (done % 200 + 1,))
+            if done % 5 == 0:
+                connection.execute("DELETE FROM orders WHERE id = %s", (number - 3,))
+            if done % 7 == 0:
+                connection.execute("UPDATE orders SET id = %s WHERE id = %s", (number + 100_000, number))
+                connection.execute("UPDATE products SET name = name || '!' WHERE id = %s", (done % 10 + 1,))
+            if done % 11 == 0:
+                connection.rollback()
+            else:
+                connection.commit()
+            done += 1
+            time.sleep(0.02)
+    return done
+
+
+def wait_for_end(settings: Settings, address: str, marker: int, worker: ConnectWorker) -> dict[str, int]:
+    """Write a row to both tables and delete it, and wait until that stands at the topics' ends; return how many records there are."""
+    found: dict[str, int] = {}
+    for name in ("products", "orders"):
+        with psycopg.connect(address) as connection:
+            connection.execute(f"INSERT INTO {name} (id) VALUES (%s)", (marker,))
+            connection.execute(f"DELETE FROM {name} WHERE id = %s", (marker,))
+        deadline = time.monotonic() + PATIENCE_S
+        while last_record(settings, f"prod-db.public.{name}") != ({"id": marker}, None):
+            assert time.monotonic() < deadline, f"{worker.state()}: {worker.log.read_text()[-3000:]}"
+            time.sleep(0.2)
+        found[name] = sum(end_offsets(settings, f"prod-db.public.{name}").values())
+    return found
+
+
+def last_record(settings: Settings, topic: str) -> tuple[Any, bytes | None] | None:
+    """Return key and value of a topic's newest record."""
+    end = end_offsets(settings, topic)[0]
+    reader = Consumer({"bootstrap.servers": settings.bootstrap_servers(), "group.id": "test"})
+    try:
+        reader.assign([TopicPartition(topic, 0, max(end - 1, 0))])
+        message = reader.poll(10) if end else None
+    finally:
+        reader.close()
+    return None if message is None or message.error() else (json.loads(message.key()), message.value())
+
+
+def stream(settings: Settings, name: str, log: Path) -> None:
+    arguments = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", name, "--until-end"]
+    with log.open("ab") as out:
+        env = {**os.environ, **settings.to_env()}
+        done = subprocess.run(arguments, env=env, stdout=out, stderr=out, timeout=600, check=False)
+    assert done.returncode == 0, log.read_text()[-3000:]
+
+
+def table(address: str, query: str) -> list[dict[str, Any]]:
+    with psycopg.connect(address, row_factory=psycopg.rows.dict_row) as connection:
+        return connection.execute(query).fetchall()
+
+
+def view(settings: Settings, name: str) -> list[dict[str, Any]]:
+    own = {"prod_orders": ("id", "product_id", "quantity"), "prod_products": ("id", "name")}[name]
+    rows = command(settings, "view", name, "--last", "100000")["rows"]
+    return sorted(({field: row[field] for field in own} for row in rows), key=lambda row: row["id"])
+
+
+def test_a_database_and_its_tables_by_the_log_are_one(
+    tmp_path: Path, broker: BrokerInfo, database: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, port = database
+    project = tmp_path / "project"
+    for name in TABLES:
+        shutil.copytree(PROJECT / "pipelines" / "examples" / name, project / "pipelines" / name)
+    for name in (".build", "expectations"):
+        (project / name).symlink_to(PROJECT / name)
+    monkeypatch.setenv("COPIES", address.replace("dbname=prod", "dbname=copies"))
+    with (project / "pipelines" / "prod_orders" / "pipeline.yaml").open("a") as file:
+        sinks = {
+            "cache": {"to": "postgres", "table": "orders", "dsn_env": "COPIES", "guarantee": "effectively_once"},
+            "search": {"to": "kafka", "topic": "search-orders", "guarantee": "exactly_once"},
+        }
+        file.write(f"\ndeliver: {json.dumps(sinks)}\n")
+    settings = Settings(project, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+    for name in ("orders", "products"):
+        ensure_topic(settings, f"prod-db.public.{name}", 1)
+    env = {
+        "PROD_DB_HOST": "127.0.0.1",
+        "PROD_DB_PORT": str(port),
+        "PROD_DB_USER": "debezium",
+        "PROD_DB_PASSWORD": PASSWORD,
+    }
+    worker = ConnectWorker(broker.bootstrap, tmp_path / "connect", CONNECTOR, env)
+    worker.start()
+    try:
+        # The snapshot, then the tail; the stream reads what is there of both.
+        before = wait_for_end(settings, address, 7_000_001, worker)
+        assert before["orders"] >= 200
+        assert before["products"] == 13  # with the marker: insert, delete, tombstone
+        stream(settings, "prod_orders", tmp_path / "driver.log")
+        work(address, 1000, 3)
+        # Killed in the middle of changes: the slot holds what it has not confirmed, and it is told again.
+        worker.kill()
+        changed = work(address, 10_000, 1)
+        worker.start()
+        changed += work(address, 20_000, 2)
+        after = wait_for_end(settings, address, 7_000_002, worker)
+        assert after["orders"] > before["orders"] + changed
+    finally:
+        worker.kill()
+    for name, query in TABLES.items():
+        stream(settings, name, tmp_path / "driver.log")
+        rebuild_served(settings.pipeline(name), load_definition(settings.definitions / name))
+        assert view(settings, name) == table(address, query)
+    balance = command(settings, "reconcile", "prod_orders")["balance"]["total"]
+    assert (balance["unexplained"], balance["dead"], balance["late"]) == (0, 0, 0)
+    assert balance["read"] == after["orders"]
+    # S26: the same changes where others read them, a table and a topic; each shows the newest row of a key.
+    command(settings, "deliver", "run", "prod_orders", "--until-end")
+    newest = "SELECT DISTINCT ON (id) * FROM orders ORDER BY id, record DESC"
+    kept = f"SELECT id, product_id, quantity FROM ({newest}) newest WHERE NOT deleted ORDER BY id"
+    wanted = table(address, TABLES["prod_orders"])
+    assert table(os.environ["COPIES"], kept) == wanted
+    told = [{**record["keys"], **record["values"]} for record in read_topic(settings, "search-orders")]
+    found = {row["id"]: row for row in sorted(told, key=lambda row: (row["record"], row["row"]))}
+    fields = ("id", "product_id", "quantity")
+    assert [{name: found[key][name] for name in fields} for key in sorted(found) if not found[key]["deleted"]] == wanted
+    assert PASSWORD not in worker.log.read_text()

@@ -1,0 +1,56 @@
+"""S42, S44: a stream on a real Spark cluster: two slots, then three workers of two; a worker is lost; the oracle judges."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.testing.lab import Lab
+from spark_cluster import SparkCluster, spark_cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
+PARTITIONS = 6
+DEFAULTS = "spark.executor.memory 512m\nspark.cores.max {cores}\nspark.executor.cores 2\n"
+
+
+def slots(cluster: SparkCluster) -> dict[str, int]:
+    """Return the cores in use on each worker that lives."""
+    return {one["id"]: one["coresused"] for one in cluster.state()["workers"] if one["state"] == "ALIVE"}
+
+
+def test_from_two_slots_to_six_and_a_lost_worker(tmp_path: Path, kafka_settings: Settings) -> None:
+    lab = Lab(kafka_settings, tmp_path / "lab", 44, pins={"shuffle_partitions": PARTITIONS}, partitions=PARTITIONS)
+    with spark_cluster(tmp_path / "cluster", workers=3, cores=2) as cluster:
+        lab.settings = replace(lab.settings, spark_master=cluster.url)
+        try:
+            lab.produce()
+            # Spark's own file is where a cluster's sizes stand.
+            env = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(tmp_path)}
+            (tmp_path / "spark-defaults.conf").write_text(DEFAULTS.format(cores=2))
+            driver = lab.start_driver(env=env)
+            lab.until(lambda: lab.committed(1), told="the second batch on two slots")
+            assert sorted(slots(cluster).values()) == [0, 0, 2]
+            assert lab.kill_when(driver, lambda: True)
+            (tmp_path / "spark-defaults.conf").write_text(DEFAULTS.format(cores=6))
+            driver = lab.start_driver(env=env)
+            lab.until(lambda: sorted(slots(cluster).values()) == [2, 2, 2], told="six slots")
+            lab.produce()
+            batch = lab.steps().last_planned() + 1
+            lab.until(lambda: lab.committed(batch), told="a batch on six slots")
+            cluster.kill_worker(0)
+            lab.produce()
+            batch = lab.steps().last_planned() + 1
+            lab.until(lambda: lab.committed(batch), told="a batch without the lost worker")
+            assert driver.poll() is None
+            assert lab.kill_when(driver, lambda: True, sig=signal.SIGTERM)
+            lab.wait(driver)
+            lab.run_to_end(env)
+            judged = lab.judge()
+            assert (judged.lost, judged.duplicated, judged.wrong, judged.unexplained) == (0, 0, 0, 0), judged.findings
+            assert judged.rows > 0
+        finally:
+            lab.close()

@@ -1,0 +1,75 @@
+"""A run that is asked for twice is started once, whatever became of the first answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from rivertwice.errors import RequestError, ServiceError
+from rivertwice.orchestration import rest
+from rivertwice.orchestration.rest import AirflowClient
+
+
+class Airflow:
+    """Keeps runs as Airflow does, and answers the first `broken` requests to start one with an error."""
+
+    def __init__(self, broken: int, *, keeps: bool) -> None:
+        self.broken, self.keeps = broken, keeps
+        self.runs: list[str] = []
+        self.asked = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/auth/token":
+            return httpx.Response(201, json={"access_token": "t"})
+        if request.method == "GET":
+            name = request.url.path.rpartition("/")[2]
+            return httpx.Response(200 if name in self.runs else 404, json={"state": "queued"})
+        self.asked += 1
+        run_id = json.loads(request.content)["dag_run_id"]
+        if run_id in self.runs:
+            return httpx.Response(409, json={"detail": "already exists"})
+        if self.asked > self.broken or self.keeps:
+            self.runs.append(run_id)
+        return httpx.Response(500 if self.asked <= self.broken else 200, json={"dag_run_id": run_id})
+
+
+Connect = Callable[[Callable[[httpx.Request], httpx.Response]], AirflowClient]
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
+    monkeypatch.setattr(rest, "_PAUSE_SECONDS", 0.0)
+
+    def make(handler: Callable[[httpx.Request], httpx.Response]) -> AirflowClient:
+        client = AirflowClient("http://airflow", "u", "p")
+        client._http = httpx.Client(base_url="http://airflow", transport=httpx.MockTransport(handler))
+        return client
+
+    return make
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["it had started", "it had not"])
+@pytest.mark.parametrize("broken", [0, 1, 3])
+def test_a_server_error_starts_one_run_and_tells_its_id(connect: Connect, broken: int, keeps: bool) -> None:
+    airflow = Airflow(broken, keeps=keeps)
+    assert [connect(airflow).trigger("rotate__p")] == airflow.runs
+    assert airflow.asked == (1 if broken == 0 else 2 if keeps else broken + 1)
+
+
+def test_a_refusal_and_a_server_that_stays_broken_are_told_apart(connect: Connect) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        token = request.url.path == "/auth/token"
+        return (
+            httpx.Response(201, json={"access_token": "t"}) if token else httpx.Response(409, json={"detail": "paused"})
+        )
+
+    def other(request: httpx.Request) -> httpx.Response:
+        return refuse(request) if request.method == "POST" else httpx.Response(404, json={})
+
+    with pytest.raises(RequestError, match="refuses to start rotate__p: paused"):
+        connect(other).trigger("rotate__p")
+    with pytest.raises(ServiceError, match="HTTP 500"):
+        connect(Airflow(99, keeps=False)).trigger("rotate__p")
