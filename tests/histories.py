@@ -36,7 +36,7 @@ from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.late_rule import Rule, with_watermarks
 from rivertwice.reconcile.model import Finding
-from rivertwice.reconcile.recorded import check_late_rows, check_updates
+from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
@@ -52,7 +52,7 @@ SIDE_BY_SIDE = 20
 EPOCH_SECONDS = 100_000
 DELAY_S = 20
 SPREAD = "-2"
-"""Keys that end so lie in several partitions of a fold's log, all others in one."""
+"""Keys that end so lie in several partitions of a fold's log, all others in one; of a fold of several sources it is the other way round."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ def random_batches(chance: random.Random, histories: int) -> list[Batch]:
     return batches
 
 
-def keyed(batches: Sequence[Batch], *, spread: bool = True) -> list[Batch]:
-    """Return the same records as a topic keyed by `k` holds them: all of a key in one partition, but for some keys (`spread`)."""
+def keyed(batches: Sequence[Batch], *, spread: bool = True, turned: bool = False) -> list[Batch]:
+    """Return the same records as a topic keyed by `k` holds them: all of a key in one partition, but for some keys (`spread`), or most (`turned`)."""
     offsets = [0] * PARTITIONS
     found = []
     for batch in batches:
         moved = []
         for record in batch:
-            whole = record.event_s is not None and not (spread and record.key.endswith(SPREAD))
+            whole = record.event_s is not None and not (spread and record.key.endswith(SPREAD) != turned)
             partition = zlib.crc32(record.key.encode()) % PARTITIONS if whole else record.partition
             moved.append(replace(record, partition=partition, offset=offsets[partition]))
             offsets[partition] += 1
@@ -222,11 +222,11 @@ def run_histories(
     evidence, late = gather_evidence(view, derived, rule)
     broken = (record for batch in batches for record in batch if record.event_s is None)
     dead = Counter(places[record.partition] for record in broken)
-    partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition.window, rule.silent())
+    partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition, rule.silent())
     for one in tagged.values():
         one.unpersist()
     kept_rows = 0 if kept is None else kept.num_rows
-    findings = [*check_late_rows(view, late), *check_updates(view, rule)]
+    findings = [*check_late_rows(view, late), *check_updates(view, rule), *check_order(evidence.apart)]
     watermarks = [watermark for _, watermark in planned]
     numbers = [row.batch for row in rows]
     return Run(evidence, derived, partitions, total, watermarks, kept_rows, findings, rule, numbers)
@@ -292,6 +292,8 @@ def record_bytes(record: Record, definition: Definition) -> bytes:
     at = to_iso(EPOCH + timedelta(milliseconds=at_ms))
     fields = {"k": record.key, "at": at, "v": record.value}
     _, source = definition.by_topic[places_of(definition)[record.partition].topic]
+    if "j" in source.schema_:
+        fields = {"j": record.key, "at": at, "w": record.value}
     if source.envelope == "none":
         return json.dumps(fields).encode()
     deletes = record.value in (3, 11)

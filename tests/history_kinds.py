@@ -86,6 +86,41 @@ def fold(state, event):
     state = {"n": state["n"] + 1, "total": (state["total"] * 31 + event["v"]) % 1_000_003, "top": top}
     return state, [dict(state)] * (2 if event["v"] == 5 else 1)
 """
+_SIDES = """  others:
+    topic: others
+    partitions: 1
+    schema: {j: string, at: timestamp, w: bigint}
+    required: [j, w]
+    event_time: at
+    max_future: 10000 days
+"""
+_FOLD_OF_SOURCES = """
+def fold(state, event):
+    state = state or {"n": 0, "total": 0, "top": None}
+    mine = event["_source"] == "events"
+    v = event["v"] if mine else event["w"]
+    if v == 7:
+        return state, []
+    if v == 11 and state["n"] > 9:
+        return None, [{"n": 0, "total": state["total"]}]
+    total = (state["total"] * 31 + (v if mine else 100 - v)) % 1_000_003
+    state = {"n": state["n"] + 1, "total": total, "top": max(v, state["top"] or 0)}
+    return state, [dict(state)] * (2 if v == 5 else 1)
+"""
+_VIEW_OF_SOURCES = """
+def fold(state, event):
+    mine = event["_source"] == "events"
+    side, v = ("left", event["v"]) if mine else ("right", event["w"])
+    known = state or {"left": None, "right": None, "first": mine}
+    if v == 11:
+        v = None
+    if v == known[side]:
+        return state, []
+    known = {**known, side: v}
+    left, right = known["left"] or 0, known["right"] or 0
+    row = {"n": left, "total": 100 * left + right, "top": FIRST, "gone": not (left or right)}
+    return None if row["gone"] else known, [row]
+"""
 _ROWS = "SELECT * FROM events WHERE v <> 7"
 _KEYS = "keys: [k]\ncount_column: n"
 _SLICED = "keys: [k, at, id]"
@@ -93,17 +128,26 @@ _FOLDED = """keys: [k, at]
 by: [k]
 state: {n: bigint, total: bigint, top: bigint}
 types: {at: timestamp, n: bigint, total: bigint, top: bigint}"""
+_FOLDED_BY_EACH = _FOLDED.replace("by: [k]", "by: {k: {others: j}}")
+_COLUMNS = "columns: {n: {}, total: {}, top: {}}"
+_VIEWED = """keys: [k]
+by: {k: {others: j}}
+order: any
+deleted: gone
+state: {left: bigint, right: bigint, first: boolean}
+types: {at: timestamp, n: bigint, total: bigint, top: bigint, gone: boolean}"""
+_VIEWED_COLUMNS = "columns: {n: {}, total: {}, top: {}, at: {}, gone: {}}"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of windows: what is written under `window`, the transform or the fold, what else it is, and further sources."""
+    """A kind of windows: what is written under `window`, the transform or the fold, what else it is, further sources, what is said of a fold."""
 
     window: str
     sql: str
     sliced: bool = False
     more: str = ""
-    folded: bool = False
+    folded: str = ""
     emit: str = "final"
 
 
@@ -128,18 +172,28 @@ KINDS = {
     ),
     "as-of slices": Kind("{every: 1 minute, at: at}", _AS_OF, True, _NAMES),
     "rolling slices": Kind("{every: 30 s, lookback: 60 s, at: at}", _FIRST, sliced=True),
-    "fold": Kind("{fold: 1 hour, at: at}", _FOLD, folded=True),
+    "fold": Kind("{fold: 1 hour, at: at}", _FOLD, folded=_FOLDED),
+    "fold of sources": Kind("{fold: 1 hour, at: at}", _FOLD_OF_SOURCES, more=_SIDES, folded=_FOLDED_BY_EACH),
+    "view of sources": Kind(
+        "{fold: 1 hour, at: at}",
+        _VIEW_OF_SOURCES.replace("FIRST", "max(left, right)"),
+        more=_SIDES,
+        folded=_VIEWED,
+    ),
 }
+LYING = replace(KINDS["view of sources"], sql=_VIEW_OF_SOURCES.replace("FIRST", 'int(known["first"])'))
+"""A view that says that nothing hangs on the order, and tells which side came first."""
 
 
-def definition_files(kind: str) -> dict[str, str]:
+def definition_files(kind: str | Kind) -> dict[str, str]:
     """Return the files of a definition with windows of a kind; some records do not pass the row filter, where there is one."""
-    one = KINDS[kind]
+    one = KINDS[kind] if isinstance(kind, str) else kind
     yaml = _YAML.replace("WINDOW", one.window).replace("window:", f"{one.more}window:", 1)
     yaml += f"emit: {one.emit}\n"
     if one.folded:
         yaml = (
-            yaml.replace(_KEYS, _FOLDED)
+            yaml.replace(_KEYS, one.folded)
+            .replace(_COLUMNS, _VIEWED_COLUMNS if "gone" in one.folded else _COLUMNS)
             .replace("    watermark: 20 s\n", "")
             .replace("late: {policy: side_output}\n", "")
         )
@@ -148,6 +202,6 @@ def definition_files(kind: str) -> dict[str, str]:
     return files if one.sliced else {**files, "rows.sql": _ROWS}
 
 
-def make_definition(kind: str) -> Definition:
+def make_definition(kind: str | Kind) -> Definition:
     """Return that definition."""
     return parse_files({name: text.encode() for name, text in definition_files(kind).items()}, "histories")

@@ -39,6 +39,7 @@ class _Definition:
     name: str = "p"
     row_keys: tuple[str, ...] = ("k",)
     columns: tuple[str, ...] = ("n",)
+    order: str = "read"
 
     @property
     def window(self) -> Any:

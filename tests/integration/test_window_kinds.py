@@ -113,7 +113,7 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
         produce_events(
             settings,
             topic,
-            [Event(one.partition, one.key.encode(), record_bytes(one), 1_767_225_600_000) for one in third],
+            [Event(one.partition, one.key.encode(), record_bytes(one, definition), 1_767_225_600_000) for one in third],
         )
         if number == 2:
             restored = command(settings, "savepoint", "restore", NAME, "--yes")

@@ -28,6 +28,8 @@ from rivertwice.pipeline.compile import (
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import watermark_confs
+from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging
+from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed
 from rivertwice.pipeline.model import RECORD, Definition
 from rivertwice.pipeline.tables import late_versions, window_closes
 
@@ -101,7 +103,8 @@ def _judge(
     decoded = decode_views(definition, raw)
     rows = {view: accepted(decoded[view], source) for view, source in definition.sources.items()}
     ids = [event.id for event in case.events]
-    batch = _named(definition, ids, _collect(compile_sources(spark, definition, rows)))
+    result, hanging = _recompute(spark, definition, case, rows)
+    batch = _named(definition, ids, result)
     stream = _named(definition, ids, stream)
     dead = {
         ids[row["_offset"]]: row["_reason"]
@@ -115,8 +118,33 @@ def _judge(
         *diff_rows(definition, "stream", expect.stream, stream),
         *diff_names("late", dict.fromkeys(expect.late, "late"), {ids[offset]: "late" for offset in late}),
         *diff_names("dead", expect.dead, dead),
+        *hanging,
     ]
     return CaseResult(case.name, batch, stream, [ids[offset] for offset in late], dead, differences)
+
+
+def _recompute(
+    spark: SparkSession, definition: Definition, case: Case, rows: Mapping[str, DataFrame]
+) -> tuple[list[Row], list[str]]:
+    """Return the rows of a recompute, and what is wrong with `order: any`, one sentence for each key.
+
+    A recompute of a fold takes the events in the order in which the micro-batches read them, as a reconcile does.
+    """
+    if not definition.window.is_fold:
+        return _collect(compile_sources(spark, definition, rows)), []
+    batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
+    tagged = {view: _tagged(spark, mine, batch_of) for view, mine in rows.items()}
+    events = packed(definition, tagged, "_index").persist()
+    try:
+        owed = numbered_fold(definition, events, "_index").toArrow()
+        others = fold_otherwise(definition, events) if definition.order == "any" else {}
+    finally:
+        events.unpersist()
+    hanging = find_hanging(definition, {AS_READ: owed, **others}).shown
+    told = [
+        f"order: the newest row of {key} hangs on the order, against order: any: {how}" for key, how in hanging.items()
+    ]
+    return [dict(row) for row in owed.drop_columns([NUMBER]).to_pylist()], told
 
 
 def decode_views(definition: Definition, raw: DataFrame) -> dict[str, DataFrame]:
@@ -128,7 +156,7 @@ def decode_views(definition: Definition, raw: DataFrame) -> dict[str, DataFrame]
 
 
 def _named(definition: Definition, ids: list[str], rows: list[Row]) -> list[Row]:
-    """Return a fold's rows with the id of their event instead of its place, which is its offset in partition 0."""
+    """Return a fold's rows with the id of their event instead of its place: offsets of a case rise over all its topics."""
     return [{**row, RECORD: ids[row[RECORD]]} for row in rows] if definition.window.is_fold else rows
 
 

@@ -52,9 +52,9 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
     branches = accepted_branches(definition, raw, observe=observe)
     if definition.window.is_sliced:
         return stream_slices(definition, branches)
-    (rows,) = branches.values()
     if definition.window.is_fold:
-        return stream_fold(definition, rows)
+        return stream_fold(definition, branches)
+    (rows,) = branches.values()
     return transform(spark, definition, included(spark, definition, rows))
 
 
@@ -65,7 +65,7 @@ def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool =
     by the record's topic. Each branch has its own two observations, named by `metric_names`; see `compile_stream` for
     what they count, and why the second stands where it does.
     """
-    several = len(definition.sources) > 1
+    several = definition.has_several_sources
     return {
         view: _accepted_branch(
             raw.where(F.col("topic") == F.lit(source.topic)) if several else raw,
@@ -78,7 +78,7 @@ def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool =
 
 def metric_names(definition: Definition, view: str) -> tuple[str, str]:
     """Return the names of a source's two observations: of what was read, and of what was accepted."""
-    suffix = f"_{view}" if len(definition.sources) > 1 else ""
+    suffix = f"_{view}" if definition.has_several_sources else ""
     return f"{READ_METRICS}{suffix}", f"{ACCEPTED_METRICS}{suffix}"
 
 
@@ -112,7 +112,12 @@ def batch_rows(definition: Definition, versions: VersionsAt = no_versions) -> Ro
 
 
 def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the result of the same transform over the accepted rows of each view: all of them or any subset."""
+    """Return the result of the same transform, or fold, over the accepted rows of each view: all of them or any subset.
+
+    Nothing here says in what order they were read: a fold takes them source by source (`folds.batch_fold`).
+    """
+    if definition.window.is_fold:
+        return batch_fold(definition, rows)
     if not definition.window.is_sliced:
         (only,) = rows.values()
         return compile_batch(spark, definition, only)
@@ -124,7 +129,7 @@ def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[s
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
     """Return the result of the same transform over `accepted_rows` of the one source (no slices): all or any subset."""
     if definition.window.is_fold:
-        return batch_fold(definition, accepted_rows)
+        return batch_fold(definition, {definition.source[0]: accepted_rows})
     return transform(spark, definition, included(spark, definition, accepted_rows))
 
 

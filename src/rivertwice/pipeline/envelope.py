@@ -81,28 +81,30 @@ def field_text(name: str) -> Column:
 
 
 def with_deletes(typed: DataFrame, source: Source) -> DataFrame:
-    """Return the records with `_deleted`; of a tombstone the key's field and, as event time, the record's timestamp are filled in."""
+    """Return the records with `_deleted`; of a tombstone the key's fields and, as event time, the record's timestamp are filled in."""
     gone = F.col("_value").isNull()
     moment = F.when(F.unix_millis("_record_time") < _LAST_MS, F.col("_record_time"))
-    filled = {str(source.key_field): _key_value(source), source.event_time: moment}
+    filled = {name: _key_value(source, name) for name in source.key_fields} | {source.event_time: moment}
     others = [F.col(name) for name in typed.columns if name not in filled]
     columns = [F.when(gone, value).otherwise(F.col(name)).alias(name) for name, value in filled.items()]
     return typed.select(*others, *columns, gone.alias(DELETED))
 
 
-def _key_value(source: Source) -> Column:
-    """Return the field that a Kafka key is the text of: as it stands, or in the JSON that a converter made of it."""
-    name = str(source.key_field)
+def _key_value(source: Source, name: str) -> Column:
+    """Return a field that a Kafka key names: its whole text, or, always of several fields, in the JSON that a converter made of it."""
     text = F.try_validate_utf8(F.col("_key").cast("string"))
     inner = F.coalesce(F.get_json_object(text, f"$.payload.{name}"), F.get_json_object(text, f"$.{name}"))
-    found = F.when(text.startswith("{"), inner).otherwise(text)
+    found = F.when(text.startswith("{"), inner)
+    if len(source.key_fields) == 1:
+        found = found.otherwise(text)
     kind = source.schema_[name]
     return found if kind == "string" else F.when(found.rlike(_INTEGER), found.try_cast(kind))
 
 
 def is_delete(source: Source) -> Column:
     """Return whether a record is a tombstone that names its key, and has a time."""
-    return F.col("_value").isNull() & F.col(str(source.key_field)).isNotNull() & F.col(source.event_time).isNotNull()
+    known = (F.col(name).isNotNull() for name in (*source.key_fields, source.event_time))
+    return functools.reduce(operator.and_, known, F.col("_value").isNull())
 
 
 def is_gone(source: Source) -> Column:

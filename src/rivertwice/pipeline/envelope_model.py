@@ -25,10 +25,11 @@ def find_envelope_conflict(source: Source) -> str | None:
         return "envelope: debezium is built for plain JSON (its JsonConverter); leave out format and framing, or the envelope"
     if (source.tombstones == "delete") != (source.key_field is not None):
         return "key_field is given exactly with tombstones: delete; write both or neither"
-    if source.key_field is None:
-        return None
-    kind = source.schema_.get(source.key_field)
-    if kind not in _KEY_TYPES or source.key_field not in source.required_fields:
-        found = "no field" if kind is None else f"of type {kind}" if kind not in _KEY_TYPES else "not required"
-        return f"key_field {source.key_field!r} is {found}; it must be a required field of type {', '.join(_KEY_TYPES)}"
+    if source.key_field == []:
+        return "key_field is empty, so a tombstone would name nothing; name the fields of the Kafka key"
+    for name in source.key_fields:
+        kind = source.schema_.get(name)
+        if kind not in _KEY_TYPES or name not in source.required_fields:
+            found = "no field" if kind is None else f"of type {kind}" if kind not in _KEY_TYPES else "not required"
+            return f"key_field {name!r} is {found}; it must be a required field of type {', '.join(_KEY_TYPES)}"
     return None

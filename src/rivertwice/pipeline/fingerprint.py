@@ -20,7 +20,7 @@ DECODER_VERSION = 1
 COMPILER_VERSION = 1
 
 # Of a fold alone: its code, with what it is called with and what it yields. Other definitions hash as they always did.
-FOLD = ("fold", "fold_by", "fold_state", "fold_types")
+FOLD = ("fold", "fold_by", "fold_state", "fold_types", "fold_sources")
 STATE = ("compiler", "view", "event_time", "window", "keys", "columns", "transform", "field_types_used", *FOLD)
 DECODE = (
     "decoder",
@@ -96,7 +96,7 @@ def fingerprint_of(definition: Definition) -> Fingerprint:
         **_joined(sources),
         **_fold_parts(definition),
     }
-    if len(sources) > 1:
+    if len(sources) > 1 and not definition.window.is_fold:
         components["watermark_policy"] = definition.watermark_policy
     return Fingerprint(
         state=_hash(components, STATE),
@@ -154,20 +154,23 @@ def _fold_parts(definition: Definition) -> dict[str, Any]:
     """Return what a fold does; nothing for other definitions. Every field of the event is its code's to use."""
     if definition.fold_py is None:
         return {}
-    _, source = definition.source
-    return {
+    fields = {view: {**source.schema_, **source.marks} for view, source in definition.sources.items()}
+    parts = {
         "fold": normalise_fold(definition.fold_py),
         "fold_by": definition.by,
         "fold_state": definition.state,
         "fold_types": definition.row_types,
-        "field_types_used": {**source.schema_, **source.marks},
     }
+    if len(fields) == 1:
+        return {**parts, "field_types_used": next(iter(fields.values()))}
+    return {**parts, "field_types_used": fields, "fold_sources": list(fields)}  # a batch is folded in their order
 
 
 def _change_parts(source: Source) -> dict[str, Any]:
     """Return what change events and tombstones are taken for; nothing for plain records, so stored fingerprints stay valid."""
     parts: dict[str, Any] = {} if source.envelope == "none" else {"envelope": source.envelope}
-    return parts if source.tombstones == "dead" else {**parts, "tombstones": [source.tombstones, source.key_field]}
+    named: Any = source.key_fields if len(source.key_fields) > 1 else next(iter(source.key_fields), None)
+    return parts if source.tombstones == "dead" else {**parts, "tombstones": [source.tombstones, named]}
 
 
 def _schema_parts(source: Source) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,18 +51,20 @@ StateType = Annotated[str, AfterValidator(_state_type)]
 def find_fold_conflict(definition: DefinitionFile) -> str | None:
     """Return what of a definition does not go together with being a fold, or with being none; None if all does."""
     if not definition.window.is_fold:
-        for name in ("by", "state", "types", "deleted"):
-            if getattr(definition, name):
-                return f"{name} is of folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
+        given = [name for name in ("by", "state", "types", "deleted") if getattr(definition, name)]
+        for name in (*given, *({"order"} & definition.model_fields_set)):
+            return f"{name} is of folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
         return next(filter(None, itertools.starmap(_source_conflict, definition.sources.items())), None)
-    view, source = definition.source
-    if source.has_watermark:
-        return f"source {view!r} has a watermark, but nothing of a fold waits or is late; remove it"
+    for view, source in definition.sources.items():
+        if source.is_table:
+            return f"source {view!r} says role: table, which is of slices: a fold takes each of its records as an event; remove role and table_keys"
+        if source.has_watermark:
+            return f"source {view!r} has a watermark, but nothing of a fold waits or is late; remove it"
     if definition.count_column is not None:
         return (
             f"count_column is {definition.count_column!r}, but rows of a fold are told apart by their record; remove it"
         )
-    return _key_conflict(definition, source) or _type_conflict(definition, source)
+    return _key_conflict(definition) or _type_conflict(definition) or _order_conflict(definition)
 
 
 def _source_conflict(view: str, source: Source) -> str | None:
@@ -74,31 +78,48 @@ def _source_conflict(view: str, source: Source) -> str | None:
     return f"source {view!r} has no watermark; say how far it stays behind, for instance '10 minutes'"
 
 
-def _key_conflict(definition: DefinitionFile, source: Source) -> str | None:
+def _key_conflict(definition: DefinitionFile) -> str | None:
     if not definition.by:
         return "a fold needs by: the fields of the source whose values share a state; name them"
-    for name in definition.by:
-        kind = source.schema_.get(name)
-        if kind in (None, "double") or name not in source.required_fields:
-            found = "no field" if kind is None else f"a {kind}" if kind == "double" else "not required"
-            return (
-                f"by names {name!r}, which is {found}; the state's key is made of required fields that are no doubles"
-            )
-        if name not in definition.keys:
-            return (
-                f"by names {name!r}, which is not among keys {definition.keys}; add it, so that a row says whose it is"
-            )
-    if source.tombstones == "delete" and definition.by != [source.key_field]:
+    foreign = [view for views in _named_views(definition) for view in views if view not in definition.sources]
+    if foreign:
+        return f"by names a field of {foreign[0]!r}, but the sources are {list(definition.sources)}; name one of them"
+    of_source = functools.partial(_by_conflict, definition)
+    found = next(filter(None, itertools.starmap(of_source, definition.sources.items())), None)
+    if found:
+        return found
+    absent = [name for name in definition.by if name not in definition.keys]
+    if absent:
         return (
-            f"tombstones are deletes and have nothing but {source.key_field!r}, but the state's key is {definition.by}; "
-            f"give by: [{source.key_field}]"
+            f"by names {absent[0]!r}, which is not among keys {definition.keys}; add it, so that a row says whose it is"
         )
     return (
         None if definition.state else "a fold needs state: the names and types of what it keeps of a key; declare them"
     )
 
 
-def _type_conflict(definition: DefinitionFile, source: Source) -> str | None:
+def _named_views(definition: DefinitionFile) -> Iterable[Iterable[str]]:
+    return definition.by.values() if isinstance(definition.by, dict) else ()
+
+
+def _by_conflict(definition: DefinitionFile, view: str, source: Source) -> str | None:
+    """Return why the fields that are the state's key in one source cannot be, or None."""
+    where = f" of source {view!r}" if definition.has_several_sources else ""
+    fields = definition.by_fields(view)
+    for name in fields.values():
+        kind = source.schema_.get(name)
+        if kind in (None, "double") or name not in source.required_fields:
+            found = "no field" if kind is None else f"a {kind}" if kind == "double" else "not required"
+            return f"by names {name!r}{where}, which is {found}; the state's key is made of required fields that are no doubles"
+    if source.tombstones == "delete" and not set(fields.values()) <= set(source.key_fields):
+        return (
+            f"tombstones{where} are deletes and have nothing but {', '.join(source.key_fields)}, but the state's key is "
+            f"{list(fields.values())}; give by fields that the Kafka key names, or let it name more (key_field)"
+        )
+    return None
+
+
+def _type_conflict(definition: DefinitionFile) -> str | None:
     columns = [*definition.keys, *definition.columns]
     unknown = [name for name in definition.types if name not in columns]
     if unknown:
@@ -106,17 +127,37 @@ def _type_conflict(definition: DefinitionFile, source: Source) -> str | None:
     missing = [name for name in columns if name not in definition.types and name not in definition.by]
     if missing:
         return f"{missing[0]!r} has no type; add it to types: they are of every key and column but those of by"
-    wrong = [name for name in definition.by if definition.types.get(name, source.schema_[name]) != source.schema_[name]]
-    if wrong:
-        return f"types gives {wrong[0]!r} another type than the source, which fills it in; remove it from types"
+    for view, source in definition.sources.items():
+        for name, field in definition.by_fields(view).items():
+            kind, had = definition.row_types[name], source.schema_[field]
+            if name in definition.types and kind != had:
+                return f"types gives {name!r} another type than the source, which fills it in; remove it from types"
+            if kind != had:
+                return (
+                    f"the state's key {name!r} is {kind} in source {definition.source[0]!r} and {had} in {view!r}, where it would be "
+                    "another key; give both fields one type"
+                )
     at = definition.window.at
     if at not in columns or definition.row_types[at] != "timestamp":
         return (
             f"window.at {at!r} is no key or column of type timestamp; it holds the event's time: add it, or correct it"
         )
-    for name, kind in ((ERROR, "string"), (definition.deleted, "boolean")):
-        if name in definition.columns and definition.types[name] != kind:
-            return f"column {name!r} is {definition.types[name]}; it must be {kind}"
+    for special, needed in ((ERROR, "string"), (definition.deleted, "boolean")):
+        if special in definition.columns and definition.types[special] != needed:
+            return f"column {special!r} is {definition.types[special]}; it must be {needed}"
     if definition.deleted is not None and definition.deleted not in definition.columns:
         return f"deleted {definition.deleted!r} is no column; name the boolean column that says that a key is gone"
+    return None
+
+
+def _order_conflict(definition: DefinitionFile) -> str | None:
+    if definition.order == "read":
+        return None
+    if not definition.compare:
+        return "order: any is what a reconcile checks, but compare is false; remove one of them"
+    if definition.window.at in definition.keys:
+        return (
+            f"order: any says that the newest row of a key does not hang on the order, but the keys hold {definition.window.at!r}, the "
+            "time of an event, so each event has a key of its own; make it a column"
+        )
     return None

@@ -23,14 +23,33 @@ from rivertwice.pipeline.fold_values import FoldValueError, dump, load, settle_a
 
 ERROR = "error"
 """The result column that takes what a fold raised; without it, the stream stops there."""
+SOURCE_MARK = "_source"
+"""What tells, in an event of several sources, which it is of."""
 PARTITION_SHIFT = 44
 _DIGITS = 76  # twice the longest decimal: no sum or product of two loses a digit
 _MOST_TEXT = 500
 _PLACE = re.compile(r"0x[0-9a-f]+")
 
 FoldFunction = Callable[[dict[str, Any] | None, dict[str, Any]], Any]
-Emitted = tuple[int, int, int, str]
-"""Event time in microseconds since 1970, place of the record, number of the row of its event, and the row as JSON."""
+Emitted = tuple[int, int, int, int, str]
+"""Number of the source, event time in microseconds since 1970, place of the record, number of the row of its event, and the row as JSON."""
+
+
+@dataclass(frozen=True)
+class FoldSource:
+    """What a worker needs of a source.
+
+    Attributes:
+        view: its name, which `event["_source"]` is where there are several. topic: for messages.
+        event: field of an event to its type. event_time: the field that is its time.
+        by: column of the state's key to the field that is it.
+    """
+
+    view: str
+    topic: str
+    event: Mapping[str, str]
+    event_time: str
+    by: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -38,20 +57,16 @@ class FoldSpec:
     """All that a worker needs.
 
     Attributes:
-        name, topic: for messages.
+        name: for messages.
         text: what `fold.py` says.
-        event: field of an event to its type. event_time: the field that is its time.
-        by: the fields that are the state's key.
+        sources: in the order in which a batch reads them; an event's number among them says whose it is.
         state: field of the state to its type.
-        rows: result column to its type, `by` among them. at: the column that is the event's time.
+        rows: result column to its type, the state's key among them. at: the column that is the event's time.
     """
 
     name: str
-    topic: str
     text: str
-    event: Mapping[str, str]
-    event_time: str
-    by: tuple[str, ...]
+    sources: tuple[FoldSource, ...]
     state: Mapping[str, str]
     rows: Mapping[str, str]
     at: str
@@ -76,7 +91,9 @@ class FoldRun:
         self._spec = spec
         self._fold = load_fold(spec.text)
 
-    def step(self, state: str | None, event: str, partition: int, offset: int) -> tuple[str | None, list[Emitted]]:
+    def step(
+        self, state: str | None, event: str, partition: int, offset: int, source: int = 0
+    ) -> tuple[str | None, list[Emitted]]:
         """Return the state behind an event and its rows.
 
         Args:
@@ -84,24 +101,26 @@ class FoldRun:
             event: the event as JSON.
             partition: where the record lies.
             offset: where the record lies.
+            source: number of the source that the record is of.
 
         Raises:
             FoldError: fold.py raised, or returned what was not declared, and there is no column `error`.
         """
-        spec = self._spec
-        fields = load(spec.event, event)
-        at: datetime = fields[spec.event_time]
-        given = {**{name: fields[name] for name in spec.by}, spec.at: at}
+        spec, mine = self._spec, self._spec.sources[source]
+        fields = load(mine.event, event)
+        at: datetime = fields[mine.event_time]
+        given = {**{name: fields[field] for name, field in mine.by.items()}, spec.at: at}
+        told = {**fields, SOURCE_MARK: mine.view} if len(spec.sources) > 1 else dict(fields)
         try:
             with localcontext(Context(prec=_DIGITS)):
-                kept, rows = self._called(None if state is None else load(spec.state, state), dict(fields), given)
+                kept, rows = self._called(None if state is None else load(spec.state, state), told, given)
         except Exception as error:  # whatever the user's code raises
             if ERROR not in spec.rows:
-                raise FoldError(_stopped(spec, error, partition, offset)) from error
+                raise FoldError(_stopped(spec.name, mine.topic, error, partition, offset)) from error
             kept, rows = state, [dump(spec.rows, dict.fromkeys(spec.rows) | given | {ERROR: _told(error)})]
         record = partition << PARTITION_SHIFT | offset
         us = (at - EPOCH) // timedelta(microseconds=1)
-        return kept, [(us, record, number, row) for number, row in enumerate(rows)]
+        return kept, [(source, us, record, number, row) for number, row in enumerate(rows)]
 
     def _called(
         self, state: dict[str, Any] | None, event: dict[str, Any], given: Mapping[str, Any]
@@ -130,9 +149,9 @@ def _told(error: Exception) -> str:
     return _PLACE.sub("0x", f"{type(error).__name__}: {error}")[:_MOST_TEXT]
 
 
-def _stopped(spec: FoldSpec, error: Exception, partition: int, offset: int) -> str:
+def _stopped(name: str, topic: str, error: Exception, partition: int, offset: int) -> str:
     return (
-        f"fold.py of {spec.name} failed on the record {spec.topic}/{partition}@{offset} with {_told(error)}; nothing of its batch "
+        f"fold.py of {name} failed on the record {topic}/{partition}@{offset} with {_told(error)}; nothing of its batch "
         f"was committed, and the stream cannot go past it; give the result a column `{ERROR}` (string) to have such records as "
         "rows, or write a rule that makes them dead letters; either is another definition"
     )

@@ -3,8 +3,9 @@
     accepted rows  ->  groupBy(by), the key's events in the order of the log, fold(state, event)  ->  rows by event time
 
 Nothing waits and nothing is late: an event's rows are emitted by the batch that reads it, so there is no watermark. The
-order is that of the log: within a batch by partition and offset. A key whose records lie in one partition is therefore
-folded in one order, however batches were cut, and a recompute folds it the same.
+order is that in which the log was read: batch by batch, within a batch by source (as the definition lists them), partition
+and offset. A key whose records lie in one partition is therefore folded in one order, however batches were cut. One that
+has records in several partitions, of one topic or of several, is folded in an order that only the ledger knows.
 
 Events, state and rows cross between Spark and Python as JSON that loses nothing (`fold_values`), never as pandas'
 own types: those round large integers beside a null, and know no time before 1677.
@@ -12,98 +13,149 @@ own types: those round large integers beside a null, and know no time before 167
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from rivertwice.pipeline.fold_run import Emitted, FoldRun, FoldSpec
-from rivertwice.pipeline.model import RECORD, ROW, Definition
+from rivertwice.pipeline.fold_order import NUMBER
+from rivertwice.pipeline.fold_run import Emitted, FoldRun, FoldSource, FoldSpec
+from rivertwice.pipeline.model import RECORD, ROW, SOURCE, Definition
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_EMITTED = f"_us bigint, {RECORD} bigint, {ROW} int, _row string"
-_NAMES = ["_us", RECORD, ROW, "_row"]
+PLACE = ("_source", "_partition", "_offset")
+"""Where an event lies: number of its source, partition, offset. Within a batch events are folded in this order."""
+_NAMES = ["_source", "_us", RECORD, ROW, "_row"]
+_EMITTED = f"_source int, _us bigint, {RECORD} bigint, {ROW} int, _row string"
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
 def fold_spec(definition: Definition) -> FoldSpec:
     """Return what a worker needs of a definition."""
-    _, source = definition.source
     assert definition.fold_py is not None, "the definition was checked"
     assert definition.window.at is not None, "the definition was checked"
+    sources = (
+        FoldSource(
+            view, source.topic, {**source.schema_, **source.marks}, source.event_time, definition.by_fields(view)
+        )
+        for view, source in definition.sources.items()
+    )
     return FoldSpec(
         name=definition.name,
-        topic=source.topic,
         text=definition.fold_py,
-        event={**source.schema_, **source.marks},
-        event_time=source.event_time,
-        by=tuple(definition.by),
+        sources=tuple(sources),
         state=definition.state,
         rows=definition.row_types,
         at=definition.window.at,
     )
 
 
-def stream_fold(definition: Definition, rows: DataFrame) -> DataFrame:
-    """Return the rows of a stream of accepted rows; a key's state is one JSON text."""
+def stream_fold(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the rows of a stream of each view's accepted rows; a key's state is one JSON text."""
     spec = fold_spec(definition)
 
     def follow(_: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        run = FoldRun(spec)
-        read: list[tuple[int, int, str]] = []
-        for frame in frames:
-            read += zip(frame["_partition"].tolist(), frame["_offset"].tolist(), frame["_event"], strict=True)
         held = state.get[0] if state.exists else None
-        kept, out = held, []
-        for partition, offset, event in sorted(read):
-            kept, emitted = run.step(kept, event, partition, offset)
-            out += emitted
+        kept, emitted = follow_key(spec, held, frames)
         if kept is not None:
             state.update((kept,))
         elif held is not None:
             state.remove()
-        yield from _frames(out)
+        yield from _frames(emitted, _NAMES)
 
     grouped = packed(definition, rows).groupBy("_key")
     emitted = grouped.applyInPandasWithState(follow, _EMITTED, "state string", "append", GroupStateTimeout.NoTimeout)
     return _typed(definition, emitted)
 
 
-def batch_fold(definition: Definition, rows: DataFrame, *order: str) -> DataFrame:
-    """Return the rows of accepted rows, of each key in the order of these columns and then of partition and offset."""
+def batch_fold(definition: Definition, rows: Mapping[str, DataFrame], *order: str) -> DataFrame:
+    """Return the rows of each view's accepted rows, of each key in the order of these columns and then of `PLACE`."""
+    return numbered_fold(definition, packed(definition, rows, *order), *order).drop(NUMBER)
+
+
+def numbered_fold(definition: Definition, events: DataFrame, *order: str | Column) -> DataFrame:
+    """Return the rows of packed events in such an order, with `NUMBER`."""
     spec = fold_spec(definition)
 
     def follow(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        run = FoldRun(spec)
-        current: str | None = None
-        kept: str | None = None
-        for frame in frames:
-            out: list[Emitted] = []
-            columns = (frame["_key"], frame["_partition"].tolist(), frame["_offset"].tolist(), frame["_event"])
-            for key, partition, offset, event in zip(*columns, strict=True):
-                if key != current:
-                    current, kept = key, None
-                kept, emitted = run.step(kept, event, partition, offset)
-                out += emitted
-            yield from _frames(out)
+        for emitted in follow_keys(spec, frames):
+            yield from _frames(emitted, [*_NAMES, NUMBER])
 
-    by_key = packed(definition, rows, *order).repartition("_key")
-    sorted_rows = by_key.sortWithinPartitions("_key", *order, "_partition", "_offset")
-    return _typed(definition, sorted_rows.mapInPandas(follow, _EMITTED))
+    sorted_rows = events.repartition("_key").sortWithinPartitions("_key", *order, *PLACE)
+    return _typed(definition, sorted_rows.mapInPandas(follow, f"{_EMITTED}, {NUMBER} bigint"), NUMBER)
 
 
-def packed(definition: Definition, rows: DataFrame, *kept: str) -> DataFrame:
-    """Return `_key` and `_event` of accepted rows as JSON, with their addresses and the columns to keep."""
-    _, source = definition.source
+def follow_key(spec: FoldSpec, held: str | None, frames: Iterable[pd.DataFrame]) -> tuple[str | None, list[Emitted]]:
+    """Return the state behind all packed events of one key in a batch, which come in any order, and their rows."""
+    run = FoldRun(spec)
+    read: list[tuple[int, int, int, str]] = []
+    for frame in frames:
+        read += zip(*(frame[name].tolist() for name in (*PLACE, "_event")), strict=True)
+    out: list[Emitted] = []
+    for source, partition, offset, event in sorted(read):
+        held, emitted = run.step(held, event, partition, offset, source)
+        out += emitted
+    return held, out
+
+
+def follow_keys(spec: FoldSpec, frames: Iterable[pd.DataFrame]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows, each with its number, of packed events that come key by key in order; a key may go over several frames."""
+    run = FoldRun(spec)
+    current: str | None = None
+    kept: str | None = None
+    number = 0
+    for frame in frames:
+        out: list[tuple[Any, ...]] = []
+        columns = (frame[name].tolist() for name in ("_key", *PLACE, "_event"))
+        for key, source, partition, offset, event in zip(*columns, strict=True):
+            if key != current:
+                current, kept, number = key, None, 0
+            kept, emitted = run.step(kept, event, partition, offset, source)
+            out += [(*one, number + further) for further, one in enumerate(emitted)]
+            number += len(emitted)
+        yield out
+
+
+def fold_otherwise(definition: Definition, events: DataFrame) -> dict[str, pa.Table]:
+    """Return name to the numbered rows of packed events, folded partition by partition, from the first and from the last."""
+    views = list(definition.sources)
+    first, last = "the first partition first", "the last partition first"
+    if definition.has_several_sources:
+        first, last = ", then ".join(views), ", then ".join(reversed(views))
+    turned = (F.col("_source").desc(), F.col("_partition").desc())
+    return {
+        f"folded {first}": numbered_fold(definition, events).toArrow(),
+        f"folded {last}": numbered_fold(definition, events, *turned).toArrow(),
+    }
+
+
+def spread_keys(events: DataFrame) -> DataFrame:
+    """Return `_key` of packed events that lie in several partitions, with `_parts`: number of source and partition of each."""
+    parts = F.sort_array(F.collect_set(F.struct("_source", "_partition")))
+    return events.groupBy("_key").agg(parts.alias("_parts")).where(F.size("_parts") > 1)
+
+
+def packed(definition: Definition, rows: Mapping[str, DataFrame], *kept: str) -> DataFrame:
+    """Return `_key` and `_event` of each view's accepted rows as JSON, with their `PLACE` and the columns to keep."""
+    each = (_packed(definition, number, view, rows[view], kept) for number, view in enumerate(definition.sources))
+    return functools.reduce(DataFrame.unionByName, each)
+
+
+def _packed(definition: Definition, number: int, view: str, rows: DataFrame, kept: Iterable[str]) -> DataFrame:
+    source = definition.sources[view]
     types = {**source.schema_, **source.marks}
+    by = (_plain(field, types[field]).alias(name) for name, field in definition.by_fields(view).items())
     return rows.select(
-        F.to_json(F.struct(*(_plain(name, types[name]) for name in definition.by)), _KEEP_NULLS).alias("_key"),
+        F.to_json(F.struct(*by), _KEEP_NULLS).alias("_key"),
         *kept,
+        F.lit(number).alias("_source"),
         "_partition",
         "_offset",
         F.to_json(F.struct(*(_plain(name, kind) for name, kind in types.items())), _KEEP_NULLS).alias("_event"),
@@ -119,14 +171,14 @@ def _plain(name: str, kind: str) -> Column:
     return value.alias(name)
 
 
-def _frames(emitted: list[Emitted]) -> Iterator[pd.DataFrame]:
+def _frames(emitted: list[Emitted] | list[tuple[Any, ...]], names: list[str]) -> Iterator[pd.DataFrame]:
     if emitted:
         import pandas as pd
 
-        yield pd.DataFrame(emitted, columns=_NAMES)
+        yield pd.DataFrame(emitted, columns=names)
 
 
-def _typed(definition: Definition, emitted: DataFrame) -> DataFrame:
+def _typed(definition: Definition, emitted: DataFrame, *kept: str) -> DataFrame:
     window = definition.window
     types = definition.row_types
     us, step = F.col("_us"), F.lit(window.step // timedelta(microseconds=1))
@@ -135,10 +187,19 @@ def _typed(definition: Definition, emitted: DataFrame) -> DataFrame:
     return emitted.withColumn("_row", row).select(
         F.timestamp_micros(start).alias(window.start_column),
         F.timestamp_micros(start + step).alias(window.end_column),
+        *_source_column(definition),
         RECORD,
         ROW,
         *(_value(name, types[name]) for name in (*definition.keys, *definition.columns)),
+        *kept,
     )
+
+
+def _source_column(definition: Definition) -> list[Column]:
+    """Return the column that names an event's source, where there are several."""
+    if not definition.has_several_sources:
+        return []
+    return [F.get(F.array(*map(F.lit, definition.sources)), F.col("_source")).alias(SOURCE)]
 
 
 def _carried(types: Mapping[str, str]) -> str:

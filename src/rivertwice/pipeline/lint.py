@@ -152,13 +152,28 @@ def _ruled_out(definition: Definition) -> list[LintFinding]:
 def _order(definition: Definition) -> LintFinding:
     check = "global order assumed"
     if definition.window.is_fold:
-        by = ", ".join(definition.by)
-        told = (
-            f"a fold follows each {by} in the order of the log; a key that lies in several partitions is NOT_COMPARABLE"
-        )
-        return LintFinding(check, NOTE, told, f"let producers key the topic by {by}, and never add partitions")
+        return _fold_order(definition, check)
     refused = "functions that depend on the order of rows (first, last, row_number, collect_list ...) are refused in a transform"
     return LintFinding(check, SAFE, refused)
+
+
+def _fold_order(definition: Definition, check: str) -> LintFinding:
+    by = ", ".join(definition.by)
+    keyed = f"let producers key {'each topic' if definition.has_several_sources else 'the topic'} by {by}, and never add partitions"
+    if definition.order == "any":
+        told = (
+            f"a fold follows each {by} as the log was read; the newest row of a key is said not to hang on that order: a reconcile "
+            "folds twice more, in other orders, and names the keys for which it does"
+        )
+        return LintFinding(check, NOTE, told, f"{keyed}: within a topic the order of a {by} still counts")
+    if definition.has_several_sources:
+        told = (
+            f"a fold follows each {by} as the log was read: topics have no common order, so what has records in several is "
+            "NOT_COMPARABLE, though the stream is held to the order that it had"
+        )
+        return LintFinding(check, NOTE, told, "say order: any, if the newest row of a key does not hang on it")
+    told = f"a fold follows each {by} in the order of the log; a key that lies in several partitions is NOT_COMPARABLE"
+    return LintFinding(check, NOTE, told, keyed)
 
 
 def _unsafe_sinks(definition: Definition) -> LintFinding:
@@ -232,7 +247,7 @@ def _state_bound(definition: Definition) -> LintFinding:
 
 
 def _idle_source(definition: Definition) -> list[LintFinding]:
-    if len(definition.streams) == 1:
+    if len(definition.streams) == 1 or definition.window.is_fold:
         return []
     check = "idle source"
     if definition.watermark_policy == "min":

@@ -34,6 +34,8 @@ VERSION = {VALID_FROM, VALID_TO}
 """Columns of a table's view: when a version was valid; `valid_to` is NULL of one that still is."""
 RECORD = "record"
 """Column of a slice's views: the record's place in its topic, different for every record; it breaks ties. Of a fold's rows: the event's."""
+SOURCE = "source"
+"""Column of a fold's rows, where it has several sources: the view that the event is of."""
 ROW = "row"
 """Column of a fold's rows: which of the rows of one event it is, from 0."""
 
@@ -124,9 +126,10 @@ class Source(Strict):
         default="dead",
         description="Of folds and tables. delete: a record without value deletes the key that its Kafka key names.",
     )
-    key_field: Column | None = Field(
+    key_field: Column | list[Column] | None = Field(
         default=None,
-        description="With tombstones: delete: the string, int or bigint field that the Kafka key is the text of.",
+        description="With tombstones: delete: the string, int or bigint field that the Kafka key is the text of; several: the key "
+        "is a JSON object of them.",
         json_schema_extra=without_null,
     )
     _pins: Pins | None = PrivateAttr(default=None)
@@ -169,7 +172,7 @@ class Source(Strict):
         wrong = [name for name in self.table_keys if name not in self.required_fields or self.schema_[name] == "double"]
         if wrong:
             return f"table_keys has {wrong[0]!r}, which must be a required field of the schema and no double"
-        if self.tombstones == "delete" and self.table_keys != [self.key_field]:
+        if self.tombstones == "delete" and sorted(self.table_keys) != sorted(self.key_fields):
             return f"a tombstone deletes the row that its Kafka key names, but table_keys is {self.table_keys} and key_field {self.key_field!r}; make them one, or leave out tombstones"
         return None
 
@@ -212,6 +215,13 @@ class Source(Strict):
         return self._pins
 
     @property
+    def key_fields(self) -> list[str]:
+        """The fields that a tombstone's Kafka key names; empty where tombstones delete nothing."""
+        if isinstance(self.key_field, list):
+            return self.key_field
+        return [] if self.key_field is None else [self.key_field]
+
+    @property
     def marks(self) -> dict[str, str]:
         """What decoding adds to the fields: name, with a leading underscore, to type."""
         return marks_of(self)
@@ -231,13 +241,20 @@ class DefinitionFile(Strict):
     window: Window
     keys: list[Column] = Field(default_factory=list, description="Result columns that identify a row in its window.")
     columns: dict[Column, OutputColumn] = Field(min_length=1, description="The other result columns, in order.")
-    by: list[Column] = Field(
-        default_factory=list, description="Of folds: fields of the source whose values share a state."
+    by: list[Column] | dict[Column, dict[Column, Column]] = Field(
+        default_factory=list,
+        description="Of folds: fields whose values share a state, of the same name in every source; or key to view to field, "
+        "where a source calls it otherwise.",
     )
     state: dict[Column, StateType] = Field(
         default_factory=dict, description="Of folds: field of the state to its type."
     )
     types: dict[Column, SqlType] = Field(default_factory=dict, description="Of folds: key or column to its type.")
+    order: Literal["read", "any"] = Field(
+        default="read",
+        description="Of folds: any: the newest row of a key does not hang on the order in which sources and partitions were "
+        "read (tables as one view); a reconcile checks it.",
+    )
     deleted: Column | None = Field(
         default=None,
         description="Of folds: the boolean column that says that a key is gone, so that a view leaves it out.",
@@ -348,6 +365,16 @@ class DefinitionFile(Strict):
         return next(iter(self.sources.items()))
 
     @property
+    def has_several_sources(self) -> bool:
+        """Whether what is read must be told apart by its topic."""
+        return len(self.sources) > 1
+
+    def by_fields(self, view: str) -> dict[str, str]:
+        """Return column of a fold's key to the field of a source that it is."""
+        named = self.by if isinstance(self.by, dict) else {}
+        return {column: named.get(column, {}).get(view, column) for column in self.by}
+
+    @property
     def streams(self) -> dict[str, Source]:
         """View name to source, of those whose records belong to windows."""
         return {view: source for view, source in self.sources.items() if not source.is_table}
@@ -380,7 +407,9 @@ class DefinitionFile(Strict):
     @property
     def row_keys(self) -> list[str]:
         """The result columns that tell a row from all others of its window: the keys, of a fold its event's place too."""
-        return [RECORD, ROW, *self.keys] if self.window.is_fold else self.keys
+        if not self.window.is_fold:
+            return self.keys
+        return [*([SOURCE] if self.has_several_sources else []), RECORD, ROW, *self.keys]
 
     @property
     def session_keys(self) -> list[str] | None:
@@ -390,8 +419,9 @@ class DefinitionFile(Strict):
     @property
     def row_types(self) -> dict[str, str]:
         """Key or column of a fold to its type."""
-        schema = self.source[1].schema_
-        return {name: self.types.get(name, schema.get(name, "")) for name in (*self.keys, *self.columns)}
+        view, source = self.source
+        given = {name: source.schema_.get(field, "") for name, field in self.by_fields(view).items()}
+        return {name: self.types.get(name, given.get(name, "")) for name in (*self.keys, *self.columns)}
 
     @property
     def result_columns(self) -> list[str]:

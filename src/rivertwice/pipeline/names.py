@@ -34,5 +34,6 @@ Topic = Annotated[str, AfterValidator(_topic)]
 
 def without_null(schema: dict[str, Any]) -> None:
     """Publish what is optional without null: YAML leaves it out."""
-    schema.update(schema.pop("anyOf")[0])
+    kinds = [kind for kind in schema.pop("anyOf") if kind != {"type": "null"}]
+    schema.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
     schema.pop("default")

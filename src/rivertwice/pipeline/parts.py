@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -33,6 +33,15 @@ class OutputColumn(Strict):
             message = "tolerance is given exactly when compare is 'tolerance'; write both or neither"
             raise ValueError(message)
         return self
+
+
+def same_value(one: Any, other: Any, tolerance: float | None) -> bool:
+    """Say whether two values of a column count as equal; two NaN do."""
+    if one is None or other is None:
+        return one is other
+    if one == other or (one != one and other != other):
+        return True
+    return tolerance is not None and abs(float(one) - float(other)) <= tolerance
 
 
 class LatePolicy(Strict):

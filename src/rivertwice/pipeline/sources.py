@@ -12,10 +12,10 @@ def find_sources_conflict(definition: DefinitionFile) -> str | None:
     """Return why a definition may not have so many sources, or None."""
     if not definition.streams:
         return "every source is a table, so nothing happens that results could be computed of; add a stream"
-    if len(definition.sources) > 1 and not definition.window.is_sliced:
+    if len(definition.sources) > 1 and not (definition.window.is_sliced or definition.window.is_fold):
         return (
             f"sources are {list(definition.sources)}, but windows and sessions take exactly one; keep one, or let the window be of slices "
-            "(every, lookback, lookahead, at), which join several"
+            "(every, lookback, lookahead, at), which join several, or a fold (fold, at), which follows keys through several"
         )
     return None
 
@@ -30,7 +30,11 @@ def find_topics_conflict(definition: DefinitionFile) -> str | None:
             f"sources {' and '.join(views)} both read topic {twice[0]!r}, so it could not be told whose a record is; give each "
             "source a topic of its own, or read the topic by one source"
         )
-    if len(definition.streams) == 1 and "watermark_policy" in definition.model_fields_set:
+    if "watermark_policy" not in definition.model_fields_set:
+        return None
+    if definition.window.is_fold:
+        return f"watermark_policy is {definition.watermark_policy!r}, but a fold has no watermark; remove it"
+    if len(definition.streams) == 1:
         return (
             f"watermark_policy is {definition.watermark_policy!r}, but there is one stream, whose watermark needs no policy; "
             "remove it"

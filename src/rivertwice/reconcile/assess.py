@@ -151,7 +151,7 @@ def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evide
         doubts=doubts,
         families=rule.families(shape, batches),
         sliced=definition.window.is_sliced,
-        apart=rule.apart(),
+        apart=rule.apart(shape),
         updates=definition.has_updates,
     )
     return evidence, late
@@ -175,8 +175,8 @@ def _replaced(rows: dict[RowId, Any], others: Mapping[RowId, Any], starts: set[i
 def _stream_rows(view: HeadView, derived: Derived) -> dict[RowId, list[StreamRow]]:
     if view.stream is None:
         return {}
-    shape = shape_of(view.newest.definition)
-    fold = view.newest.definition.window.is_fold
+    definition = view.newest.definition
+    shape = shape_of(definition)
     chain = derived.chain
     index = view.index
     found: dict[RowId, list[StreamRow]] = {}
@@ -189,15 +189,15 @@ def _stream_rows(view: HeadView, derived: Derived) -> dict[RowId, list[StreamRow
             continue  # committed after we looked
         late_ms = None if number is None else chain.late[number]
         batch_ms = None if number is None else chain.batch[number]
-        if fold and number is not None:  # the batch that emits a row is the one that reads its record
-            late_ms, batch_ms = (
-                (NEVER_MS if is_read_by(row, view.topics[0], derived.ranges[number]) else FOREVER_MS),
-                FOREVER_MS,
-            )
-        if view.newest.definition.has_updates and number is not None:  # which batch had to is `recorded.check_updates`
+        if (
+            definition.window.is_fold and number is not None
+        ):  # the batch that emits a row is the one that reads its record
+            is_own = is_read_by(row, definition, derived.ranges[number])
+            late_ms, batch_ms = NEVER_MS if is_own else FOREVER_MS, FOREVER_MS
+        if definition.has_updates and number is not None:  # which batch had to is `recorded.check_updates`
             late_ms, batch_ms = NEVER_MS, FOREVER_MS
         found.setdefault(row, []).append(StreamRow(one, timeline, batch, late_ms, batch_ms))
-    if view.newest.definition.has_updates:
+    if definition.has_updates:
         return {row: _newest(rows, index) for row, rows in found.items()}
     return found
 

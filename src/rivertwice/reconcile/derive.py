@@ -50,6 +50,7 @@ class DerivedLog:
         self._spark = spark
         self._definition = definition
         self._settings = settings
+        self._jumps = jumps
         self._reads: dict[str, tuple[str, ReadPlan]] = {}
         self.tagged: dict[str, DataFrame] = {}
         missing: list[Missing] = []
@@ -131,7 +132,8 @@ class DerivedLog:
             cures: what dead letters should have been; it belongs to the truth alone.
         """
         amended = amended_rows(self._spark, self._definition, cures)
-        return late_rule(self._spark, self._definition, self.accepted_by_view(chain, groups), chain, amended)
+        rows = self.accepted_by_view(chain, groups)
+        return late_rule(self._spark, self._definition, rows, chain, amended, self._jumps)
 
     def accepted_by_view(self, chain: Chain, groups: Sequence[int]) -> dict[str, DataFrame]:
         """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`late_rule.with_watermarks`)."""

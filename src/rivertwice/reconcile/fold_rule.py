@@ -1,9 +1,13 @@
 """The rule of folds: nothing is late, and what the stream must have emitted is the same fold over the log in the ledger's order.
 
-The order of a key's events is (batch, partition, offset), for that is how the stream read them. Of a key in one partition it is the
-order of the log, however batches were cut. Of a key in several partitions another cut gives another order, and perhaps
-other rows: the stream is held to the order that it had (a difference is a DEFECT), but no order is the true one, so its rows
-are NOT_COMPARABLE.
+The order of a key's events is (batch, source, partition, offset), for that is how the stream read them. Of a key in one partition
+it is the order of the log, however batches were cut. Of a key in several partitions, of one topic or of several, another cut gives
+another order, and perhaps other rows: the stream is held to the order that it had (a difference is a DEFECT), but no order is the true
+one, so its rows are NOT_COMPARABLE.
+
+A definition may say (`order: any`) that the newest row of a key does not hang on that order, as in a view of two tables. Then that row
+is what any recompute must come to: the keys are folded twice more, in other orders, and the newest row AGREES if all came to it. Where they did
+not, the key is named in a finding. The rows before it stay NOT_COMPARABLE: they are history, which another order has not.
 
 A row differs from the batch run of a log that was whole only by what an accepted gap left out: from the record that no batch
 read on, nothing that follows of its key can be told.
@@ -11,55 +15,75 @@ read on, nothing that follows of its key can be told.
 
 from __future__ import annotations
 
+import functools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.errors import RequestError
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging, select_newest
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.folds import batch_fold, packed
-from rivertwice.pipeline.model import RECORD
+from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed, spread_keys
+from rivertwice.pipeline.model import RECORD, SOURCE
 from rivertwice.pipeline.views import record_column
 from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.gaps import GAP_INDEX
-from rivertwice.reconcile.late_rule import LateRule
-from rivertwice.reconcile.model import LateRow, RowId, Shape
+from rivertwice.reconcile.frames import addresses
+from rivertwice.reconcile.gaps import GAP_INDEX, Jump
+from rivertwice.reconcile.late_rule import LateRule, is_read
+from rivertwice.reconcile.model import AmendedRow, Apart, Family, LateRow, RowId, Rows, ServedSession, Shape
 from rivertwice.reconcile.rederive import Ranges
+from rivertwice.reconcile.session_served import PublishedSessions
 
 _OFFSET = (1 << PARTITION_SHIFT) - 1
+_BEFORE_ALL = -1
+_HANGS = "the newest row of its key hangs on the order"
+_OLDER = "an older row of its key, which another order need not have"
+_GONE = "its key is gone in every order, but the last row of it is another"
+_Record = tuple[str, int]
+"""(view, place in its topic)."""
 
 
-class FoldRule(LateRule):
+class FoldRule:
     """The accepted rows of a path, folded key by key."""
 
-    def __init__(self, spark: SparkSession, definition: Definition, rows: DataFrame) -> None:
-        """Take accepted rows with `_index`, `_late_ms` and `_group`."""
-        super().__init__(spark, definition, rows)
-        self._expected: pa.Table | None = None
-        self._true: pa.Table | None = None
-        skipped = packed(definition, rows.where(F.col("_index") == GAP_INDEX)).select("_key").distinct().toArrow()
-        self._skipped: pa.Table = skipped
+    def __init__(
+        self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], jumps: Sequence[Jump] = ()
+    ) -> None:
+        """Take view to accepted rows with `_index`, `_late_ms` and `_group`, and the accepted gaps of the path."""
+        self._spark = spark
+        self._definition = definition
+        self._rows = {
+            view: rows[view].withColumn("_order", _order(source.topic, jumps))
+            for view, source in definition.sources.items()
+        }
+        self._sides = {view: LateRule(spark, definition, rows[view], view) for view in definition.sources}
+        skipped = {view: mine.where(F.col("_index") == GAP_INDEX) for view, mine in self._rows.items()}
+        self._skipped: pa.Table = packed(definition, skipped).select("_key").distinct().toArrow()
+        self._read = packed(definition, {view: mine.where(is_read()) for view, mine in self._rows.items()}, "_order")
 
     def truth(self, definition: Definition) -> pa.Table:
-        """Return the batch result over all accepted rows; records that no batch read stand where they lie in the log."""
-        if not self._skipped.num_rows:
-            return self.expected(definition)
-        if self._true is None:
-            self._true = batch_fold(definition, self._rows).toArrow()
-        return self._true
+        """Return the batch result over all accepted rows; records that no batch read come before the batch behind them."""
+        return (self._whole if self._skipped.num_rows else self._owed).drop_columns([NUMBER])
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit: the fold over what it read, in the order in which it did."""
-        if self._expected is None:
-            read = self._rows.where(F.col("_index") != GAP_INDEX)
-            self._expected = batch_fold(definition, read, "_index").toArrow()
-        return self._expected
+        return self._owed.drop_columns([NUMBER])
+
+    @functools.cached_property
+    def _owed(self) -> pa.Table:
+        return numbered_fold(self._definition, self._read, "_order").toArrow()
+
+    @functools.cached_property
+    def _whole(self) -> pa.Table:
+        return numbered_fold(self._definition, packed(self._definition, self._rows, "_order"), "_order").toArrow()
 
     def truth_as_of(
         self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
@@ -73,62 +97,199 @@ class FoldRule(LateRule):
         message = f"{self._definition.name} is a fold, which no publication can serve; remove the publication"
         raise RequestError(message)
 
+    def served_sessions(
+        self, shape: Shape, batches: Sequence[int], published: PublishedSessions, expected: Rows
+    ) -> dict[RowId, ServedSession]:
+        """Return nothing, for states are no sessions."""
+        del shape, batches, published, expected
+        return {}
+
+    def updates(self, index: int) -> pa.Table:
+        """Refuse: a fold's rows are emitted once.
+
+        Raises:
+            AssertionError: always; no definition of a fold emits updates.
+        """
+        message = f"the fold {self._definition.name} emits no updates (batch {index})"
+        raise AssertionError(message)
+
     def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
         """Return nothing: no event of a fold is late."""
         del shape, batches
         return []
 
+    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+        """Return nothing: what a dead letter of a fold should have been is applied to no result."""
+        del shape
+        return []
+
+    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
+        """Return nothing: a fold's windows are addresses."""
+        del shape, batches
+        return {}
+
     def pairs(self) -> list[PairCount]:
         """Return the records that yielded a row, counted by partition."""
-        records = set(self.expected(self._definition)[RECORD].to_pylist())
-        counted = Counter(record >> PARTITION_SHIFT for record in records)
-        return [PairCount(Part(self._source.topic, number), 0, False, rows) for number, rows in counted.items()]
+        counted = Counter((view, record >> PARTITION_SHIFT) for view, record in self._told)
+        return [PairCount(self._part(view, number), 0, False, rows) for (view, number), rows in counted.items()]
 
     def silent(self) -> dict[Part, int]:
         """Return by part the records that were folded and yielded no row."""
-        records = pa.table(
-            {RECORD: pa.array(sorted(set(self.expected(self._definition)[RECORD].to_pylist())), pa.int64())}
-        )
-        read = self._rows.where(F.col("_index") != GAP_INDEX)
         record = record_column(F.col("_partition"), F.col("_offset"))
-        quiet = read.select("_partition", record).join(self._spark.createDataFrame(records), RECORD, "left_anti")
-        table = quiet.groupBy("_partition").agg(F.count(F.lit(1)).alias("rows")).toArrow()
-        return {Part(self._source.topic, row["_partition"]): row["rows"] for row in table.to_pylist()}
+        found: dict[Part, int] = {}
+        for view, rows in self._rows.items():
+            told = pa.array(sorted(place for mine, place in self._told if mine == view), pa.int64())
+            spoken = self._spark.createDataFrame(pa.table({RECORD: told}))
+            quiet = rows.where(is_read()).select("_partition", record).join(spoken, RECORD, "left_anti")
+            table = quiet.groupBy("_partition").agg(F.count(F.lit(1)).alias("rows")).toArrow()
+            found |= {self._part(view, row["_partition"]): row["rows"] for row in table.to_pylist()}
+        return found
 
-    def apart(self) -> dict[int, str]:
-        """Return record to reason, for the records of keys that lie in more than one partition."""
-        keyed = packed(self._definition, self._rows)
-        spread = keyed.groupBy("_key").agg(F.sort_array(F.collect_set("_partition")).alias("_parts"))
-        spread = spread.where(F.size("_parts") > 1)
-        table = keyed.join(spread, "_key").select(
-            "_key", "_parts", record_column(F.col("_partition"), F.col("_offset"))
-        )
-        topic = self._source.topic
-        return {
-            row[
-                RECORD
-            ]: f"records of the key {row['_key']} lie in the partitions {', '.join(map(str, row['_parts']))} of {topic}, so "
-            f"their order hangs on how batches were cut; key the topic by {', '.join(self._definition.by)}"
-            for row in table.toArrow().to_pylist()
-        }
+    def apart(self, shape: Shape) -> Apart:
+        """Return the rows of keys that lie in several partitions, but for newest rows that are the same in other orders too."""
+        why = self._spread
+        if not why:
+            return Apart()
+        rows: dict[RowId, str] = {}
+        for table in (self._owed, self._whole) if self._skipped.num_rows else (self._owed,):
+            named = zip(addresses(table, shape), self._records(table), strict=True)
+            rows |= {row: why[record] for row, record in named if record in why}
+        if self._definition.order != "any":
+            return Apart(rows)
+        mine = pa.array([record in why for record in self._records(self._owed)], pa.bool_())
+        others = fold_otherwise(self._definition, self._of_spread_keys(self._read))
+        return settle(self._definition, shape, rows, {AS_READ: self._owed.filter(mine), **others})
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows with rows of keys that have records which no batch read, but the archive has."""
         if not self._skipped.num_rows:
             return set()
         keys = F.broadcast(self._spark.createDataFrame(self._skipped))
-        touched = packed(self._definition, self._pairs, "_window_end").join(keys, "_key", "left_semi")
+        pairs = {view: side.all_pairs for view, side in self._sides.items()}
+        touched = packed(self._definition, pairs, "_window_end").join(keys, "_key", "left_semi")
         ends = touched.select(F.unix_millis("_window_end").alias("end_ms")).distinct().toArrow()["end_ms"].to_pylist()
-        return {end_ms - self._size_us // 1000 for end_ms in ends}
+        size_ms = self._definition.window.length // timedelta(milliseconds=1)
+        return {end_ms - size_ms for end_ms in ends}
+
+    def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
+        """Return path index to the starts (epoch ms) of the windows that its rows touch."""
+        wanted = set(indexes)
+        return _joined(side.touched(wanted) for side in self._sides.values())
+
+    def groups(self) -> dict[int, set[int]]:
+        """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
+        return _joined(side.groups() for side in self._sides.values())
+
+    @functools.cached_property
+    def _told(self) -> set[_Record]:
+        """The records that yielded a row."""
+        return set(self._records(self._owed))
+
+    @functools.cached_property
+    def _spread_keys(self) -> pa.Table:
+        """The keys that lie in several partitions, with these."""
+        return spread_keys(packed(self._definition, self._rows)).toArrow()
+
+    def _of_spread_keys(self, events: DataFrame) -> DataFrame:
+        keys = self._spark.createDataFrame(self._spread_keys.select(["_key"]))
+        return events.join(keys, "_key", "left_semi")
+
+    @functools.cached_property
+    def _spread(self) -> dict[_Record, str]:
+        """Record to why its place among others is no order of the log, for the records of keys that lie in several partitions."""
+        if not self._spread_keys.num_rows:
+            return {}
+        views = list(self._definition.sources)
+        reasons = {row["_key"]: self._reason(row) for row in self._spread_keys.to_pylist()}
+        events = self._of_spread_keys(packed(self._definition, self._rows))
+        table = events.select("_key", "_source", record_column(F.col("_partition"), F.col("_offset"))).toArrow()
+        return {(views[row["_source"]], row[RECORD]): reasons[row["_key"]] for row in table.to_pylist()}
+
+    def _reason(self, row: Mapping[str, Any]) -> str:
+        definition = self._definition
+        topics, parts = definition.topics, row["_parts"]
+        if definition.has_several_sources:
+            places = ", ".join(f"{topics[part['_source']]}/{part['_partition']}" for part in parts)
+            return f"records of the key {row['_key']} lie in {places}, so their order hangs on how batches were cut"
+        places = ", ".join(str(part["_partition"]) for part in parts)
+        return (
+            f"records of the key {row['_key']} lie in the partitions {places} of {topics[0]}, so "
+            f"their order hangs on how batches were cut; key the topic by {', '.join(definition.by)}"
+        )
+
+    def _records(self, table: pa.Table) -> list[_Record]:
+        """Return the record that each row comes from."""
+        records = table[RECORD].to_pylist()
+        views = (
+            table[SOURCE].to_pylist()
+            if self._definition.has_several_sources
+            else [self._definition.source[0]] * len(records)
+        )
+        return list(zip(views, records, strict=True))
+
+    def _part(self, view: str, partition: int) -> Part:
+        return Part(self._definition.sources[view].topic, partition)
 
 
-def record_of(row: RowId) -> int:
-    """Return the place of the record that a fold's row comes from, by the row's address."""
-    return int(json.loads(row.key)[RECORD])
+def settle(definition: Definition, shape: Shape, apart: Mapping[RowId, str], orders: Mapping[str, pa.Table]) -> Apart:
+    """Return what is left of the rows that lie apart when newest rows stand that are the same in all orders, and the keys in which they are not.
+
+    Args:
+        definition: of a fold with `order: any`.
+        shape: of its rows.
+        apart: address to reason, for all rows of keys that lie in several partitions.
+        orders: name to the numbered rows of these keys, as they were read first.
+    """
+    hanging = find_hanging(definition, orders)
+    owed = next(iter(orders.values()))
+    named = addresses(owed, shape)
+    newest = {named[index]: key for key, index in select_newest(definition, owed).items()}
+    rows: dict[RowId, str] = {}
+    older: set[RowId] = set()
+    for row, reason in apart.items():
+        key = newest.get(row)
+        if key is not None and key in hanging.shown:
+            rows[row] = f"{_HANGS}: {hanging.shown[key]}"
+        elif key is None or key in hanging.gone:
+            rows[row] = f"{_OLDER if key is None else _GONE}: {reason}"
+            older.add(row)
+    return Apart(rows, older, hanging.shown)
 
 
-def is_read_by(row: RowId, topic: str, ranges: Ranges) -> bool:
-    """Say whether the record of `topic` that a fold's row comes from lies in a batch's offset ranges."""
-    record = record_of(row)
-    start, end = ranges.get(Part(topic, record >> PARTITION_SHIFT), (0, 0))
-    return start <= record & _OFFSET < end
+def _order(topic: str, jumps: Sequence[Jump]) -> Column:
+    """Return when a record of a topic was read, as a number that rises; what an accepted gap skipped lies before the batch behind it."""
+    order = F.when(is_read(), F.col("_index") * 2 + 1)
+    for jump in jumps:
+        for partition, (start, end) in jump.gap.ranges.items() if jump.gap.topic == topic else ():
+            inside = (F.col("_partition") == partition) & F.col("_offset").between(start, end - 1)
+            order = order.when(inside, F.lit(jump.index * 2))
+    return order.otherwise(F.lit(_BEFORE_ALL))
+
+
+def _joined(parts: Iterable[Mapping[int, set[int]]]) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = defaultdict(set)
+    for part in parts:
+        for number, starts in part.items():
+            found[number] |= starts
+    return dict(found)
+
+
+def place_of(row: RowId, definition: Definition) -> tuple[Part, int]:
+    """Return where the record lies that a fold's row comes from, by the row's address: its part and offset.
+
+    A row that names no source of the definition, which none of its records can have made, lies in a topic of that name.
+    """
+    key = json.loads(row.key)
+    record = int(key[RECORD])
+    topic = definition.topics[0]
+    if definition.has_several_sources:
+        source = definition.sources.get(key[SOURCE])
+        topic = str(key[SOURCE]) if source is None else source.topic
+    return Part(topic, record >> PARTITION_SHIFT), record & _OFFSET
+
+
+def is_read_by(row: RowId, definition: Definition, ranges: Ranges) -> bool:
+    """Say whether the record that a fold's row comes from lies in a batch's offset ranges."""
+    part, offset = place_of(row, definition)
+    start, end = ranges.get(part, (0, 0))
+    return start <= offset < end

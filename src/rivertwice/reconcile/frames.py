@@ -10,7 +10,7 @@ import pyarrow as pa
 from rivertwice.instants import from_ms, to_ms
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape, Values, Verdict
+from rivertwice.reconcile.model import OLDER, AmendedRow, LateRow, RowId, Shape, Values, Verdict
 from rivertwice.timeline.keys import key_texts
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def late_by_row(records: Iterable[_Record]) -> dict[RowId, list[_Record]]:
 
 
 def verdict_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return one row per verdict, for the suite `verdicts`."""
+    """Return one row per verdict, for the suite `verdicts`; none of a row that need not be compared (`OLDER`)."""
     import pandas as pd
 
     rows: list[tuple[Any, ...]] = [
@@ -79,6 +79,7 @@ def verdict_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
             one.late_share,
         )
         for one in verdicts
+        if one.presence != OLDER
     ]
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
 

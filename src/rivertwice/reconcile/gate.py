@@ -49,6 +49,7 @@ class GateInput:
         total, partitions: the balance.
         alert_share: late share above which a warning is raised, in total or in any one partition.
         gaps: what is missing in the log, in words.
+        older: pair to the rows among the NOT_COMPARABLE that need not be compared.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -58,6 +59,7 @@ class GateInput:
     findings: Sequence[Finding] = ()
     suites: Sequence[SuiteOutcome] = ()
     gaps: Sequence[str] = ()
+    older: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,9 @@ def decide_gate(report: GateInput) -> Gate:
                     f"{counts[DEFECT]} rows of the pair {pair} are DEFECT: see `rivertwice verdicts`",
                 )
             )
-        if counts.get(NOT_COMPARABLE):
-            alerts.append(
-                Alert(WARNING, "not_comparable", f"{counts[NOT_COMPARABLE]} rows of the pair {pair} cannot be compared")
-            )
+        wanting = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
+        if wanting:
+            alerts.append(Alert(WARNING, "not_comparable", f"{wanting} rows of the pair {pair} cannot be compared"))
     alerts.extend(Alert(CRITICAL, "finding", finding.message) for finding in report.findings)
     alerts.extend(Alert(WARNING, "gap", reason) for reason in report.gaps[:MOST_GAPS])
     alerts.extend(_balance_alerts(report))

@@ -24,7 +24,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX
-from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Rows, ServedSession, Shape
+from rivertwice.reconcile.model import AmendedRow, Apart, Family, LateRow, RowId, Rows, ServedSession, Shape
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.session_served import PublishedSessions
 
@@ -122,8 +122,8 @@ class Rule(Protocol):
     def silent(self) -> dict[Part, int] | None:
         """Return the records that yielded no row, by part; None: they are what was accepted and is in no window."""
 
-    def apart(self) -> dict[int, str]:
-        """Return record to reason, for records whose rows no order of the log makes true."""
+    def apart(self, shape: Shape) -> Apart:
+        """Return the rows that no order of the log makes true."""
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
@@ -334,9 +334,10 @@ class LateRule:
         """Return nothing: what was left out is what was accepted and is in no window."""
         return None
 
-    def apart(self) -> dict[int, str]:
-        """Return record to reason, for records whose rows no order of the log makes true: none, where order does not matter."""
-        return {}
+    def apart(self, shape: Shape) -> Apart:
+        """Return the rows that no order of the log makes true: none, where order does not matter."""
+        del shape
+        return Apart()
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""

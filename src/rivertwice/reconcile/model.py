@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from rivertwice.timeline.keys import key_text as key_text
+from rivertwice.pipeline.parts import same_value
 
 AGREES = "AGREES"
 LATE = "LATE"
@@ -15,6 +15,9 @@ OPEN = "OPEN"
 DEFECT = "DEFECT"
 NOT_COMPARABLE = "NOT_COMPARABLE"
 VERDICTS = (AGREES, LATE, OPEN, DEFECT, NOT_COMPARABLE)
+
+OLDER = "older"
+"""Presence of a fold's row that cannot be compared and need not be: nobody is alerted for it."""
 
 STREAM = "stream"
 SERVED = "served"
@@ -59,16 +62,8 @@ class Shape:
         return [
             name
             for name, one, other in zip(self.columns, left, right, strict=True)
-            if not _same(one, other, self.tolerances.get(name))
+            if not same_value(one, other, self.tolerances.get(name))
         ]
-
-
-def _same(one: Any, other: Any, tolerance: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    if one == other or (one != one and other != other):
-        return True
-    return tolerance is not None and abs(float(one) - float(other)) <= tolerance
 
 
 @dataclass(frozen=True)
@@ -145,6 +140,21 @@ class Family:
     parts: tuple[RowId, ...]
     late: tuple[LateRow, ...] = ()
     split: tuple[LateRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What of a fold hangs on the order in which partitions were read, for its key has records in several.
+
+    Attributes:
+        rows: address to reason, for rows that no order of the log makes true.
+        older: those of them that the definition says nothing of (`order: any`): not the newest of their key, or of one that is gone.
+        unsettled: key (JSON) to how its newest row differs in another order, where the definition says that it does not.
+    """
+
+    rows: Mapping[RowId, str] = field(default_factory=dict)
+    older: Set[RowId] = frozenset()
+    unsettled: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rivertwice.log.addresses import Part
 from rivertwice.reconcile.frames import addresses, unique_rows, values
 from rivertwice.reconcile.gaps import Missing, is_missing
 from rivertwice.reconcile.late_rule import Rule
-from rivertwice.reconcile.model import Finding, LateRow, RowId, Shape, Values
+from rivertwice.reconcile.model import Apart, Finding, LateRow, RowId, Shape, Values
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.timeline.digest import digest_values
 from rivertwice.timeline.ledger import LedgerRow
@@ -142,6 +142,23 @@ def _update_problem(shape: Shape, owed: Values | None, came: Sequence[Values]) -
         return f"was emitted {len(came)} times, and had to be once" if came else "was not emitted, and had to be"
     names = shape.differences(came[0], owed)
     return f"differs in {', '.join(names)} from what had been read of it by then" if names else None
+
+
+MOST_KEYS = 100
+"""So many keys whose newest row hangs on the order are named, each by a finding of its own; of the rest one tells how many."""
+
+
+def check_order(apart: Apart) -> list[Finding]:
+    """Name the keys whose newest row hangs on the order in which partitions were read, though the definition says that none does."""
+    named = sorted(apart.unsettled.items())
+    findings = [
+        Finding("order", f"the newest row of the key {key} hangs on the order, against order: any: {how}")
+        for key, how in named[:MOST_KEYS]
+    ]
+    if len(named) > MOST_KEYS:
+        more = f"the newest rows of {len(named) - MOST_KEYS} more keys hang on the order, against order: any"
+        findings.append(Finding("order", more))
+    return findings
 
 
 def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequence[Missing] = ()) -> list[Finding]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.fold_rule import FoldRule
+from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.late_rule import LateRule, Rule
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.session_rule import SessionRule
@@ -20,17 +21,19 @@ def late_rule(
     rows: Mapping[str, DataFrame],
     chain: Chain,
     amended: Mapping[str, DataFrame] | None = None,
+    jumps: Sequence[Jump] = (),
 ) -> Rule:
     """Return the rule of the definition's windows over view to accepted rows with `_index`, `_late_ms` and `_group`.
 
-    `amended` gives view to what dead letters should have been (`deadletters.cure.amended_rows`), where that is applied.
+    `amended` gives view to what dead letters should have been (`deadletters.cure.amended_rows`), where that is applied; `jumps`
+    are the accepted gaps of the path, which a fold's order depends on.
     """
     cures = amended or {}
     if definition.window.is_sliced:
         return SliceRule(spark, definition, rows, chain, cures)
-    ((view, only),) = rows.items()
     if definition.window.is_fold:
-        return FoldRule(spark, definition, only)
+        return FoldRule(spark, definition, rows, jumps)
+    ((view, only),) = rows.items()
     if definition.window.is_session:
         return SessionRule(spark, definition, only, chain)
     return LateRule(spark, definition, only, amended=cures.get(view))

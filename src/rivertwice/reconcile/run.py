@@ -16,18 +16,19 @@ from pyspark.sql import SparkSession
 from rivertwice.config import Settings
 from rivertwice.instants import TimeRange, to_ms
 from rivertwice.log.addresses import Part, name_parts
-from rivertwice.pipeline.definition import Window
+from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile import suites
 from rivertwice.reconcile.assess import Derived, gather_evidence, gather_served, rederive_ledger
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.derive import DerivedLog
-from rivertwice.reconcile.fold_rule import record_of
+from rivertwice.reconcile.fold_rule import place_of
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.model import (
     DEFECT,
     LATE,
+    OLDER,
     SERVED,
     STREAM,
     VERDICTS,
@@ -37,7 +38,14 @@ from rivertwice.reconcile.model import (
     RowId,
     Verdict,
 )
-from rivertwice.reconcile.recorded import DeadLetter, check_dead_letters, check_emitted, check_late_rows, check_updates
+from rivertwice.reconcile.recorded import (
+    DeadLetter,
+    check_dead_letters,
+    check_emitted,
+    check_late_rows,
+    check_order,
+    check_updates,
+)
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.results import Cause, Stamp, store_run
 from rivertwice.reconcile.verdict import (
@@ -151,8 +159,8 @@ def reconcile(
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
     findings = [Finding("ledger", one.message, one.batch) for one in derived.defects]
     findings += [*dead_findings, *check_late_rows(view, late, derived.missing), *updates, *check_emitted(view)]
-    window = view.newest.definition.window
-    partitions, total = draw_balance(derived, dead_counts, pairs, evidence, window, silent)
+    findings += check_order(evidence.apart)
+    partitions, total = draw_balance(derived, dead_counts, pairs, evidence, view.newest.definition, silent)
     dirty = len(select_dirty_windows(evidence))
     counts = count_verdicts(verdicts)
     phases.done("judge", f"{len(verdicts)} verdicts, {dirty} windows with differing digests")
@@ -163,7 +171,8 @@ def reconcile(
         suites.run_suite(folder, "balance", balance_frame(total, partitions), {"alert_share": alert_share}),
     ]
     gaps = list(dict.fromkeys([*(one.reason for one in derived.doubts.doubts), *evidence.doubts.filled.values()]))
-    gate = decide_gate(GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps))
+    older = Counter(one.pair for one in verdicts if one.presence == OLDER)
+    gate = decide_gate(GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps, older))
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = Stamp(
         run=run or f"rc-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
@@ -200,7 +209,7 @@ def draw_balance(
     dead: Mapping[Part, int],
     pairs: Sequence[PairCount],
     evidence: Evidence,
-    window: Window,
+    definition: Definition,
     silent: Mapping[Part, int] | None = None,
 ) -> tuple[dict[Part, Account], Account]:
     """Return the balance per partition, re-derived from the log, and in total, as the changelog counts it."""
@@ -208,6 +217,7 @@ def draw_balance(
     accepted: dict[Part, int] = {}
     for (_, part), counts in derived.by_partition.items():
         accepted[part] = accepted.get(part, 0) + counts.accepted
+    window = definition.window
     closed_ms = window.closed_ms(derived.chain.closed_ms)
     partitions = balance_partitions(read, dead, accepted, pairs, closed_ms, windows=window.passes, silent=silent)
     size_ms = window.length // _MS
@@ -219,9 +229,8 @@ def draw_balance(
     ]
     emitted = sum(evidence.shape.count(one.values) for rows in checked for one in rows)
     if window.is_fold:
-        emitted = (
-            len({record_of(row) for row in evidence.stream}) if not unread.doubts else sum(pair.rows for pair in pairs)
-        )
+        told = {place_of(row, definition) for row in evidence.stream}
+        emitted = len(told) if not unread.doubts else sum(pair.rows for pair in pairs)
         return partitions, balance_total(partitions, emitted)
     emitted += sum(  # where the stream's input is gone, or rows count nothing, only what is left of it can be counted
         pair.rows

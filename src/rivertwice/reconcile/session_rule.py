@@ -35,10 +35,11 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import unique_rows
 from rivertwice.reconcile.late_rule import LateRule
-from rivertwice.reconcile.model import Family, LateRow, RowId, Rows, ServedSession, Shape, Values, key_text
+from rivertwice.reconcile.model import Family, LateRow, RowId, Rows, ServedSession, Shape, Values
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.session_served import Owed, PublishedSessions, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
+from rivertwice.timeline.keys import key_text
 
 
 class SessionRule(LateRule):

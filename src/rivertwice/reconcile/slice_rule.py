@@ -24,7 +24,7 @@ from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX
 from rivertwice.reconcile.late_rule import LateRule, is_below, is_read
-from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Rows, ServedSession, Shape
+from rivertwice.reconcile.model import AmendedRow, Apart, Family, LateRow, RowId, Rows, ServedSession, Shape
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.session_served import PublishedSessions
 
@@ -123,9 +123,10 @@ class SliceRule:
         """Return nothing: what was left out is what was accepted and is in no window."""
         return None
 
-    def apart(self) -> dict[int, str]:
+    def apart(self, shape: Shape) -> Apart:
         """Return nothing: the order of the log does not matter to a slice."""
-        return {}
+        del shape
+        return Apart()
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +12,12 @@ from rivertwice.reconcile.model import (
     DEFECT,
     LATE,
     NOT_COMPARABLE,
+    OLDER,
     OPEN,
     SERVED,
     STREAM,
     AmendedRow,
+    Apart,
     Family,
     LateRow,
     RowId,
@@ -27,9 +28,9 @@ from rivertwice.reconcile.model import (
     StreamRow,
     Values,
     Verdict,
-    key_text,
 )
 from rivertwice.timeline.digest import digest_values
+from rivertwice.timeline.keys import key_text
 
 _UNREADABLE = "unreadable"
 _WHOLE = "the whole row"
@@ -53,7 +54,7 @@ class Evidence:
         doubts: windows that lost records may belong to; they are never AGREES.
         families: by address, the sessions that are not the same on both sides, with the records that made them differ.
         sliced: rows are made of a whole window's records, so late ones stand under the window's address, without a key.
-        apart: of folds, record to reason, for records whose key lies in several partitions.
+        apart: of folds, what hangs on the order in which partitions were read.
         amended: what dead letters should have been, by the address of the row it belongs to; the truth counts it.
         updates: rows are emitted with every batch that changes them, so those of open windows are judged too.
     """
@@ -69,13 +70,23 @@ class Evidence:
     doubts: Doubts = field(default_factory=Doubts)
     families: Mapping[RowId, Family] = field(default_factory=dict)
     sliced: bool = False
-    apart: Mapping[int, str] = field(default_factory=dict)
+    apart: Apart = field(default_factory=Apart)
     amended: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
     updates: bool = False
 
     def apart_of(self, row: RowId) -> str | None:
         """Return why no order of the log makes a fold's row true, or None."""
-        return self.apart.get(int(json.loads(row.key)["record"])) if self.apart else None
+        return self.apart.rows.get(row)
+
+    def is_older(self, row: RowId, verdict: str, reason: str) -> bool:
+        """Say whether a row cannot be compared only because it is not the newest of its key, where just that one is said to hold."""
+        return verdict == NOT_COMPARABLE and row in self.apart.older and reason == self.apart_of(row)
+
+    def presence(self, pair: str, row: RowId, got: Values | None, verdict: str, reason: str, *, doubted: bool) -> str:
+        """Return which sides hold a row, or why that is not asked."""
+        if self.is_older(row, verdict, reason):
+            return OLDER
+        return _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, standing=self.standing)
 
     @property
     def standing(self) -> str:
@@ -200,7 +211,7 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         row=row,
         verdict=verdict,
         reason=reason,
-        presence=_presence(STREAM, got, truth, verdict, doubted=doubt is not None, standing=evidence.standing),
+        presence=evidence.presence(STREAM, row, got, verdict, reason, doubted=doubt is not None),
         late=late,
         dead=amended if verdict == LATE else 0,
         unexplained=abs(unexplained),
@@ -397,7 +408,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
         row=row,
         verdict=verdict,
         reason=reason,
-        presence=_presence(SERVED, got, truth, verdict, doubted=doubt is not None, standing=evidence.standing),
+        presence=evidence.presence(SERVED, row, got, verdict, reason, doubted=doubt is not None),
         late=missing if verdict == LATE else 0,
         dead=amended if verdict == LATE else 0,
         unexplained=0 if explained else abs(missing),

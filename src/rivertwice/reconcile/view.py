@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -171,12 +171,13 @@ def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, pa.Table | Non
 
 
 def _meanings(home: PipelineHome, rows: Sequence[LedgerRow]) -> tuple[list[int], list[Meaning]]:
+    """Return the number of each batch's meaning, and the meanings; of bundles that mean the same the newest one's words stand."""
     by_bundle: dict[str, int] = {}
     meanings: list[Meaning] = []
+    definitions = {bundle: load_bundle_definition(home.bundles, bundle) for bundle in {row.bundle for row in rows}}
     for bundle in dict.fromkeys(row.bundle for row in rows):
-        definition = load_bundle_definition(home.bundles, bundle)
-        fingerprint = fingerprint_of(definition)
-        found = Meaning(definition, fingerprint.semantics, fingerprint.decode)
+        fingerprint = fingerprint_of(definitions[bundle])
+        found = Meaning(definitions[bundle], fingerprint.semantics, fingerprint.decode)
         same = [
             number
             for number, known in enumerate(meanings)
@@ -185,7 +186,10 @@ def _meanings(home: PipelineHome, rows: Sequence[LedgerRow]) -> tuple[list[int],
         if not same:
             meanings.append(found)
         by_bundle[bundle] = same[0] if same else len(meanings) - 1
-    return [by_bundle[row.bundle] for row in rows], meanings
+    newest = {by_bundle[row.bundle]: definitions[row.bundle] for row in rows}
+    return [by_bundle[row.bundle] for row in rows], [
+        replace(one, definition=newest[number]) for number, one in enumerate(meanings)
+    ]
 
 
 def shape_of(definition: Definition) -> Shape:

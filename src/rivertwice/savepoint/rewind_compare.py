@@ -15,6 +15,7 @@ from rivertwice.instants import to_iso
 from rivertwice.pipeline.model import Definition
 from rivertwice.store import delta
 from rivertwice.timeline.digest import canonical_value
+from rivertwice.timeline.key_view import as_folded
 from rivertwice.timeline.ledger import LedgerRow
 
 SAME, DIFFERS, ONLY_OLD, ONLY_NEW = "same", "differs", "only_old", "only_new"
@@ -49,8 +50,9 @@ class Comparison:
     examples: tuple[Example, ...]
 
 
-def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], columns: Sequence[str]) -> pa.Table | None:
+def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], definition: Definition) -> pa.Table | None:
     """Return the result rows that these batches emitted, batch by batch; None without any batch or table."""
+    columns = definition.result_columns
     wanted: dict[str, list[int]] = {}
     for row in rows:
         wanted.setdefault(row.timeline, []).append(row.batch)
@@ -62,7 +64,10 @@ def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], columns: Sequenc
     if where is None:
         return None
     found = delta.read(home.tables.changelog, columns=["_timeline", "_batch", *columns], where=where)
-    return None if found is None else found.sort_by("_batch").select(list(columns))
+    if found is None:
+        return None
+    ordered = as_folded(found, definition) if definition.order == "any" else found.sort_by("_batch")
+    return ordered.select(list(columns))
 
 
 def count_windows(table: pa.Table | None, definition: Definition) -> int:
@@ -75,7 +80,7 @@ def count_windows(table: pa.Table | None, definition: Definition) -> int:
 def compare_emitted(
     old: pa.Table | None, new: pa.Table | None, definition: Definition, *, examples: int = 5
 ) -> Comparison:
-    """Compare what two paths emitted, by window and keys.
+    """Compare what two paths emitted, by window and keys; of a fold with `order: any` the newest row of each key.
 
     Args:
         old: rows of the old path.
@@ -84,20 +89,21 @@ def compare_emitted(
         examples: how many rows that are not the same to give in full.
     """
     names = [definition.window.start_column, definition.window.end_column, *definition.row_keys]
+    columns = list(definition.columns)
+    if (
+        definition.order == "any"
+    ):  # the order in between is another; which event was the last, and its time, hangs on it
+        names, columns = list(definition.keys), [name for name in columns if name != definition.window.at]
     before, after = _by_key(old, names), _by_key(new, names)
     counts = dict.fromkeys((SAME, DIFFERS, ONLY_OLD, ONLY_NEW), 0)
     shown: list[Example] = []
     for key in sorted(before.keys() | after.keys()):
         left, right = before.get(key), after.get(key)
-        kind = _kind_of(left, right, definition)
+        kind = _kind_of(left, right, columns)
         counts[kind] += 1
         if kind != SAME and len(shown) < examples:
             either = left or right or {}
-            shown.append(
-                Example(
-                    kind, _plain(either, names), _plain(left, definition.columns), _plain(right, definition.columns)
-                )
-            )
+            shown.append(Example(kind, _plain(either, names), _plain(left, columns), _plain(right, columns)))
     return Comparison(
         same=counts[SAME],
         differs=counts[DIFFERS],
@@ -112,16 +118,16 @@ def compare_emitted(
 def _by_key(table: pa.Table | None, names: Sequence[str]) -> dict[tuple[bytes, ...], dict[str, Any]]:
     if table is None:
         return {}
-    # Of a row that was emitted more than once (emit: updates) the newest, which comes last.
+    # Of a row that was emitted more than once (emit: updates, or a key's rows with order: any) the newest, which comes last.
     return {tuple(canonical_value(row[name]) for name in names): row for row in table.to_pylist()}
 
 
-def _kind_of(old: dict[str, Any] | None, new: dict[str, Any] | None, definition: Definition) -> str:
+def _kind_of(old: dict[str, Any] | None, new: dict[str, Any] | None, columns: Iterable[str]) -> str:
     if new is None:
         return ONLY_OLD
     if old is None:
         return ONLY_NEW
-    equal = all(canonical_value(old[name]) == canonical_value(new[name]) for name in definition.columns)
+    equal = all(canonical_value(old[name]) == canonical_value(new[name]) for name in columns)
     return SAME if equal else DIFFERS
 
 

@@ -48,7 +48,7 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
         raise SavepointError(message)
     new = select_on_path(ledger, path_to(home, manifest.timeline, manifest.batch))
     gone, _ = behind_fork(old, new)
-    rows = read_emitted(home, gone, definition.result_columns)
+    rows = read_emitted(home, gone, definition)
     return World(
         head=head,
         old_rows=old,

@@ -227,8 +227,7 @@ def compare_paths(
 ) -> Comparison:
     """Compare what the batches that go have emitted with what the batches that come have."""
     definition = read_definition(settings, home.root.name)
-    columns = definition.result_columns
-    return compare_emitted(read_emitted(home, gone, columns), read_emitted(home, came, columns), definition)
+    return compare_emitted(read_emitted(home, gone, definition), read_emitted(home, came, definition), definition)
 
 
 def decide_move(rewind: Rewind, head_now: str | None, last: int) -> str:

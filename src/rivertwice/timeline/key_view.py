@@ -15,7 +15,7 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.model import RECORD, ROW, Definition
+from rivertwice.pipeline.model import RECORD, ROW, SOURCE, Definition
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import ServedStamp, read_provisional, read_served, served_stamp
@@ -116,11 +116,21 @@ def select_rows(
     for name, value in (key or {}).items():
         same = [_text(one) == _text(value) for one in served[name].to_pylist()]
         served = served.filter(pa.array(same, pa.bool_()))
-    # On a path batches only rise, so this is the order in which the stream folded.
-    ordered = served.sort_by([("_batch", "ascending"), (RECORD, "ascending"), (ROW, "ascending")]).to_pylist()
+    ordered = as_folded(served, definition).to_pylist()
     shown = ordered if history else _newest(ordered, definition)
-    names = (*definition.keys, *definition.columns)
+    names = (*definition.keys, *definition.columns, *([SOURCE] if definition.has_several_sources else []))
     return [{**{name: row[name] for name in names}, **_address(row[RECORD]), ROW: row[ROW]} for row in shown]
+
+
+def as_folded(rows: pa.Table, definition: Definition) -> pa.Table:
+    """Return a fold's rows, with `_batch`, of one path in the order in which the stream folded: batches only rise on a path."""
+    order = [("_batch", "ascending")]
+    names = rows.schema.names
+    if definition.has_several_sources:
+        place = pc.index_in(rows[SOURCE], value_set=pa.array(list(definition.sources)))
+        rows = rows.append_column("_place", place)
+        order.append(("_place", "ascending"))
+    return rows.sort_by([*order, (RECORD, "ascending"), (ROW, "ascending")]).select(names)
 
 
 def _newest(ordered: Sequence[dict[str, Any]], definition: Definition) -> list[dict[str, Any]]:

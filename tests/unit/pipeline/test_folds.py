@@ -202,7 +202,7 @@ def event(**fields: Any) -> str:
 def test_an_event_yields_a_state_and_rows_with_key_and_time_filled_in() -> None:
     state, rows = run().step(None, event(v=2**62), 3, 9)
     assert state == f'{{"total":{2**62}}}'
-    assert rows == [(5_000_000, 3 << 44 | 9, 0, f'{{"k":1,"at":5000000,"total":{2**62}}}')]
+    assert rows == [(0, 5_000_000, 3 << 44 | 9, 0, f'{{"k":1,"at":5000000,"total":{2**62}}}')]
 
 
 BAD = {
@@ -227,7 +227,7 @@ def test_a_failing_fold_stops_at_the_record_s_address_unless_there_is_a_column_f
     state, rows = kept.step('{"total":4}', event(), 1, 7)
     assert state == '{"total":4}'
     assert len(rows) == 1
-    row = json.loads(rows[0][3])
+    row = json.loads(rows[0][4])
     assert (row["k"], row["at"], row["total"]) == (1, 5_000_000, None)
     assert ":" in row["error"]
 
@@ -238,7 +238,7 @@ WITH_ERROR = YAML.replace("columns: {", "columns: {error: {}, ").replace("types:
 def test_an_error_that_names_a_place_in_memory_says_the_same_in_every_run() -> None:
     text = "def fold(state, event):\n    raise ValueError(fold)\n"
     one = FoldRun(fold_spec(parse_files({"pipeline.yaml": WITH_ERROR.encode(), "fold.py": text.encode()}, "p")))
-    assert "at 0x>" in one.step(None, event(), 0, 0)[1][0][3]
+    assert "at 0x>" in one.step(None, event(), 0, 0)[1][0][4]
 
 
 def test_sums_of_long_decimals_lose_no_digit() -> None:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
+from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
+from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fold_model import NO_WATERMARK
+from rivertwice.pipeline.fold_order import AS_READ, NUMBER
 from rivertwice.pipeline.windows import FOREVER_MS
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions
-from rivertwice.reconcile.fold_rule import is_read_by, record_of
+from rivertwice.reconcile.fold_rule import is_read_by, place_of, settle
+from rivertwice.reconcile.frames import verdict_frame
 from rivertwice.reconcile.gaps import Doubt, Doubts, without_end
+from rivertwice.reconcile.gate import GateInput, decide_gate
 from rivertwice.reconcile.late_rule import NEVER_MS
 from rivertwice.reconcile.model import (
     AGREES,
     DEFECT,
     NOT_COMPARABLE,
+    OLDER,
+    Apart,
     RowId,
     ServedRow,
     Shape,
     StreamRow,
     Verdict,
-    key_text,
 )
+from rivertwice.reconcile.recorded import check_order
 from rivertwice.reconcile.rederive import BatchCounts, derive_chain
 from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream
+from rivertwice.timeline.keys import key_text
 
 SHAPE = Shape(("record", "row", "k"), ("n",))
 DAY_MS = 86_400_000
@@ -57,12 +66,50 @@ def test_a_fold_s_watermarks_are_nought_whatever_its_events_say() -> None:
     assert derive_chain(counts, [int(NO_WATERMARK.total_seconds() * 1000)] * 3).batch == (0, 0, 0)
 
 
+SOURCE = (
+    "{topic: %s, partitions: 4, schema: {k: string, at: timestamp}, required: [k], event_time: at, max_future: 1 h}"
+)
+YAML = """
+name: p
+description: test
+sources: {SOURCES}
+window: {fold: 1 day, at: at}
+by: [k]
+state: {n: bigint}
+keys: [k]
+columns: {n: {}, at: {}}
+types: {n: bigint, at: timestamp}
+"""
+
+
+def define(*topics: str) -> Definition:
+    sources = ", ".join(f"of_{topic}: {SOURCE % topic}" for topic in topics)
+    files = {
+        "pipeline.yaml": YAML.replace("SOURCES", sources),
+        "fold.py": "def fold(state, event):\n    return None, []\n",
+    }
+    return parse_files({name: text.encode() for name, text in files.items()}, "p")
+
+
 def test_a_row_s_address_holds_the_place_of_its_record() -> None:
-    assert record_of(address()) == PLACE
-    assert is_read_by(address(), "events", {Part("events", 3): (17, 18)})
-    assert not is_read_by(address(), "events", {Part("events", 3): (16, 17)})
-    assert not is_read_by(address(), "events", {Part("events", 0): (0, 100)})
-    assert not is_read_by(address(), "others", {Part("events", 3): (17, 18)})
+    only = define("events")
+    assert place_of(address(), only) == (Part("events", 3), 17)
+    assert is_read_by(address(), only, {Part("events", 3): (17, 18)})
+    assert not is_read_by(address(), only, {Part("events", 3): (16, 17)})
+    assert not is_read_by(address(), only, {Part("events", 0): (0, 100)})
+    assert not is_read_by(address(), define("others"), {Part("events", 3): (17, 18)})
+
+
+def test_of_several_sources_the_address_says_which_topic_and_a_name_that_is_none_lies_nowhere() -> None:
+    both = define("events", "others")
+
+    def of(source: str) -> RowId:
+        return RowId(0, DAY_MS, key_text(("source", *SHAPE.keys), (source, PLACE, 0, "a")))
+
+    assert place_of(of("of_others"), both) == (Part("others", 3), 17)
+    assert is_read_by(of("of_others"), both, {Part("others", 3): (17, 18), Part("events", 3): (0, 9)})
+    assert not is_read_by(of("of_events"), both, {Part("others", 3): (17, 18), Part("events", 3): (0, 9)})
+    assert not is_read_by(of("planted"), both, {Part("others", 3): (17, 18), Part("events", 3): (17, 18)})
 
 
 @pytest.mark.parametrize(
@@ -89,13 +136,68 @@ def test_a_row_that_another_batch_emitted_than_read_its_record_is_a_defect() -> 
 
 
 def test_a_row_of_a_key_in_several_partitions_is_not_comparable_unless_it_is_wrong_anyhow() -> None:
-    given = replace(evidence(), apart={PLACE: "records of the key lie apart"})
+    given = replace(evidence(), apart=Apart({address(): "records of the key lie apart"}))
     for found in (only(judge_stream(given)), only(judge_served(given, served(given)))):
         assert (found.verdict, found.reason) == (NOT_COMPARABLE, "records of the key lie apart")
     wrong = replace(evidence(got=2), apart=given.apart)
     assert only(judge_stream(wrong)).verdict == DEFECT
     assert only(judge_served(wrong, served(wrong))).verdict == DEFECT
-    assert only(judge_stream(replace(given, apart={PLACE + 1: "another"}))).verdict == AGREES
+    assert only(judge_stream(replace(given, apart=Apart({address(PLACE + 1): "another"})))).verdict == AGREES
+
+
+def test_an_older_row_that_need_not_be_compared_alerts_nobody_and_is_in_no_suite() -> None:
+    older = Apart({address(): "an older row"}, older={address()})
+    for given, presence in ((replace(evidence(), apart=older), OLDER), (replace(evidence(got=2), apart=older), "both")):
+        (stream,), (shown,) = judge_stream(given), judge_served(given, served(given))
+        assert (stream.presence, shown.presence) == (presence, presence)
+        assert len(verdict_frame([stream, shown])) == (0 if presence == OLDER else 2)
+    counts = {"stream": {NOT_COMPARABLE: 3}}
+    quiet = GateInput(counts, Account(), {}, 0.05, older={"stream": 3})
+    assert decide_gate(quiet).alerts == ()
+    (alert,) = decide_gate(replace(quiet, older={"stream": 1})).alerts
+    assert (alert.kind, alert.message) == ("not_comparable", "2 rows of the pair stream cannot be compared")
+
+
+def test_of_order_any_newest_rows_stand_that_are_the_same_in_all_orders() -> None:
+    yaml = YAML.replace("by: [k]", "by: [k]\norder: any\ndeleted: gone").replace(
+        "{n: {}, at: {}}", "{n: {}, at: {}, gone: {}}"
+    )
+    yaml = yaml.replace("at: timestamp}\n", "at: timestamp, gone: boolean}\n").replace("SOURCES", f"e: {SOURCE % 'e'}")
+    files = {"pipeline.yaml": yaml, "fold.py": "def fold(state, event):\n    return None, []\n"}
+    definition = parse_files({name: text.encode() for name, text in files.items()}, "p")
+
+    def table(*rows: tuple[int, str, int, bool, int]) -> pa.Table:
+        names = ("record", "k", "n", "gone", NUMBER)
+        at = from_ms(0)
+        frame = {"window_start": at, "window_end": from_ms(DAY_MS), "row": 0, "at": at}
+        return pa.Table.from_pylist([{**frame, **dict(zip(names, row, strict=True))} for row in rows])
+
+    def at(record: int, key: str) -> RowId:
+        return RowId(0, DAY_MS, key_text(SHAPE.keys, (record, 0, key)))
+
+    read = table(
+        (1, "a", 1, False, 0), (2, "a", 2, False, 1), (3, "b", 1, False, 0), (4, "c", 1, True, 0), (5, "d", 1, True, 0)
+    )
+    other = table((8, "a", 2, False, 0), (3, "b", 2, False, 0), (4, "c", 1, True, 0), (5, "d", 2, True, 0))
+    spread = {at(record, key): f"of {key}" for record, key in ((1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "d"))}
+    found = settle(definition, Shape(SHAPE.keys, ("n", "at", "gone")), spread, {AS_READ: read, "turned": other})
+    assert set(found.rows) == {at(1, "a"), at(3, "b"), at(5, "d")}
+    assert found.older == {at(1, "a"), at(5, "d")}
+    assert found.unsettled == {'{"k": "b"}': f"n is 1 {AS_READ}, 2 turned"}
+    assert found.rows[at(1, "a")].startswith("an older row of its key")
+    assert found.rows[at(3, "b")].startswith("the newest row of its key hangs on the order: n is 1")
+    assert found.rows[at(5, "d")].startswith("its key is gone in every order")
+
+
+def test_keys_whose_newest_row_hangs_on_the_order_are_named_and_the_many_are_counted() -> None:
+    keys = {f'{{"k": {number:04}}}': "n is 1 as it was read, 2 folded b, then a" for number in range(102)}
+    found = check_order(Apart(unsettled=keys))
+    assert len(found) == 101
+    assert {one.kind for one in found} == {"order"}
+    assert '{"k": 0000}' in found[0].message
+    assert "n is 1 as it was read, 2 folded b" in found[0].message
+    assert "2 more keys" in found[-1].message
+    assert check_order(Apart()) == []
 
 
 def test_behind_what_is_missing_nothing_of_a_fold_can_be_told_whatever_its_time() -> None:

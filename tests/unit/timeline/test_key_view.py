@@ -10,7 +10,8 @@ import pytest
 from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
 from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.timeline.key_view import check_request, select_rows
+from rivertwice.savepoint.rewind_compare import compare_emitted
+from rivertwice.timeline.key_view import as_folded, check_request, select_rows
 
 YAML = """
 name: p
@@ -79,6 +80,41 @@ def test_a_history_holds_every_row_in_the_order_of_the_log_with_its_address() ->
     assert shown(key={"k": 7}, history=True) == [(7, 1), (7, 1)]
     last = select_rows(served(), define(), key={"k": 42})[0]
     assert (last["partition"], last["offset"], last["row"]) == (0, 3, 1)
+
+
+def test_of_several_sources_a_batch_holds_the_first_source_s_rows_before_the_next_one_s() -> None:
+    text = YAML.replace("  events:", "  second: &other").replace("topic: events", "topic: b")
+    text = text.replace("window:", "  first: {<<: *other, topic: a}\nwindow:")
+    both = parse_files({"pipeline.yaml": text.encode(), "fold.py": FOLD.encode()}, "p")
+    rows = served().append_column("source", pa.array(["first", "second", "first", "first", "first", "first", "second"]))
+    turned = rows.set_column(rows.schema.get_field_index("record"), "record", pa.array([0, 9, 1, 2, 3, 4, 5]))
+    history = select_rows(turned, both, key={"k": 42}, history=True)
+    assert [(row["source"], row["offset"]) for row in history] == [
+        ("second", 9), ("first", 2), ("first", 0), ("first", 3),
+    ]  # fmt: skip
+    same = turned.set_column(0, "_batch", pa.array([0] * 7))
+    every = select_rows(same, both, history=True)
+    assert [(row["source"], row["offset"]) for row in every] == [
+        ("second", 5), ("second", 9), ("first", 0), ("first", 1), ("first", 2), ("first", 3), ("first", 4),
+    ]  # fmt: skip
+    assert {row["k"]: row["n"] for row in select_rows(same, both)} == {42: 31, 100: 5}
+
+
+def test_of_order_any_a_rewind_compares_the_newest_row_of_each_key_whatever_event_it_is_of() -> None:
+    text = YAML.replace("by: [k]", "by: [k]\norder: any")
+    any_order = parse_files({"pipeline.yaml": text.encode(), "fold.py": FOLD.encode()}, "p")
+    old = as_folded(served(), any_order)
+    later = [at(23)] * 7
+    new = old.set_column(old.schema.get_field_index("at"), "at", pa.array(later, pa.timestamp("us", "UTC")))
+    windows = {name: pa.array(later, pa.timestamp("us", "UTC")) for name in ("window_start", "window_end")}
+    old, new = (pa.table({**dict(zip(t.schema.names, t.columns, strict=True)), **windows}) for t in (old, new))
+    found = compare_emitted(old, new, any_order)
+    assert (found.same, found.differs, found.only_old, found.only_new) == (3, 0, 0, 0)
+    found = compare_emitted(old, new.slice(0, 3), any_order)
+    assert (found.same, found.differs, found.only_old, found.only_new) == (0, 2, 1, 0)
+    assert [(one.row, one.old["n"], one.new.get("n")) for one in found.examples] == [
+        ({"k": 100}, 5, None), ({"k": 42}, 31, 20), ({"k": 7}, 1, 1)
+    ]  # fmt: skip
 
 
 def test_a_key_is_a_json_object_of_key_columns() -> None:

@@ -1,0 +1,209 @@
+"""Folds over two topics, held against loops of their own: every row in the order that was read, the newest row in any order.
+
+RIVERTWICE_HISTORIES sets how many histories (20); those marked `faults` run a hundred.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from fold_loops import VIEWS, Loop, Row, as_read, loop_of_fold, loop_of_view, newest, shuffled, topic_by_topic
+from histories import SPREAD, Batch, Record, Run, keyed, random_batches, run_histories
+from history_kinds import KINDS, LYING, Kind, make_definition
+from rivertwice.instants import EPOCH
+from rivertwice.log.addresses import Part
+from rivertwice.log.gaps import Gap
+from rivertwice.pipeline.case_files import Case
+from rivertwice.pipeline.cases import run_case as run_one_case
+from rivertwice.pipeline.compile import rows_schema
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.fold_run import PARTITION_SHIFT
+from rivertwice.reconcile.fold_rule import FoldRule
+from rivertwice.reconcile.gaps import GAP_INDEX, Jump
+from rivertwice.reconcile.late_rule import NEVER_MS
+from rivertwice.reconcile.model import AGREES, DEFECT, NOT_COMPARABLE, RowId, Values
+from rivertwice.reconcile.verdict import judge_stream
+from rivertwice.reconcile.view import shape_of
+
+pytestmark = pytest.mark.spark
+HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "20"))
+CASES: dict[str, tuple[Kind, Loop]] = {
+    "fold": (KINDS["fold of sources"], loop_of_fold),
+    "view": (KINDS["view of sources"], loop_of_view),
+    "lying view": (LYING, functools.partial(loop_of_view, lying=True)),
+}
+
+
+def run_case(spark: SparkSession, name: str, folder: Path, histories: int) -> tuple[Run, list[Batch]]:
+    chance = random.Random(f"{name} in any order")
+    batches = keyed(random_batches(chance, histories), turned=True)
+    restarts = [number for number in range(len(batches)) if chance.random() < 0.15]
+    return run_histories(spark, make_definition(CASES[name][0]), batches, folder, restarts), batches
+
+
+def plain(row: RowId, values: Values, columns: tuple[str, ...]) -> Row:
+    key = json.loads(row.key)
+    shown = {name: value for name, value in zip(columns, values, strict=True) if name != "at"}
+    offset = key["record"] & ((1 << PARTITION_SHIFT) - 1)
+    assert key["record"] >> PARTITION_SHIFT == 0
+    return key["source"], offset, key["row"], {"k": key["k"], **shown}
+
+
+def check_rows(run: Run, batches: list[Batch], loop: Loop) -> None:
+    """Every row that was emitted is the loop's over the records as they were read, and the other way round."""
+    owed = sorted(loop(as_read(batches)), key=str)
+    columns = run.evidence.shape.columns
+    came = [plain(row, one.values, columns) for row, found in run.evidence.stream.items() for one in found]
+    assert sorted(came, key=str) == owed
+    assert sorted((plain(*one, columns) for one in run.evidence.expected.items()), key=str) == owed
+    assert all(verdict.verdict != DEFECT for verdict in judge_stream(run.evidence))
+    assert set(run.partitions) == {Part("events", 0), Part("others", 0)}
+    assert run.total.unexplained == 0
+
+
+def check_newest(run: Run, batches: list[Batch], loop: Loop) -> set[str]:
+    """What hangs on the order is named, the rest agrees in its newest row; return the keys that hang on it."""
+    ours, *others = (
+        newest(loop(records))
+        for records in (as_read(batches), topic_by_topic(batches), topic_by_topic(batches, turned=True))
+    )
+    keys = {key for each in (ours, *others) for key in each}
+    hanging = {key for key in keys if any(each.get(key) != ours.get(key) for each in others)}
+    assert {json.loads(key)["k"] for key in run.evidence.apart.unsettled} == hanging
+    last = {values["k"]: (view, offset) for view, offset, _, values in loop(as_read(batches))}
+    for one in judge_stream(run.evidence):
+        key = json.loads(one.row.key)
+        lone = key["k"].endswith(SPREAD)
+        is_newest = last[key["k"]] == (key["source"], key["record"])
+        agrees = lone or (is_newest and key["k"] not in hanging)
+        assert one.verdict == (AGREES if agrees else NOT_COMPARABLE), one
+        if is_newest and key["k"] in hanging:
+            assert one.reason.startswith("the newest row of its key hangs on the order")
+        elif not agrees:
+            assert one.reason.startswith("an older row of its key")
+    return hanging
+
+
+def check_case(spark: SparkSession, name: str, folder: Path, histories: int) -> None:
+    run, batches = run_case(spark, name, folder, histories)
+    loop = CASES[name][1]
+    check_rows(run, batches, loop)
+    if name == "fold":
+        assert run.evidence.apart.unsettled == {}
+        assert {one.verdict for one in judge_stream(run.evidence)} == {AGREES, NOT_COMPARABLE}
+        return
+    hanging = check_newest(run, batches, loop)
+    assert bool(hanging) == (name == "lying view")
+    assert {finding.kind for finding in run.findings} == ({"order"} if hanging else set())
+    chance = random.Random(f"{name} shuffled")
+    same = [newest(loop(shuffled(chance, batches))) == newest(loop(as_read(batches))) for _ in range(20)]
+    assert all(same) == (name == "view")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_those_of_the_order_that_was_read_and_what_hangs_on_it_is_named(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    check_case(spark, name, tmp_path, HISTORIES)
+
+
+def event(ident: str, source: str, value: int) -> dict[str, Any]:
+    fields = {"k": "a", "v": value} if source == "events" else {"j": "a", "w": value}
+    at = "1970-01-01T00:00:01Z"
+    return {"id": ident, "source": source, "at": at, "value": {**fields, "at": at}}
+
+
+@pytest.mark.parametrize(("kind", "hangs"), [(KINDS["view of sources"], False), (LYING, True)])
+def test_a_case_tells_before_anything_runs_that_a_newest_row_hangs_on_the_order(
+    kind: Kind, hangs: bool, spark: SparkSession
+) -> None:
+    tops = (0, 0) if hangs else (2, 3)
+    rows = [
+        {"record": "one", "n": 0, "total": 2, "top": tops[0]},
+        {"record": "two", "n": 3, "total": 302, "top": tops[1]},
+    ]
+    batches = [[event("one", "others", 2)], [event("two", "events", 3)]]
+    case = Case.model_validate(
+        {"name": "c", "description": "c", "batches": batches, "expect": {"batch": rows, "stream": rows}}
+    )
+    found = run_one_case(spark, make_definition(kind), case).differences
+    if not hangs:
+        assert found == []
+        return
+    assert found == [
+        'order: the newest row of {"k": "a"} hangs on the order, against order: any: top is 0 as it was read, 1 folded events, then others'
+    ]
+
+
+def test_what_an_accepted_gap_left_out_is_folded_before_the_batch_behind_it_and_other_keys_are_as_without_it(
+    spark: SparkSession,
+) -> None:
+    definition = make_definition("fold of sources")
+    #        batch (of what the gap left out the one behind it), topic, offset, key, value
+    read = [
+        (0, 0, 0, "a", 1),
+        (0, 0, 1, "b", 2),
+        (0, 1, 0, "a", 2),
+        (1, 0, 2, "a", 3),
+        (1, 1, 3, "b", 2),
+        (1, 1, 4, "a", 5),
+    ]
+    left_out = [(1, 1, 1, "b", 3), (1, 1, 2, "b", 1)]
+    gap = Gap("histories", "t1", 0, "others", "id", "expired", {0: (1, 3)}, {0: (1, 3)}, 0, None, EPOCH)
+    jumps = [Jump(1, gap, {Part("others", 0): 3})]
+    rule = FoldRule(spark, definition, frames(spark, definition, read, left_out), jumps)
+
+    def shown(table: pa.Table) -> list[Row]:
+        return sorted(
+            (
+                (row["source"], row["record"], row["row"], {name: row[name] for name in ("k", "n", "total", "top")})
+                for row in table.to_pylist()
+            ),
+            key=str,
+        )
+
+    def owed(records: list[tuple[int, int, int, str, int]]) -> list[Row]:
+        ordered = [Record(topic, offset, key, 1.0, value) for _, topic, offset, key, value in records]
+        return sorted(loop_of_fold(ordered), key=str)
+
+    assert shown(rule.expected(definition)) == owed(sorted(read))
+    whole = shown(rule.truth(definition))
+    assert whole == owed([*sorted(read[:3]), *left_out, *sorted(read[3:])])
+    assert [row for row in whole if row[3]["k"] == "a"] == [row for row in owed(sorted(read)) if row[3]["k"] == "a"]
+    assert rule.filled() == {0}
+    reasons = set(rule.apart(shape_of(definition)).rows.values())
+    assert len(reasons) == 2
+    assert all("lie in events/0, others/0" in reason for reason in reasons)
+
+
+def frames(spark: SparkSession, definition: Definition, read: Any, left_out: Any) -> dict[str, DataFrame]:
+    """Return the accepted rows of both views as a reconcile has them."""
+    at = EPOCH + timedelta(seconds=1)
+    rows: dict[str, list[tuple[Any, ...]]] = {view: [] for view in definition.sources}
+    for skipped, records in ((False, read), (True, left_out)):
+        for index, topic, offset, key, value in records:
+            where = GAP_INDEX if skipped else index
+            rows[VIEWS[topic]].append((key, at, value, 0, offset, at, where, NEVER_MS, 0))
+    more = "_index int, _late_ms bigint, _group int"
+    return {
+        view: spark.createDataFrame(rows[view], f"{rows_schema(source)}, {more}")
+        for view, source in definition.sources.items()
+    }
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", CASES)
+def test_a_hundred_histories_over_two_topics_are_those_of_the_loops(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    check_case(spark, name, tmp_path, 100)
