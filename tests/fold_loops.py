@@ -81,7 +81,11 @@ def shuffled(chance: random.Random, batches: Sequence[Batch]) -> list[Record]:
     return [next(following[place]) for place in places]
 
 
+def last(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Return key to the values of its newest row, be it gone or not."""
+    return {values["k"]: values for _, _, _, values in rows}
+
+
 def newest(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     """Return key to the values of its newest row, of those that are not gone."""
-    found = {values["k"]: values for _, _, _, values in rows}
-    return {key: values for key, values in found.items() if not values.get("gone")}
+    return {key: values for key, values in last(rows).items() if not values.get("gone")}

@@ -55,7 +55,12 @@ def make_project(folder: Path, *, bootstrap: str, topic: str, pins: Mapping[str,
     document["sources"]["flights"]["topic"] = topic
     document["stream"] |= dict(pins or {})
     (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-    return Settings(project=project, home=folder / "home", bootstrap=bootstrap, spark_master="local[2]")
+    return settings_of(folder, bootstrap)
+
+
+def settings_of(folder: Path, bootstrap: str) -> Settings:
+    """Return the settings of the project that `make_project` made in a folder."""
+    return Settings(project=folder / "project", home=folder / "home", bootstrap=bootstrap, spark_master="local[2]")
 
 
 def run_driver(settings: Settings, log: Path) -> None:

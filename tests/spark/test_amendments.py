@@ -92,7 +92,9 @@ class Desk:
         return list(before.verdicts)
 
 
-@pytest.mark.parametrize("kind", ["tumbling", pytest.param("hopping", marks=pytest.mark.faults), "joined slices"])
+@pytest.mark.parametrize(
+    "kind", ["tumbling", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("hopping", "joined slices"))]
+)
 def test_an_amendment_reaches_the_truth_and_through_a_backfill_what_is_served(
     kind: str, spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fold_loops import VIEWS, Loop, Row, as_read, loop_of_fold, loop_of_view, newest, shuffled, topic_by_topic
+from fold_loops import VIEWS, Loop, Row, as_read, last, loop_of_fold, loop_of_view, newest, shuffled, topic_by_topic
 from histories import SPREAD, Batch, Record, Run, keyed, random_batches, run_histories
 from history_kinds import KINDS, LYING, Kind, make_definition
 from rivertwice.instants import EPOCH
@@ -73,25 +73,35 @@ def check_rows(run: Run, batches: list[Batch], loop: Loop) -> None:
 
 def check_newest(run: Run, batches: list[Batch], loop: Loop) -> set[str]:
     """What hangs on the order is named, the rest agrees in its newest row; return the keys that hang on it."""
-    ours, *others = (
-        newest(loop(records))
+    told = [
+        list(loop(records))
         for records in (as_read(batches), topic_by_topic(batches), topic_by_topic(batches, turned=True))
-    )
-    keys = {key for each in (ours, *others) for key in each}
-    hanging = {key for key in keys if any(each.get(key) != ours.get(key) for each in others)}
+    ]
+    hanging, shown = differing([newest(rows) for rows in told])
+    other_ends, _ = differing([last(rows) for rows in told])
+    other_ends -= shown  # of keys that are gone in every order
     assert {json.loads(key)["k"] for key in run.evidence.apart.unsettled} == hanging
-    last = {values["k"]: (view, offset) for view, offset, _, values in loop(as_read(batches))}
+    newest_of = {values["k"]: (view, offset) for view, offset, _, values in told[0]}
     for one in judge_stream(run.evidence):
         key = json.loads(one.row.key)
-        lone = key["k"].endswith(SPREAD)
-        is_newest = last[key["k"]] == (key["source"], key["record"])
-        agrees = lone or (is_newest and key["k"] not in hanging)
-        assert one.verdict == (AGREES if agrees else NOT_COMPARABLE), one
-        if is_newest and key["k"] in hanging:
-            assert one.reason.startswith("the newest row of its key hangs on the order")
-        elif not agrees:
-            assert one.reason.startswith("an older row of its key")
+        if key["k"].endswith(SPREAD):
+            assert one.verdict == AGREES, one
+        elif newest_of[key["k"]] != (key["source"], key["record"]):
+            assert (one.verdict, one.reason.split(",")[0]) == (NOT_COMPARABLE, "an older row of its key"), one
+        elif key["k"] in hanging:
+            assert one.verdict == NOT_COMPARABLE, one
+            assert one.reason.startswith("the newest row of its key hangs on the order"), one
+        elif key["k"] in other_ends:
+            assert (one.verdict, one.reason.split(",")[0]) == (NOT_COMPARABLE, "its key is gone in every order"), one
+        else:
+            assert one.verdict == AGREES, one
     return hanging
+
+
+def differing(orders: list[dict[str, dict[str, Any]]]) -> tuple[set[str], set[str]]:
+    """Return the keys whose rows are not the same in all orders, and all keys."""
+    keys = {key for each in orders for key in each}
+    return {key for key in keys if any(each.get(key) != orders[0].get(key) for each in orders)}, keys
 
 
 def check_case(spark: SparkSession, name: str, folder: Path, histories: int) -> None:
