@@ -17,7 +17,7 @@ from definition_files import FLIGHTS
 from rivertwice.pipeline.cases import RAW_SCHEMA
 from rivertwice.pipeline.decode import REASONS, decode
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.model import Source
+from rivertwice.pipeline.source_model import Source
 
 pytestmark = pytest.mark.spark
 

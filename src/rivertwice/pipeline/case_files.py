@@ -14,7 +14,8 @@ from rivertwice.errors import DefinitionError, RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.pipeline.decode import REASONS, SCHEMA_ID_HEADER
 from rivertwice.pipeline.definition import describe
-from rivertwice.pipeline.model import Definition, Source
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.source_model import Source
 from rivertwice.schemas.encode import encode_avro, prefixed
 
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
 from rivertwice.pipeline.compile import compile_sources, result_schema, rows_schema, run_sql, transform
 from rivertwice.pipeline.fast import fast_plan
-from rivertwice.pipeline.model import RECORD, Definition, Source
+from rivertwice.pipeline.model import RECORD, Definition
 from rivertwice.pipeline.plan_check import (
     HOPPING_NODES,
     RESULT_NODES,
@@ -29,6 +29,7 @@ from rivertwice.pipeline.plan_check import (
 from rivertwice.pipeline.rules import InSet, Pattern
 from rivertwice.pipeline.slice_check import find_slice_refusals
 from rivertwice.pipeline.slices import view_schema
+from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.views import run_views
 from rivertwice.pipeline.windows import Window
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
 from rivertwice.pipeline.folds import batch_fold, stream_fold
-from rivertwice.pipeline.model import Definition, Source
+from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.slices import (
     RowsOf,
     SliceSink,
@@ -22,6 +22,7 @@ from rivertwice.pipeline.slices import (
     slice_views,
     stream_slices,
 )
+from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.views import run_views
 
 READ_METRICS = "rt_read"

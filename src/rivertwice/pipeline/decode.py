@@ -25,8 +25,8 @@ from rivertwice.pipeline.envelope import (
     with_deletes,
 )
 from rivertwice.pipeline.framing import Case, framing_cases, payload
-from rivertwice.pipeline.model import Source
 from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, Rule
+from rivertwice.pipeline.source_model import Source
 
 REASONS = (
     "tombstone",

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from rivertwice.pipeline.framing import Case, carries, framing_cases, payload
-from rivertwice.pipeline.model import Source
+from rivertwice.pipeline.source_model import Source
 from rivertwice.schemas.avro_schema import AvroSchema, wide_decimals
 
 _END = {"type": "fixed", "name": "rivertwice_end", "size": 8}

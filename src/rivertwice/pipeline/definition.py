@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.fold_code import check_fold
-from rivertwice.pipeline.model import Definition, DefinitionFile, Source
+from rivertwice.pipeline.model import Definition, DefinitionFile
 from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins
 from rivertwice.pipeline.refusals import check_sql
+from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.window_call import check_transform_shape
 from rivertwice.pipeline.windows import Window
 from rivertwice.schemas.pins import FOLDER, parse_pins, read_pinned, split_name

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.pipeline.envelope_model import DELETED, OP, TS_MS
 from rivertwice.pipeline.framing import Case
-from rivertwice.pipeline.model import Source
+from rivertwice.pipeline.source_model import Source
 
 _OPS = ("c", "u", "d", "r")
 _LAST_MS = 253_370_764_800_000  # 9999-01-01: no year that a window's end could carry out of 9999

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.model import Source
+    from rivertwice.pipeline.source_model import Source
 
 DELETED = "_deleted"
 OP = "_op"

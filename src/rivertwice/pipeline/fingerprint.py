@@ -9,9 +9,10 @@ from typing import Any
 
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.fold_code import normalise_fold
-from rivertwice.pipeline.model import Definition, Source
+from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.parts import NO_TIME
 from rivertwice.pipeline.refusals import normalise, tokens
+from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.windows import Window
 from rivertwice.store.files import encode_json
 

@@ -15,7 +15,8 @@ from rivertwice.pipeline.fold_run import ERROR
 from rivertwice.pipeline.fold_values import JSON
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.model import DefinitionFile, Source
+    from rivertwice.pipeline.model import DefinitionFile
+    from rivertwice.pipeline.source_model import Source
 
 NO_WATERMARK = timedelta(days=3_660_000)
 """A watermark that stays behind every event time there is: nothing moves it from nought, and nothing is late."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from rivertwice.pipeline.model import Source
+from rivertwice.pipeline.source_model import Source
 
 Case = tuple[Column, str, Column]
 """When a record is refused, for which reason, with what detail."""

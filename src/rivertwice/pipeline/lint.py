@@ -13,7 +13,8 @@ from datetime import timedelta
 
 from rivertwice.pipeline.delivery_model import AT_LEAST
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.model import Definition, Source
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.source_model import Source
 
 SAFE, NOTE, WARNING, UNKNOWN = "safe", "note", "warning", "unknown"
 DAY = timedelta(days=1)

@@ -1,0 +1,192 @@
+"""One source of a definition: a topic, its record format and what makes a record acceptable."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+
+from rivertwice.pipeline.durations import Duration
+from rivertwice.pipeline.envelope_model import find_envelope_conflict, marks_of
+from rivertwice.pipeline.fold_model import NO_WATERMARK, sql_type
+from rivertwice.pipeline.formats import format_finding
+from rivertwice.pipeline.names import Column, Topic, without_null
+from rivertwice.pipeline.parts import Strict
+from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
+from rivertwice.schemas.pins import Pins
+from rivertwice.schemas.registry import SUBJECT
+
+
+def _text(schema: dict[str, Any]) -> None:
+    """Publish an optional name as a text, with the pattern that it must fit."""
+    schema.pop("anyOf", None)
+    schema.pop("default", None)
+    schema.update({"type": "string", "pattern": SUBJECT.pattern.replace(r"\Z", "$")})
+
+
+def _no_default(schema: dict[str, Any]) -> None:
+    """Publish what only folds and tables leave out, without what stands in for it."""
+    schema.pop("default")
+
+
+def _subject(value: str) -> str:
+    if not SUBJECT.match(value):
+        message = f"{value[:80]!r} cannot name a subject; use at most 128 of A-Z, a-z, 0-9, '.', '_' and '-'"
+        raise ValueError(message)
+    return value
+
+
+SqlType = Annotated[str, AfterValidator(sql_type)]
+Subject = Annotated[str, AfterValidator(_subject)]
+
+
+class Source(Strict):
+    """One topic, its record format and what makes a record acceptable."""
+
+    topic: Topic
+    role: Literal["stream", "table"] = Field(
+        default="stream",
+        description="table: records are versions of rows, joined as of the time of an event; only beside a stream, in slices.",
+    )
+    table_keys: list[Column] = Field(default_factory=list, description="Of a table: the fields that name its rows.")
+    partitions: int = Field(ge=1, le=10_000, description="Partitions the topic is created with.")
+    format: Literal["json", "avro"] = Field(
+        default="json",
+        description="json: one JSON object per record value, UTF-8. avro: one Avro record, by the pinned schemas/VIEW*.avsc.",
+    )
+    framing: Literal["none", "confluent"] = Field(
+        default="none", description="confluent: byte 0 and a 4-byte schema id stand before the value."
+    )
+    subject: Subject | None = Field(
+        default=None,
+        description="Subject in the schema registry, for `rivertwice schema refresh`.",
+        json_schema_extra=_text,
+    )
+    schema_: dict[Column, SqlType] = Field(alias="schema", min_length=1, description="Field name to SQL type.")
+    required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
+    event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
+    watermark: Duration = Field(
+        default=NO_WATERMARK,
+        description="How far the watermark stays behind the largest event time; needed by all but folds and tables, which have none.",
+        json_schema_extra=_no_default,
+    )
+    max_future: Duration = Field(description="How far event time may lie after the record's own timestamp.")
+    schema_ids: list[str] = Field(
+        default_factory=list,
+        description="Accepted values of the header `schema-id`, or of the ids in framed JSON; empty: not looked at.",
+    )
+    schema_id_optional: bool = Field(default=False, description="Accept records without the header, or the prefix.")
+    max_record_bytes: int = Field(default=1_048_576, ge=1, le=67_108_864, description="Larger values are dead letters.")
+    rules: list[Rule] = Field(default_factory=list, description="Judged in this order; the first broken one is named.")
+    envelope: Literal["none", "debezium"] = Field(
+        default="none",
+        description="Of folds and tables. debezium: the fields are those of a change event's after (of a delete, before).",
+    )
+    tombstones: Literal["dead", "delete"] = Field(
+        default="dead",
+        description="Of folds and tables. delete: a record without value deletes the key that its Kafka key names.",
+    )
+    key_field: Column | list[Column] | None = Field(
+        default=None,
+        description="With tombstones: delete: the string, int or bigint field that the Kafka key is the text of; several: the key "
+        "is a JSON object of them.",
+        json_schema_extra=without_null,
+    )
+    _pins: Pins | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.schema_.get(self.event_time) != "timestamp":
+            found = self.schema_.get(self.event_time, "absent")
+            message = f"event_time {self.event_time!r} is {found} in schema; it must be a field of type timestamp"
+            raise ValueError(message)
+        unknown = [name for name in (*self.required, *(rule.field for rule in self.rules)) if name not in self.schema_]
+        if unknown:
+            message = f"{unknown[0]!r} is required or judged by a rule but is not in schema; add or correct it"
+            raise ValueError(message)
+        names = [rule.name for rule in self.rules]
+        if len(set(names)) != len(names):
+            message = f"two rules share a name in {names}; a dead letter names its rule, so names must differ"
+            raise ValueError(message)
+        for rule in self.rules:
+            self._check_rule_type(rule)
+        wrong = self._role_finding()
+        if wrong:
+            raise ValueError(wrong)
+        wrong = format_finding(self.format, self.framing, self.schema_ids, optional=self.schema_id_optional)
+        wrong = wrong or find_envelope_conflict(self)
+        if wrong:
+            raise ValueError(wrong)
+        return self
+
+    def _role_finding(self) -> str | None:
+        """Return why the fields do not fit the source's role, or None."""
+        if not self.is_table:
+            if self.table_keys:
+                return f"table_keys is {self.table_keys}, but the source is no table; remove it, or say role: table"
+            return None
+        if self.has_watermark:
+            return "a table moves no watermark: its records are versions, and none is dropped; remove watermark"
+        if not self.table_keys:
+            return "a table needs table_keys: the fields that name the row which a record is a version of"
+        wrong = [name for name in self.table_keys if name not in self.required_fields or self.schema_[name] == "double"]
+        if wrong:
+            return f"table_keys has {wrong[0]!r}, which must be a required field of the schema and no double"
+        if self.tombstones == "delete" and sorted(self.table_keys) != sorted(self.key_fields):
+            return f"a tombstone deletes the row that its Kafka key names, but table_keys is {self.table_keys} and key_field {self.key_field!r}; make them one, or leave out tombstones"
+        return None
+
+    @property
+    def has_watermark(self) -> bool:
+        """Whether records move a watermark: not those of folds and tables."""
+        return self.watermark != NO_WATERMARK
+
+    @property
+    def is_table(self) -> bool:
+        """Whether records are versions of rows."""
+        return self.role == "table"
+
+    def _check_rule_type(self, rule: Rule) -> None:
+        kind = self.schema_[rule.field]
+        numeric = kind in ("int", "bigint", "double") or kind.startswith("decimal")
+        if isinstance(rule, Range) and not numeric:
+            message = f"rule {rule.name!r} is a range over {rule.field!r} of type {kind}; ranges judge numbers"
+            raise ValueError(message)
+        if isinstance(rule, Pattern) and kind != "string":
+            message = f"rule {rule.name!r} is a pattern over {rule.field!r} of type {kind}; patterns judge strings"
+            raise ValueError(message)
+        if isinstance(rule, InSet):
+            wanted = str if kind == "string" else bool if kind == "boolean" else int if numeric else None
+            wrong = [value for value in rule.values if type(value) is not wanted]
+            if wrong:
+                message = f"rule {rule.name!r}: {wrong[0]!r} is no value of {rule.field!r}, whose type is {kind}"
+                raise ValueError(message)
+
+    def with_pins(self, pins: Pins) -> Self:
+        """Return the source with the schemas that were pinned for it."""
+        found = self.model_copy()
+        found._pins = pins
+        return found
+
+    @property
+    def pins(self) -> Pins:
+        """The schemas that Avro records are decoded by."""
+        assert self._pins is not None, "the definition was loaded with its files"
+        return self._pins
+
+    @property
+    def key_fields(self) -> list[str]:
+        """The fields that a tombstone's Kafka key names; empty where tombstones delete nothing."""
+        if isinstance(self.key_field, list):
+            return self.key_field
+        return [] if self.key_field is None else [self.key_field]
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """What decoding adds to the fields: name, with a leading underscore, to type."""
+        return marks_of(self)
+
+    @property
+    def required_fields(self) -> tuple[str, ...]:
+        """Fields that must have a value, the event time among them, in the schema's order."""
+        return tuple(name for name in self.schema_ if name in self.required or name == self.event_time)
