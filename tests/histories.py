@@ -34,13 +34,13 @@ from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
+from rivertwice.reconcile.evidence import Evidence
 from rivertwice.reconcile.late_rule import Rule, with_watermarks
 from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
-from rivertwice.reconcile.verdict import Evidence
 from rivertwice.reconcile.view import HeadView, Meaning
 from rivertwice.stream.late import late_rows, select_suspects
 from rivertwice.timeline.counts import BatchCounts, total_of

@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from histories import SPREAD, Batch, Run, keyed, random_batches, run_histories
 from history_kinds import KINDS, make_definition
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.session_served import Claim, PublishedSessions
-from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream
+from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.keys import key_text
 
 pytestmark = pytest.mark.spark

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.windows import FOREVER_MS
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.fold_rule import is_read_by
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
 from rivertwice.reconcile.gaps import (
@@ -39,7 +40,7 @@ from rivertwice.reconcile.rederive import (
     select_touching,
 )
 from rivertwice.reconcile.session_served import Claim, PublishedSessions
-from rivertwice.reconcile.verdict import Evidence, ServedEvidence, select_stale_published
+from rivertwice.reconcile.verdict import select_stale_published
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.serving import Publication, select_winners, withdrawn_rows

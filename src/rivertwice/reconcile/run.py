@@ -21,6 +21,7 @@ from rivertwice.reconcile import suites
 from rivertwice.reconcile.assess import Derived, gather_evidence, gather_served, rederive_ledger
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.derive import DerivedLog
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence, amended_of
 from rivertwice.reconcile.fold_rule import place_of
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import Doubts, count_readable
@@ -48,14 +49,7 @@ from rivertwice.reconcile.recorded import (
 )
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.results import Cause, Stamp, store_run
-from rivertwice.reconcile.verdict import (
-    Evidence,
-    ServedEvidence,
-    amended_of,
-    judge_served,
-    judge_stream,
-    select_dirty_windows,
-)
+from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows
 from rivertwice.reconcile.view import HeadView, observe_head
 
 _MS = timedelta(milliseconds=1)

@@ -3,141 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from rivertwice.reconcile.gaps import Doubts
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.explanations import (
+    differing,
+    explain,
+    explain_family,
+    explain_served_session,
+    explain_slice,
+    listed,
+    say_counts,
+)
 from rivertwice.reconcile.model import (
     AGREES,
     DEFECT,
     LATE,
     NOT_COMPARABLE,
-    OLDER,
     OPEN,
     SERVED,
     STREAM,
-    AmendedRow,
-    Apart,
-    Family,
-    LateRow,
     RowId,
-    Rows,
-    ServedRow,
-    ServedSession,
     Shape,
     StreamRow,
     Values,
     Verdict,
 )
 from rivertwice.timeline.digest import digest_values
-from rivertwice.timeline.keys import key_text
-
-_UNREADABLE = "unreadable"
-_WHOLE = "the whole row"
-_SPLIT = "split"
-_SUPERSEDED = "superseded"
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that a judge looks at.
-
-    Attributes:
-        shape: columns and how they compare.
-        closed_ms: windows that end at or before it are closed.
-        truth: batch result over all accepted rows.
-        expected: batch result over the rows that were not late.
-        stream: changelog rows on the head's path; more than one per address is a defect.
-        late: late rows by the address of the row they belong to.
-        mixed: window start to reason, for windows that no single definition made.
-        blamed: window start to reason, for windows that a ledger defect puts in doubt.
-        doubts: windows that lost records may belong to; they are never AGREES.
-        families: by address, the sessions that are not the same on both sides, with the records that made them differ.
-        sliced: rows are made of a whole window's records, so late ones stand under the window's address, without a key.
-        apart: of folds, what hangs on the order in which partitions were read.
-        amended: what dead letters should have been, by the address of the row it belongs to; the truth counts it.
-        updates: rows are emitted with every batch that changes them, so those of open windows are judged too.
-    """
-
-    shape: Shape
-    closed_ms: int
-    truth: Rows
-    expected: Rows
-    stream: Mapping[RowId, Sequence[StreamRow]]
-    late: Mapping[RowId, Sequence[LateRow]]
-    mixed: Mapping[int, str] = field(default_factory=dict)
-    blamed: Mapping[int, str] = field(default_factory=dict)
-    doubts: Doubts = field(default_factory=Doubts)
-    families: Mapping[RowId, Family] = field(default_factory=dict)
-    sliced: bool = False
-    apart: Apart = field(default_factory=Apart)
-    amended: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
-    updates: bool = False
-
-    def apart_of(self, row: RowId) -> str | None:
-        """Return why no order of the log makes a fold's row true, or None."""
-        return self.apart.rows.get(row)
-
-    def is_older(self, row: RowId, verdict: str, reason: str) -> bool:
-        """Say whether a row cannot be compared only because it is not the newest of its key, where just that one is said to hold."""
-        return verdict == NOT_COMPARABLE and row in self.apart.older and reason == self.apart_of(row)
-
-    def presence(self, pair: str, row: RowId, got: Values | None, verdict: str, reason: str, *, doubted: bool) -> str:
-        """Return which sides hold a row, or why that is not asked."""
-        if self.is_older(row, verdict, reason):
-            return OLDER
-        return _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, standing=self.standing)
-
-    @property
-    def standing(self) -> str:
-        """What a row is that stands only because of late records: part of a session, or one that they would have removed."""
-        return _SUPERSEDED if self.sliced else _SPLIT
-
-    def late_of(self, row: RowId) -> Sequence[LateRow]:
-        """Return the late records that belong to a row, or, of slices, to its window."""
-        return self.late.get(self.cause_id(row), ())
-
-    def cause_id(self, row: RowId) -> RowId:
-        """Return the address that late records of a row stand under."""
-        return row._replace(key=key_text((), ())) if self.sliced else row
-
-
-@dataclass(frozen=True)
-class ServedEvidence:
-    """What the served table holds.
-
-    Attributes:
-        rows: served rows by address.
-        closed_ms: watermark of the batch the table was last rebuilt at; later windows are not served yet.
-        published: starts of the windows whose newest matching publication serves them.
-        publication_truth: what publications older than the reconcile must serve: batch result over the rows up to the
-            publication's own offsets, for the windows in which that differs from the truth of now.
-        late_since: late rows past the publication's offsets, for the same windows.
-        amended_since: what was decided about dead letters after the publication, for the same windows.
-        published_rows: of sessions, which no start tells: the addresses that a session of a publication overlaps.
-        sessions: of those what must be served instead of the truth, by the addresses of all that belongs to it.
-    """
-
-    rows: Mapping[RowId, Sequence[ServedRow]]
-    closed_ms: int
-    published: frozenset[int] = frozenset()
-    publication_truth: Mapping[RowId, Values] = field(default_factory=dict)
-    late_since: Mapping[RowId, Sequence[LateRow]] = field(default_factory=dict)
-    amended_since: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
-    published_rows: frozenset[RowId] = frozenset()
-    sessions: Mapping[RowId, ServedSession] = field(default_factory=dict)
-
-    def is_published(self, row: RowId) -> bool:
-        """Say whether a publication serves the row, or what stands in its place."""
-        return row.start_ms in self.published or row in self.published_rows
-
-
-def amended_of(evidence: Evidence, served: ServedEvidence | None, one: Verdict) -> Sequence[AmendedRow]:
-    """Return the amendments that a verdict rests on."""
-    where = evidence.cause_id(one.row)
-    if served is not None and one.pair == SERVED and served.is_published(one.row):
-        return served.amended_since.get(where, ())
-    return evidence.amended.get(where, ())
 
 
 def window_digests(shape: Shape, rows: Iterable[tuple[RowId, Values]]) -> dict[int, str]:
@@ -200,11 +92,11 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         else:
             family = evidence.families.get(row)
             if evidence.sliced:
-                verdict, reason, unexplained = _explain_slice(evidence.shape, expected, truth, late, amended)
+                verdict, reason, unexplained = explain_slice(evidence.shape, expected, truth, late, amended)
             elif family is None:
-                verdict, reason, unexplained = _explain(evidence.shape, expected, truth, late, amended, dirty=dirty)
+                verdict, reason, unexplained = explain(evidence.shape, expected, truth, late, amended, dirty=dirty)
             else:
-                verdict, reason, unexplained = _explain_family(evidence, family)
+                verdict, reason, unexplained = explain_family(evidence, family)
             reason = reason or evidence.doubts.caveat(row.start_ms)
     return Verdict(
         pair=STREAM,
@@ -235,109 +127,12 @@ def _stream_problem(
     if dirty:
         names = evidence.shape.differences(one.values, expected)
         if names:
-            return f"the stream differs from what it must have emitted in {_listed(evidence.shape, names, one.values, expected)}"
+            return f"the stream differs from what it must have emitted in {listed(evidence.shape, names, one.values, expected)}"
     if one.watermark_ms is None or one.late_watermark_ms is None:
         return f"batch {one.batch} of timeline {one.timeline}, which emitted the row, is not in the ledger"
     if not one.late_watermark_ms < row.end_ms <= one.watermark_ms:
         return f"batch {one.batch} emitted the row, but another batch closed its window, or read its record"
     return None
-
-
-def _explain(
-    shape: Shape, expected: Values | None, truth: Values | None, late: int, amended: int, *, dirty: bool
-) -> tuple[str, str, int]:
-    """Explain what the stream rightly emitted against the truth: (verdict, reason, unexplained records)."""
-    names = _differing(shape, expected, truth) if dirty else []
-    missing = shape.count(truth) - shape.count(expected)
-    caused = late + amended
-    if not names and missing == caused == 0:
-        return AGREES, "", 0
-    if caused and missing == caused:
-        return LATE, _said(late, amended, shape.count(truth), "came after the window closed"), 0
-    detail = (
-        f"the late rule and amendments explain {caused} of {missing} missing records"
-        if missing != caused
-        else "no record explains it"
-    )
-    return DEFECT, f"the truth differs in {', '.join(names) or 'nothing'}, but {detail}", missing - caused
-
-
-def _said(late: int, amended: int, total: int, came: str) -> str:
-    """Return how many records came too late, and how many were amended."""
-    parts = [f"{late} of {total} records {came}"] if late else []
-    if amended:
-        parts.append(f"{amended} of {total} were dead letters and have been amended")
-    return "; ".join(parts)
-
-
-def _explain_slice(
-    shape: Shape, expected: Values | None, truth: Values | None, late: int, amended: int = 0
-) -> tuple[str, str, int]:
-    """Explain a row of a slice: what its window's late or amended records changed; they need not touch every row."""
-    names = _differing(shape, expected, truth)
-    if not names:
-        return AGREES, "", 0
-    causes = [f"{late} records of its window came after it had closed"] if late else []
-    if amended:
-        causes.append(f"{amended} records of its window were dead letters and have been amended")
-    if causes:
-        return LATE, f"{', '.join(causes)}; with them {_changed(names)}", 0
-    return DEFECT, f"the truth differs in {', '.join(names)}, but no record of the window was late", 0
-
-
-def _changed(names: Sequence[str]) -> str:
-    return "the row is there or not" if names == [_WHOLE] else f"{', '.join(names)} differ"
-
-
-def _explain_family(evidence: Evidence, family: Family) -> tuple[str, str, int]:
-    """Explain sessions of the stream against the one session of the truth that holds them all.
-
-    No record may be missing but the late ones, and there must be a named record that made them differ: one that was
-    dropped, or one that came when a part of its session had been emitted.
-    """
-    count = evidence.shape.count
-    total = count(evidence.truth.get(family.truth))
-    missing = total - sum(count(evidence.expected.get(part)) for part in family.parts)
-    late, split = len(family.late), len(family.split)
-    if missing != late:
-        return DEFECT, f"the late rule explains {late} of {missing} missing records of the session", missing - late
-    reasons = [f"{late} of {total} records came too late"] if late else []
-    if split:
-        reasons.append(_said_split(family.split, len(family.parts), total))
-    if not reasons:
-        return DEFECT, "the session differs, but no record explains it", 0
-    return LATE, "; ".join(reasons), 0
-
-
-def _said_split(split: Sequence[LateRow], parts: int, total: int) -> str:
-    where = f"{split[0].topic}/{split[0].partition}@{split[0].offset}"
-    return (
-        f"split: the session came apart into {parts}, for {len(split)} of {total} records (the first is {where}) "
-        "came when a part of it had been emitted"
-    )
-
-
-def _explain_served_session(
-    evidence: Evidence, session: ServedSession, row: RowId, got: Values | None
-) -> tuple[str, str, int]:
-    """Explain what is served of a session that publications overlap: (verdict, reason, missing records)."""
-    total = evidence.shape.count(evidence.truth.get(session.truth))
-    names = _differing(evidence.shape, got, session.owed.get(row))
-    missing = len(session.late) + len(session.since) if row == session.truth else 0
-    if names:
-        unlike = evidence.shape.count(session.owed.get(row)) - evidence.shape.count(got)
-        return DEFECT, f"what is served differs in {', '.join(names)} and no cause explains it", unlike
-    if session.unexplained:
-        detail = f"{session.unexplained} of {total} records are in no session that is served, though they came in time"
-        return DEFECT, f"{detail}; no cause explains it", session.unexplained
-    reasons = [f"{len(session.late)} of {total} records came too late"] if session.late else []
-    if session.since:
-        reasons.append(f"{len(session.since)} of {total} records came after the newest publication")
-    if session.split:
-        reasons.append(_said_split(session.split, len(session.owed), total))
-    if not (session.late or session.since or session.split):
-        return DEFECT, "the session differs, but no record explains it", 0
-    return LATE, "; ".join(reasons), missing
 
 
 def judge_served(evidence: Evidence, served: ServedEvidence) -> list[Verdict]:
@@ -366,7 +161,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     published = served.is_published(row)
     missing = amended = 0
     doubt = evidence.doubts.of(row.start_ms, row.end_ms)
-    is_truth = not _differing(shape, got, truth) and not (owed and got is None)
+    is_truth = not differing(shape, got, truth) and not (owed and got is None)
     if row.end_ms > min(evidence.closed_ms, served.closed_ms):
         waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
         verdict, reason = (DEFECT, "a window is served that is not closed") if found else (OPEN, waits)
@@ -381,7 +176,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     elif not published and row.start_ms in evidence.mixed:
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
     elif (session := served.sessions.get(row)) is not None:
-        verdict, reason, missing = _explain_served_session(evidence, session, row, got)
+        verdict, reason, missing = explain_served_session(evidence, session, row, got)
     else:
         base = _base_of(evidence, served, row)
         where = evidence.cause_id(row)
@@ -389,18 +184,18 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
         amended = len((served.amended_since if published else evidence.amended).get(where, ()))
         missing = shape.count(truth) - shape.count(got)
         family = None if published else evidence.families.get(row)
-        if family is not None and not _differing(shape, got, base):
-            verdict, reason, missing = _explain_family(evidence, family)
+        if family is not None and not differing(shape, got, base):
+            verdict, reason, missing = explain_family(evidence, family)
             missing = len(family.late) if verdict == LATE and row == family.truth else missing
-        elif evidence.sliced and cause + amended and not _differing(shape, got, base):
-            verdict, reason, _ = _explain_slice(shape, got, truth, cause, amended)
+        elif evidence.sliced and cause + amended and not differing(shape, got, base):
+            verdict, reason, _ = explain_slice(shape, got, truth, cause, amended)
             missing = cause
-        elif not _differing(shape, got, base) and (cause + amended == missing > 0 or (published and amended)):
+        elif not differing(shape, got, base) and (cause + amended == missing > 0 or (published and amended)):
             came = f"came too late{' after the newest publication' if published else ''}"
-            verdict, reason = LATE, _said(cause, amended, shape.count(truth), came)
+            verdict, reason = LATE, say_counts(cause, amended, shape.count(truth), came)
             missing = cause
         else:
-            names = ", ".join(_differing(shape, got, base)) or "nothing it must equal"
+            names = ", ".join(differing(shape, got, base)) or "nothing it must equal"
             verdict, reason = DEFECT, f"what is served differs in {names} and no cause explains it"
     explained = verdict in (LATE, AGREES, OPEN, NOT_COMPARABLE)
     return Verdict(
@@ -430,32 +225,9 @@ def select_stale_published(evidence: Evidence, served: ServedEvidence) -> set[in
         if row.start_ms not in served.published:
             continue
         found = served.rows.get(row, ())
-        if _differing(evidence.shape, found[0].values if found else None, evidence.truth.get(row)):
+        if differing(evidence.shape, found[0].values if found else None, evidence.truth.get(row)):
             stale.add(row.start_ms)
     return stale
-
-
-def _differing(shape: Shape, left: Values | None, right: Values | None) -> list[str]:
-    if left is None or right is None:
-        return [] if left is right else [_WHOLE]
-    return shape.differences(left, right)
-
-
-def _listed(shape: Shape, names: Sequence[str], got: Values, want: Values) -> str:
-    index = {name: position for position, name in enumerate(shape.columns)}
-    return ", ".join(f"{name} ({got[index[name]]} instead of {want[index[name]]})" for name in names)
-
-
-def _presence(
-    pair: str, got: Values | None, truth: Values | None, verdict: str, *, doubted: bool, standing: str = _SPLIT
-) -> str:
-    if doubted and verdict == NOT_COMPARABLE:
-        return _UNREADABLE
-    if got is not None and truth is not None:
-        return "both"
-    if got is not None:
-        return standing if verdict == LATE else f"{pair} only"
-    return "truth only" if truth is not None else "neither"
 
 
 def _share(late: int, total: int) -> float:

@@ -14,6 +14,7 @@ from rivertwice.pipeline.fold_model import NO_WATERMARK
 from rivertwice.pipeline.fold_order import AS_READ, NUMBER
 from rivertwice.pipeline.windows import FOREVER_MS
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.fold_rule import is_read_by, place_of, settle
 from rivertwice.reconcile.frames import verdict_frame
 from rivertwice.reconcile.gaps import Doubt, Doubts, without_end
@@ -33,7 +34,7 @@ from rivertwice.reconcile.model import (
 )
 from rivertwice.reconcile.recorded import check_order
 from rivertwice.reconcile.rederive import BatchCounts, derive_chain
-from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream
+from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.keys import key_text
 
 SHAPE = Shape(("record", "row", "k"), ("n",))

@@ -10,6 +10,7 @@ from ledger_rows import ledger_row
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import (
     Doubt,
     Doubts,
@@ -22,7 +23,7 @@ from rivertwice.reconcile.gaps import (
 )
 from rivertwice.reconcile.model import AGREES, DEFECT, NOT_COMPARABLE, OPEN, RowId, ServedRow, Shape, StreamRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, derive_ranges
-from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream
+from rivertwice.reconcile.verdict import judge_served, judge_stream
 
 SHAPE = Shape(("k",), ("n",), count_column="n")
 ROWS = [ledger_row(n, min_event_ms=1000 * n, max_event_ms=1000 * n + 900) for n in range(4)]

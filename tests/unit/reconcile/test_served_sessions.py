@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.model import LateRow, RowId, ServedRow, ServedSession, Shape, Verdict
 from rivertwice.reconcile.session_served import Claim, Owed, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
-from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served
+from rivertwice.reconcile.verdict import judge_served
 from session_world import GAP, Row, World, random_batches
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rivertwice.instants import from_ms
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.model import Family, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
-from rivertwice.reconcile.verdict import Evidence, ServedEvidence, judge_served, judge_stream
+from rivertwice.reconcile.verdict import judge_served, judge_stream
 
 SHAPE = Shape(keys=("k",), columns=("n",), count_column="n")
 WHOLE, FIRST, SECOND = RowId(0, 25, "a"), RowId(0, 10, "a"), RowId(5, 25, "a")

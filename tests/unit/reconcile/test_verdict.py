@@ -12,15 +12,9 @@ from typing import Any
 import pytest
 
 from rivertwice.instants import from_ms
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
-from rivertwice.reconcile.verdict import (
-    Evidence,
-    ServedEvidence,
-    judge_served,
-    judge_stream,
-    select_dirty_windows,
-    select_stale_published,
-)
+from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows, select_stale_published
 
 HOUR = 3_600_000
 SHAPE = Shape(keys=("origin",), columns=("flights", "mean"), tolerances={"mean": 0.01}, count_column="flights")
