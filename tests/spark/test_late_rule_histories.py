@@ -35,7 +35,13 @@ def run_kind(spark: SparkSession, kind: str, folder: Path, seed: int, histories:
     return run_histories(spark, make_definition(kind), batches, folder, restarts)
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
+_SLOW = "hopping updates"  # a row for every batch and window that a record changes: minutes
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=[pytest.mark.faults] if kind == _SLOW else []) for kind in KINDS],
+)
 def run(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("histories") / request.param
     return run_kind(spark, request.param, folder, seed=1, histories=HISTORIES)
