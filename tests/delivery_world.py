@@ -10,7 +10,8 @@ from datetime import datetime
 import pyarrow as pa
 
 from rivertwice.delivery.model import BEFORE_ALL, WITHDRAW, Committed, Line, Position, Record, Shape, View
-from rivertwice.delivery.plan import owner_of
+from rivertwice.delivery.plan import Limits, owner_of, plan_next
+from rivertwice.delivery.records import records_of
 from rivertwice.instants import from_ms
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication, select_served
@@ -172,3 +173,41 @@ class Consumer:
             found[_address(self.shape, start, end, key)] = value
             assert json.loads(record.key)["keys"] == {"k": key}
         return found
+
+
+class Deliverer:
+    """The loop of `deliver.Deliverer` around the very same decisions, with a sink that takes all or nothing."""
+
+    def __init__(self, world: World, limits: Limits, consumer: Consumer | None = None) -> None:
+        self.world, self.limits = world, limits
+        self.consumer = consumer or Consumer(world.shape)
+        self.stored: Position | None = None
+        self.position: Position | None = None
+        self.kinds: list[str] = []
+        self.emitted: list[tuple[object, str]] = []
+
+    def crash(self) -> None:
+        self.position = self.stored  # all that was only remembered is gone
+
+    def step(self, *, lose: bool = False) -> bool:
+        view = self.world.look(self.position)
+        step = None if view is None else plan_next(self.position, view, self.limits)
+        if step is None or view is None:
+            return False
+        records = records_of(step, self.position, view, self.world.shape, self.world)
+        if lose:
+            self.crash()
+            return True
+        for record in records:
+            self.consumer.take(record)
+            if record.op == "emit":
+                self.emitted.append((record.address, record.key))
+        self.kinds.append(step.kind)
+        self.position = step.to
+        if records:
+            self.stored = step.to
+        return True
+
+    def to_end(self) -> None:
+        while self.step():
+            pass

@@ -29,7 +29,7 @@ from rivertwice.delivery.sinks import Sink, make_sink
 from rivertwice.delivery.source import StoredSource
 from rivertwice.errors import LedgerError
 from rivertwice.instants import utc_now
-from rivertwice.pipeline.delivery_model import Delivery, WebhookDelivery
+from rivertwice.pipeline.delivery_model import NEWEST, Delivery, WebhookDelivery
 
 LOG = logging.getLogger(__name__)
 POLL_S = 0.1
@@ -65,6 +65,7 @@ class Deliverer:
         self._name = name
         self._sink = sink or make_sink(settings, pipeline, name, asked)
         self._now = now
+        self._newest = asked.rows == NEWEST
         # A request cannot be taken back, so a crash repeats at most one batch's.
         self._limits = Limits(batches=1) if isinstance(asked, WebhookDelivery) else Limits()
         self._source = StoredSource(self._home)
@@ -128,7 +129,7 @@ class Deliverer:
 
     def _shape_of(self, view: View) -> Shape:
         if self._shape is None or self._shape[0] != view.head.timeline:
-            self._shape = (view.head.timeline, self._source.shape(view))
+            self._shape = (view.head.timeline, self._source.shape(view, newest=self._newest))
         return self._shape[1]
 
     def _step(self, view: View) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from rivertwice.config import Settings
 from rivertwice.delivery.model import Parcel, Position, Shape
-from rivertwice.delivery.wire import position_from_json, position_to_json, value_text
+from rivertwice.delivery.wire import check_rows, position_from_json, position_to_json, rows_told, value_text
 from rivertwice.errors import LedgerError
 from rivertwice.log import kafka
 from rivertwice.log.outbox import Outbox
@@ -23,6 +23,7 @@ class KafkaSink:
         self._asked = asked
         # Names hold no dot, so no two pairs of pipeline and sink make the same id.
         self._outbox = Outbox(settings, asked.topic, f"rivertwice.{pipeline}.{name}", transactional=asked.transactions)
+        self._name = name
         self._topic_id = ""
 
     def open(self, shape: Shape, schema: pa.Schema) -> Position | None:
@@ -42,11 +43,12 @@ class KafkaSink:
                 f"again with `rivertwice deliver run {shape.pipeline} --again`"
             )
             raise LedgerError(message)
+        check_rows(shape, more, self._name)
         return position
 
     def deliver(self, parcel: Parcel) -> None:
         """Send records and position in one transaction."""
-        position = position_to_json(parcel.after, topic_id=self._topic_id)
+        position = position_to_json(parcel.after, topic_id=self._topic_id, **rows_told(parcel.shape))
         self._outbox.send(self._messages(parcel), position.encode())
 
     def _messages(self, parcel: Parcel) -> Iterator[tuple[bytes, bytes]]:

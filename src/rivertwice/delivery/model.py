@@ -108,12 +108,12 @@ class Record:
     """One delivered row.
 
     Attributes:
-        op: `emit`: a batch emitted it. `correct`: it takes the place of another, or a publication brought it.
+        op: `emit`: a batch emitted it; of newest rows it takes the place of whatever its key had. `correct`: it takes the place of another, or a publication brought it.
             `withdraw`: the row of this key counts no more, and no other takes its place.
-        key: canonical JSON of pipeline, window and keys: equal exactly for equal keys.
+        key: canonical JSON of pipeline, window (but of newest rows) and keys: equal exactly for equal keys.
         values: the result columns in the shape's order; for `withdraw` those that count no more.
         address: where the row comes from; None for `withdraw`.
-        replaces: where the row of this key came from that counted before.
+        replaces: where the row of this key came from that counted before; of newest rows that a batch changed it is not looked up.
         old: its values. Rows of equal values are not delivered again, so it may have been delivered with another address.
     """
 
@@ -126,8 +126,24 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Newest:
+    """Of a fold only the newest row of each key is delivered (`rows: newest`).
+
+    Attributes:
+        views: the fold's sources in the definition's order; empty where there is one.
+        deleted: column that says that the key is gone; None: no key ever goes.
+    """
+
+    views: tuple[str, ...] = ()
+    deleted: str | None = None
+
+
+@dataclass(frozen=True)
 class Shape:
-    """Result columns of a pipeline: window start, window end, keys, the others, in this order; whether windows are sessions."""
+    """Result columns of a pipeline: window start, window end, keys, the others, in this order; whether windows are sessions.
+
+    With `newest` the keys are the fold's own, and no window tells rows apart.
+    """
 
     pipeline: str
     start: str
@@ -135,6 +151,7 @@ class Shape:
     keys: tuple[str, ...]
     others: tuple[str, ...]
     sessions: bool = False
+    newest: Newest | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from rivertwice.delivery import postgres_table as tables
 from rivertwice.delivery.model import WITHDRAW, Parcel, Position, Record, Shape
-from rivertwice.delivery.wire import encode, position_from_json, position_to_json
+from rivertwice.delivery.wire import check_rows, encode, position_from_json, position_to_json, rows_told
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import PostgresDelivery
 
@@ -44,17 +44,22 @@ class PostgresSink:
             found: dict[str, str] = dict(connection.execute(tables.find_columns(self._asked.table)).fetchall())
             connection.commit()
         self._check(stored, found)
-        return position_from_json(stored)[0] if stored else None
+        if not stored:
+            return None
+        position, more = position_from_json(stored)
+        check_rows(shape, more, self._name)
+        return position
 
     def deliver(self, parcel: Parcel) -> None:
         """Bring rows and position into the database in one transaction."""
         connection = self._connection
         assert connection is not None, "open comes first"
-        before = _NOTHING if parcel.before is None else position_to_json(parcel.before)
+        more = rows_told(parcel.shape)
+        before = _NOTHING if parcel.before is None else position_to_json(parcel.before, **more)
         with self._explained("writing"), connection.transaction():
             self._lock(connection, before)
             self._write(connection, parcel)
-            self._store(connection, position_to_json(parcel.after))
+            self._store(connection, position_to_json(parcel.after, **more))
 
     def forget(self) -> None:
         """Forget the position, and take this pipeline's rows away with it: all come again."""

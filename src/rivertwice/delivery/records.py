@@ -24,6 +24,7 @@ from rivertwice.delivery.model import (
 )
 from rivertwice.delivery.wire import key_text
 from rivertwice.errors import LedgerError
+from rivertwice.timeline.key_view import as_folded
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
 from rivertwice.timeline.session_cover import STREAM_SEQ, select_replaced
@@ -56,9 +57,10 @@ def records_of(step: Step, position: Position | None, view: View, shape: Shape, 
     assert position is not None, "only batches come first"
     assert view.held is not None, "the plan has seen it"
     touched = _touched_by(step, view, shape, reader)
+    hold = _by_key if shape.newest is None else _newest_there
     held = _served(view.held, position, view.held_closed_ms, touched, view, shape, reader)
     wanted = _served(view.head, step.to, step.closed_ms, touched, view, shape, reader)
-    return diff(_by_key(held, shape), _by_key(wanted, shape))
+    return diff(hold(held, shape), hold(wanted, shape))
 
 
 def _touched_by(step: Step, view: View, shape: Shape, reader: Reader) -> _Touched:
@@ -97,6 +99,8 @@ def _rows_of_batches(step: Step, view: View, shape: Shape, reader: Reader) -> li
     if corrections is not None:  # a publication can cover windows that close on this path only now
         corrections = corrections.filter(pa.array(to_epoch_ms(corrections[shape.end]) > view.held_closed_ms))
     served = _select(rows, corrections, claims, counting, view.head, step.closed_ms, shape)
+    if shape.newest is not None:
+        return [_changed(key, row, shape) for key, row in sorted(_newest(served, shape).items())]
     place: dict[tuple[str | None, int | None], int] = {
         (batch.timeline, batch.batch): number for number, batch in enumerate(batches)
     }
@@ -112,6 +116,26 @@ def _order(address: Address | None, place: Mapping[tuple[str | None, int | None]
 def _first(key: str, row: _Row) -> Record:
     values, address = row
     return Record(EMIT if address.backfill is None else CORRECT, key, values, address)
+
+
+def _changed(key: str, row: _Row, shape: Shape) -> Record:
+    """Return what a batch made of a key, whatever it was before."""
+    return Record(WITHDRAW, key, row[0], None) if _is_gone(row, shape) else _first(key, row)
+
+
+def _newest(rows: pa.Table, shape: Shape) -> dict[str, _Row]:
+    """Return the newest row of each key, be it that the key is gone."""
+    assert shape.newest is not None, "only of newest rows"
+    return dict(_keyed(as_folded(rows, shape.newest.views), shape))
+
+
+def _newest_there(rows: pa.Table, shape: Shape) -> dict[str, _Row]:
+    return {key: row for key, row in _newest(rows, shape).items() if not _is_gone(row, shape)}
+
+
+def _is_gone(row: _Row, shape: Shape) -> bool:
+    column = None if shape.newest is None else shape.newest.deleted
+    return column is not None and bool(row[0][shape.columns.index(column)])
 
 
 def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row]) -> list[Record]:

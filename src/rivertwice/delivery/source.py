@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
-from rivertwice.delivery.model import Committed, Line, Position, Shape, View
+from rivertwice.delivery.model import Committed, Line, Newest, Position, Shape, View
 from rivertwice.delivery.plan import owner_of
 from rivertwice.errors import LedgerError
 from rivertwice.instants import to_iso
@@ -20,6 +20,7 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.windows import Window
 from rivertwice.store import delta
 from rivertwice.store.stamps import log_stamp
+from rivertwice.timeline.key_view import folded_views
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import Entry, read_sequence, select_head
@@ -86,11 +87,17 @@ class StoredSource:
             raise LedgerError(message)
         return View(line, batches, publications, seq, held, found.closed_ms)
 
-    def shape(self, view: View) -> Shape:
-        """Return the result's columns by the definition that the head runs."""
+    def shape(self, view: View, *, newest: bool = False) -> Shape:
+        """Return the result's columns by the definition that the head runs; of a fold, as its `newest` rows have them."""
         bundle = load_timeline(self._home, view.head.timeline).bundle
         definition = load_bundle_definition(self._home.bundles, bundle)
         window = definition.window
+        if newest:
+            own = tuple(definition.keys)
+            address = [name for name in definition.row_keys if name not in own]
+            others = (*address, *definition.columns)
+            told = Newest(folded_views(definition), definition.deleted)
+            return Shape(definition.name, window.start_column, window.end_column, own, others, newest=told)
         return Shape(
             definition.name,
             window.start_column,

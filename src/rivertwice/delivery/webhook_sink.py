@@ -17,7 +17,15 @@ import pyarrow as pa
 
 from rivertwice.config import PipelineHome
 from rivertwice.delivery.model import Parcel, Position, Shape
-from rivertwice.delivery.wire import FORMAT, encode, position_from_json, position_to_json, value_text
+from rivertwice.delivery.wire import (
+    FORMAT,
+    check_rows,
+    encode,
+    position_from_json,
+    position_to_json,
+    rows_told,
+    value_text,
+)
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.pipeline.delivery_model import WebhookDelivery
 from rivertwice.store.places import open_store
@@ -49,13 +57,17 @@ class WebhookSink:
         # No redirect is followed: it would carry records to an address that nobody configured.
         self._client = httpx.Client(timeout=TIMEOUT_S, follow_redirects=False)
         stored = self._store.get(self._key)
-        return position_from_json(stored)[0] if stored else None
+        if not stored:
+            return None
+        position, more = position_from_json(stored)
+        check_rows(shape, more, self._name)
+        return position
 
     def deliver(self, parcel: Parcel) -> None:
         """Send all requests of a step, then remember the position."""
         for body in bodies(parcel):
             self._post(body)
-        self._store.put(self._key, position_to_json(parcel.after).encode())
+        self._store.put(self._key, position_to_json(parcel.after, **rows_told(parcel.shape)).encode())
 
     def forget(self) -> None:
         """Forget the position."""

@@ -13,8 +13,10 @@ from typing import Any
 from rivertwice.delivery.model import WITHDRAW, Address, Position, Record, Shape
 from rivertwice.errors import LedgerError
 from rivertwice.instants import to_iso
+from rivertwice.pipeline.delivery_model import ALL, NEWEST
 
 FORMAT = 1
+ROWS = "rows"
 
 
 def plain(value: Any) -> Any:
@@ -44,7 +46,7 @@ def encode(value: Any) -> str:
 
 
 def key_text(shape: Shape, values: Sequence[Any]) -> str:
-    """Return the key of a row: pipeline, window and keys; equal exactly for equal ones, in every version.
+    """Return the key of a row: pipeline, window (but of newest rows) and keys; equal exactly for equal ones, in every version.
 
     Args:
         shape: of the result.
@@ -52,6 +54,8 @@ def key_text(shape: Shape, values: Sequence[Any]) -> str:
     """
     found = [plain(value) for value in values[: 2 + len(shape.keys)]]
     keys = dict(zip(shape.keys, found[2:], strict=True))
+    if shape.newest is not None:
+        return encode({"pipeline": shape.pipeline, "keys": keys})
     return encode({"pipeline": shape.pipeline, "window": found[:2], "keys": keys})
 
 
@@ -93,6 +97,27 @@ def _address(address: Address | None) -> dict[str, Any]:
 def position_to_json(position: Position, **more: Any) -> str:
     """Return a position as it is stored in a sink, sorted, so that equal positions have equal texts."""
     return json.dumps({"format": FORMAT, **asdict(position), **more}, separators=(",", ":"), sort_keys=True)
+
+
+def rows_told(shape: Shape) -> dict[str, Any]:
+    """Return what stands beside a position where not all rows are delivered."""
+    return {} if shape.newest is None else {ROWS: NEWEST}
+
+
+def check_rows(shape: Shape, more: Mapping[str, Any], sink: str) -> None:
+    """Refuse to go on where other rows were delivered before: their keys are others, so nothing would replace them.
+
+    Raises:
+        LedgerError: the sink was filled with all rows and is asked for the newest, or the other way round.
+    """
+    held, asked = more.get(ROWS, ALL), rows_told(shape).get(ROWS, ALL)
+    if held != asked:
+        message = (
+            f"sink {sink} of {shape.pipeline} was filled with rows: {held}, and the definition says rows: {asked} now; what it holds would "
+            f"stay beside the new rows, so nothing was delivered; deliver all with `rivertwice deliver run {shape.pipeline} --sink {sink} "
+            "--again`, or put the definition back"
+        )
+        raise LedgerError(message)
 
 
 def position_from_json(text: str | bytes) -> tuple[Position, Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from rivertwice.pipeline.names import Topic
 
 EXACTLY, EFFECTIVELY, AT_LEAST = "exactly_once", "effectively_once", "at_least_once"
 STRENGTH = {AT_LEAST: 0, EFFECTIVELY: 1, EXACTLY: 2}
+ALL, NEWEST = "all", "newest"
 Guarantee = Literal["exactly_once", "effectively_once", "at_least_once"]
 
 _VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,63}\Z")
@@ -49,6 +50,10 @@ TableName = Annotated[str, AfterValidator(_table)]
 class _Sink(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     guarantee: Guarantee = Field(description="What consumers may rely on; refused if the sink cannot keep it.")
+    rows: Literal["all", "newest"] = Field(
+        default="all",
+        description="Of folds. newest: only the newest row of each key, replaced or taken away as the key changes or goes.",
+    )
 
     @property
     def promise(self) -> tuple[str, str]:
@@ -166,17 +171,23 @@ class EmailDelivery(_Sink):
 Delivery = Annotated[KafkaDelivery | PostgresDelivery | WebhookDelivery | EmailDelivery, Field(discriminator="to")]
 
 
-def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str]) -> str | None:
+def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, folds: bool) -> str | None:
     """Return what is wrong with all sinks together, with the remedy; None if nothing is.
 
     Args:
         sinks: by name.
         topics: the sources' topics.
+        folds: whether the pipeline is a fold.
     """
     places: dict[str, str] = {}
     for name, sink in sinks.items():
         if not NAME.match(name):
             return f"deliver: {name[:80]!r} is no allowed name; use at most 64 of a-z, 0-9, _ and -"
+        if sink.rows == NEWEST and not folds:
+            return (
+                f"deliver.{name} says rows: newest, which is of folds: a fold emits every change of a key, and the newest row is what it "
+                "is now; a window has one row for each key anyway; remove rows"
+            )
         if isinstance(sink, KafkaDelivery) and sink.topic in topics:
             return f"deliver.{name} writes to {sink.topic}, which the pipeline reads: it would feed itself; name another topic"
         if isinstance(sink, KafkaDelivery) and sink.topic.startswith("rivertwice-"):

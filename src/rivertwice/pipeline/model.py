@@ -115,7 +115,7 @@ class DefinitionFile(Strict):
             raise ValueError(conflict)
         if self.window.is_session:
             self._check_session_keys()
-        conflict = find_delivery_conflict(self.deliver, self.topics) or self._time_conflict()
+        conflict = find_delivery_conflict(self.deliver, self.topics, folds=self.window.is_fold) or self._time_conflict()
         if conflict:
             raise ValueError(conflict)
         names = self.result_columns

@@ -15,7 +15,7 @@ from rivertwice.instants import to_iso
 from rivertwice.pipeline.model import Definition
 from rivertwice.store import delta
 from rivertwice.timeline.digest import canonical_value
-from rivertwice.timeline.key_view import as_folded
+from rivertwice.timeline.key_view import as_folded, folded_views
 from rivertwice.timeline.ledger import LedgerRow
 
 SAME, DIFFERS, ONLY_OLD, ONLY_NEW = "same", "differs", "only_old", "only_new"
@@ -66,7 +66,7 @@ def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], definition: Defi
     found = delta.read(home.tables.changelog, columns=["_timeline", "_batch", *columns], where=where)
     if found is None:
         return None
-    ordered = as_folded(found, definition) if definition.order == "any" else found.sort_by("_batch")
+    ordered = as_folded(found, folded_views(definition)) if definition.order == "any" else found.sort_by("_batch")
     return ordered.select(list(columns))
 
 

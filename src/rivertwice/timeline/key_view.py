@@ -116,18 +116,23 @@ def select_rows(
     for name, value in (key or {}).items():
         same = [_text(one) == _text(value) for one in served[name].to_pylist()]
         served = served.filter(pa.array(same, pa.bool_()))
-    ordered = as_folded(served, definition).to_pylist()
+    ordered = as_folded(served, folded_views(definition)).to_pylist()
     shown = ordered if history else _newest(ordered, definition)
     names = (*definition.keys, *definition.columns, *([SOURCE] if definition.has_several_sources else []))
     return [{**{name: row[name] for name in names}, **_address(row[RECORD]), ROW: row[ROW]} for row in shown]
 
 
-def as_folded(rows: pa.Table, definition: Definition) -> pa.Table:
+def folded_views(definition: Definition) -> tuple[str, ...]:
+    """Return a fold's sources in the order in which a batch folds them; empty where there is one."""
+    return tuple(definition.sources) if definition.has_several_sources else ()
+
+
+def as_folded(rows: pa.Table, views: Sequence[str]) -> pa.Table:
     """Return a fold's rows, with `_batch`, of one path in the order in which the stream folded: batches only rise on a path."""
     order = [("_batch", "ascending")]
     names = rows.schema.names
-    if definition.has_several_sources:
-        place = pc.index_in(rows[SOURCE], value_set=pa.array(list(definition.sources)))
+    if views:
+        place = pc.index_in(rows[SOURCE], value_set=pa.array(list(views)))
         rows = rows.append_column("_place", place)
         order.append(("_place", "ascending"))
     return rows.sort_by([*order, (RECORD, "ascending"), (ROW, "ascending")]).select(names)

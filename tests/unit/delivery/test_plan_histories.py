@@ -16,51 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import session_world
-from delivery_world import SESSIONS, SHAPE, WINDOW, Consumer, World, result_row
-from rivertwice.delivery.model import BATCHES, MOVED, Position
+from delivery_world import SESSIONS, SHAPE, WINDOW, Deliverer, World, result_row
+from rivertwice.delivery.model import BATCHES, MOVED
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_of
 from rivertwice.errors import RequestError
 
 KEYS = "abc"
-
-
-class Deliverer:
-    """The loop of `deliver.Deliverer` around the very same decisions, with a sink that takes all or nothing."""
-
-    def __init__(self, world: World, limits: Limits) -> None:
-        self.world, self.limits = world, limits
-        self.consumer = Consumer(world.shape)
-        self.stored: Position | None = None
-        self.position: Position | None = None
-        self.kinds: list[str] = []
-        self.emitted: list[tuple[object, str]] = []
-
-    def crash(self) -> None:
-        self.position = self.stored  # all that was only remembered is gone
-
-    def step(self, *, lose: bool = False) -> bool:
-        view = self.world.look(self.position)
-        step = None if view is None else plan_next(self.position, view, self.limits)
-        if step is None or view is None:
-            return False
-        records = records_of(step, self.position, view, self.world.shape, self.world)
-        if lose:
-            self.crash()
-            return True
-        for record in records:
-            self.consumer.take(record)
-            if record.op == "emit":
-                self.emitted.append((record.address, record.key))
-        self.kinds.append(step.kind)
-        self.position = step.to
-        if records:
-            self.stored = step.to
-        return True
-
-    def to_end(self) -> None:
-        while self.step():
-            pass
 
 
 def grow(world: World, chance: random.Random, name: str) -> None:

@@ -11,7 +11,7 @@ from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.savepoint.rewind_compare import compare_emitted
-from rivertwice.timeline.key_view import as_folded, check_request, select_rows
+from rivertwice.timeline.key_view import as_folded, check_request, folded_views, select_rows
 
 YAML = """
 name: p
@@ -103,7 +103,7 @@ def test_of_several_sources_a_batch_holds_the_first_source_s_rows_before_the_nex
 def test_of_order_any_a_rewind_compares_the_newest_row_of_each_key_whatever_event_it_is_of() -> None:
     text = YAML.replace("by: [k]", "by: [k]\norder: any")
     any_order = parse_files({"pipeline.yaml": text.encode(), "fold.py": FOLD.encode()}, "p")
-    old = as_folded(served(), any_order)
+    old = as_folded(served(), folded_views(any_order))
     later = [at(23)] * 7
     new = old.set_column(old.schema.get_field_index("at"), "at", pa.array(later, pa.timestamp("us", "UTC")))
     windows = {name: pa.array(later, pa.timestamp("us", "UTC")) for name in ("window_start", "window_end")}
