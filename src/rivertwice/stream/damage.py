@@ -8,6 +8,7 @@ without its newest batches is a shorter checkpoint, one without any is a new que
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -99,7 +100,7 @@ def find_bad_checksum(checkpoint: Path) -> str | None:
 def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule: WatermarkRule) -> str | None:
     """Return what of a checkpoint contradicts the ledger, or None. Pure.
 
-    Before the first committed batch there is nothing to compare: whatever lies there is planned anew or fails loudly.
+    Before the first committed batch there is nothing to compare: whatever lies there is planned anew (`sweep_unplanned`).
 
     Args:
         view: the checkpoint.
@@ -177,6 +178,25 @@ def _next_watermark(text: str) -> int | None:
         return int(json.loads(text.split("\n")[1])["nextBatchWatermarkMs"])
     except (ValueError, KeyError, TypeError, IndexError):
         return None
+
+
+def is_unplanned(view: CheckpointView, line: Timeline, rows: Sequence[LedgerRow]) -> bool:
+    """Say whether a checkpoint holds nothing that a start could go on with: no batch of the path was ever planned. Pure."""
+    return line.parent is None and not rows and not view.offsets and not view.commits
+
+
+def sweep_unplanned(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow]) -> bool:
+    """Remove a checkpoint in which no batch was ever planned; return whether there was one.
+
+    A driver that is killed while it writes its very first plan leaves `offsets/.0.*.tmp`, and Spark refuses to begin beside it
+    (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, ran). What else lies there is made anew from the timeline's record: the source begins at its
+    genesis, and there is no state before the first plan.
+    """
+    checkpoint = home.checkpoint(line.timeline)
+    if not checkpoint.exists() or not is_unplanned(read_view(checkpoint), line, rows):
+        return False
+    shutil.rmtree(checkpoint)
+    return True
 
 
 def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule: WatermarkRule) -> None:

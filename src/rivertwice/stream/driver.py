@@ -31,7 +31,7 @@ from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.stream.begin import FIRST, check_topics, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
-from rivertwice.stream.damage import check_checkpoint
+from rivertwice.stream.damage import check_checkpoint, sweep_unplanned
 from rivertwice.stream.dead import dead_table, write_dead_letters
 from rivertwice.stream.failures import DRAINED, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
@@ -137,6 +137,8 @@ class Driver:
         else:
             self.heartbeat.resume(line.genesis, None, None)
         check_checkpoint(self._home, line, committed, rule_of(self._definition))
+        if sweep_unplanned(self._home, line, committed):
+            _log.info("no batch of %s was ever planned: its checkpoint begins anew", line.timeline)
         check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
         pins = self._definition.stream
         spark = spark_session(

@@ -19,8 +19,9 @@ from rivertwice.stream.damage import (
     find_bad_checksum,
     find_damage,
     read_view,
+    sweep_unplanned,
 )
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, watermark_after
 from savepoint_home import TOPIC, make_home, offsets_text, row
@@ -145,6 +146,22 @@ def test_a_small_file_that_is_not_what_its_checksum_says_is_found(tmp_path, name
 
 def test_nothing_is_compared_before_the_first_committed_batch(home):
     assert find_damage(read_view(home.checkpoint("t1")), [], RULE) is None
+
+
+def test_only_a_checkpoint_in_which_no_batch_was_ever_planned_begins_anew(home):
+    line = load_timeline(home, str(head(home)))
+    checkpoint = home.checkpoint("t1")
+    assert not sweep_unplanned(home, line, [])  # batch 0 was planned: its range stands
+    for log in ("offsets", "commits"):
+        for path in (checkpoint / log).iterdir():
+            path.unlink()
+    (checkpoint / "offsets" / ".0.49d55e5d.tmp").touch()
+    assert not sweep_unplanned(home, line, ROWS)  # batches are committed: it is damaged, and that is said
+    assert not sweep_unplanned(home, replace(line, parent=Fork("t0", 3)), [])
+    assert checkpoint.exists()
+    assert sweep_unplanned(home, line, [])
+    assert not checkpoint.exists()
+    assert not sweep_unplanned(home, line, [])
 
 
 def test_a_start_is_refused_by_name_and_a_table_that_lost_rows_is_no_matter_for_a_savepoint(home, monkeypatch):

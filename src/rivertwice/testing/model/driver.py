@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
@@ -34,6 +35,7 @@ MOVED = point("start: head moved")
 CHECKED = point("start: definition, topic and checkpoint checked")
 OPENED = point("start: checkpoint opened")
 IDLE = point("batch: nothing to read")
+BEGUN = point("batch: offsets/0 half written")
 PLANNED = point("batch: offsets/N written")
 LEASED = point("batch: lease checked")
 LOOKED = point("batch: changelog looked at")
@@ -70,7 +72,7 @@ def _drive(world: World, me: Process) -> Steps:
         world.ledger.update(healed)
     yield HEALED
     line, rows = yield from _resolve(world, me)
-    checkpoint = world.checkpoints.setdefault(line.timeline, Checkpoint(line.genesis))
+    checkpoint = _open(world, line, rows)
     yield OPENED
     if rows:
         last = rows[-1]
@@ -89,14 +91,34 @@ def _drive(world: World, me: Process) -> Steps:
                 _say_idle(world, me)
                 yield IDLE
                 continue
-            if batch in checkpoint.offsets:
-                message = "CONCURRENT_STREAM_LOG_UPDATE"
-                raise LeaseLostError(message)
-            checkpoint.offsets[batch] = text
+            yield from _put_plan(checkpoint, batch, text)
             yield PLANNED
         row = yield from _write(world, me, line, checkpoint, batch)
         if me.goal is not None and world.rules.has_caught_up(me.goal, row.end_offsets, row.batch_watermark_ms):
             return
+
+
+def _open(world: World, line: Timeline, rows: Sequence[LedgerRow]) -> Checkpoint:
+    """Open the checkpoint as Spark does, with what is done before."""
+    checkpoint = world.checkpoints.setdefault(line.timeline, Checkpoint(line.genesis))
+    if world.rules.is_unplanned(view_of(checkpoint), line, rows):
+        checkpoint.remains = False
+    if checkpoint.remains and not checkpoint.offsets:
+        message = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
+        raise CheckpointError(message)
+    return checkpoint
+
+
+def _put_plan(checkpoint: Checkpoint, batch: int, text: str) -> Steps:
+    """Write `offsets/N` as Spark does: beside its place, then there, unless somebody was faster."""
+    if not checkpoint.offsets:
+        checkpoint.remains = True
+        yield BEGUN
+    if batch in checkpoint.offsets:
+        message = "CONCURRENT_STREAM_LOG_UPDATE"
+        raise LeaseLostError(message)
+    checkpoint.offsets[batch] = text
+    checkpoint.remains = False
 
 
 def _must_leave(world: World, me: Process) -> bool:

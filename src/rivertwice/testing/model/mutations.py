@@ -176,6 +176,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "every start is a first start", rules={"plan_start": lambda head, timelines: _first(timelines)}, focus=RESTORES
     ),
+    Mutation("the remains of a first plan are left", rules={"is_unplanned": lambda *_: False}),
     Mutation("the ledger is not healed at a start, nor copied", "ledger not healed", focus=ANY),
     # a batch
     Mutation(

@@ -36,6 +36,7 @@ class Rules:
     check_fingerprint: Rule = begin.check_fingerprint
     check_topics: Rule = begin.check_topics
     find_damage: Rule = damage.find_damage
+    is_unplanned: Rule = damage.is_unplanned
     watermark_after: Rule = watermarks.watermark_after
     decide_takeover: Rule = lease_terms.decide_takeover
     must_stop: Rule = lease_terms.must_stop

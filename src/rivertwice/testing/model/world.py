@@ -35,16 +35,20 @@ CLEANED = 3  # newest changelog commits whose metadata Delta has not cleaned up
 
 @dataclass
 class Checkpoint:
-    """A checkpoint folder: `offsets` and `commits` as texts, one state version a batch, and where the source began."""
+    """A checkpoint folder: `offsets` and `commits` as texts, one state version a batch, and where the source began.
+
+    `remains` is half of a first plan, beside which Spark refuses to begin.
+    """
 
     initial: Mapping[str, Mapping[str, int]]
     offsets: dict[int, str] = field(default_factory=dict)
     commits: dict[int, str] = field(default_factory=dict)
     state: dict[int, State] = field(default_factory=dict)
+    remains: bool = False
 
     def copied(self) -> Checkpoint:
         """Return a copy that shares nothing that changes."""
-        return Checkpoint(self.initial, dict(self.offsets), dict(self.commits), dict(self.state))
+        return Checkpoint(self.initial, dict(self.offsets), dict(self.commits), dict(self.state), self.remains)
 
 
 @dataclass
