@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -149,5 +150,13 @@ def test_no_secret_of_the_environment_is_in_airflow_s_database_or_in_any_file_of
     assert not [secret for secret in secrets if secret in dump]
     files = [path for path in world.settings.home.rglob("*") if path.is_file() and not path.is_symlink()]
     assert any(path.parts[-1].startswith("attempt=") for path in files)
-    holding = [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
+    holding = [str(path) for path in files if any(secret.encode() in content(path) for secret in secrets)]
     assert holding == []
+
+
+def content(path: Path) -> bytes:
+    """Return what a file holds; nothing of one that is gone: the agent replaces its heartbeat by a temporary file meanwhile."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
