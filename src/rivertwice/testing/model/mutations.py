@@ -67,9 +67,10 @@ TWO_HOSTS = Focus(
     stories=(("standby", "restore", "restore"), ("standby", "restore", "standby")), shared=True, people=True
 )
 BESIDE = Focus(
-    stories=(("rewind", "hold rewind", "standby", "hold rewind", "standby", "hold rewind", "standby"),),
+    stories=(("rewind", *("hold rewind", "standby") * 6),),
     prelude=("take", "prove"),
     shared=True,
+    sleepy=True,
 )
 MIXED = Focus(stories=(("rewind", "restore", "rewind", "restore"),), prelude=("take", "prove"), deadly=True)
 SICK = Focus(stories=((),), sick=True)
