@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -207,6 +208,13 @@ class Deliverer:
         if records:
             self.stored = step.to
         return True
+
+    def stumble(self, chance: random.Random) -> None:
+        """Take some steps, lose some of them on the way, and crash now and then."""
+        for _ in range(chance.randint(0, 3)):
+            self.step(lose=chance.random() < 0.3)
+        if chance.random() < 0.2:
+            self.crash()
 
     def to_end(self) -> None:
         while self.step():

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from definition_files import PROJECT
 from histories import Record, places_of, record_bytes
 from history_kinds import definition_files
 from rivertwice.config import Settings
+from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import Definition
+from rivertwice.savepoint.take import take_savepoint
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
 
 NAME = "histories"
 DRIVER = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", NAME, "--until-end"]
 PATIENCE_S = 600
+T = TypeVar("T")
 
 
 def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str) -> Settings:
@@ -71,6 +76,26 @@ def run_killed(settings: Settings, batches: int, log: Path) -> None:
     run_to_end(settings, log)
 
 
+def run_killed_proved_and_restored(
+    settings: Settings, chance: random.Random, parts: Sequence[T], send_part: Callable[[T], object], log: Path
+) -> tuple[Any, Any]:
+    """Stream three parts, each by a driver that is killed: a savepoint behind the first, its proof behind the second, before the third its restore.
+
+    Returns what the proof and the restore told.
+    """
+    first, second, third = parts
+    send_part(first)
+    run_killed(settings, committed(settings) + chance.randint(2, 4), log)
+    taken = take_savepoint(settings, NAME, now=utc_now(), reason="test")
+    send_part(second)
+    run_killed(settings, committed(settings) + chance.randint(2, 4), log)
+    proof = command(settings, "savepoint", "prove", NAME, taken.id)
+    send_part(third)
+    restored = command(settings, "savepoint", "restore", NAME, "--yes")
+    run_killed(settings, committed(settings) + chance.randint(2, 4), log)
+    return proof, restored
+
+
 def run_to_end(settings: Settings, log: Path) -> None:
     """Run the driver to the end of the log."""
     with log.open("ab") as out:
@@ -86,7 +111,8 @@ def committed(settings: Settings) -> int:
         return 0
 
 
-def command(settings: Settings, *arguments: str) -> Any:
+def command(settings: Settings, *arguments: str, code: int = 0) -> Any:
+    """Run a command and return what it printed as JSON; it must end with the code."""
     done = subprocess.run(
         [sys.executable, "-m", "rivertwice.cli", "--output", "json", *arguments],
         env={**os.environ, **settings.to_env()},
@@ -95,7 +121,7 @@ def command(settings: Settings, *arguments: str) -> Any:
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
     return json.loads(done.stdout)
 
 

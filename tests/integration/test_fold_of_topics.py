@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +13,11 @@ import pytest
 
 from fold_loops import VIEWS, Loop, Row, loop_of_fold, loop_of_view, newest
 from histories import PARTITIONS, Record, keyed, places_of, random_batches
-from kinds_world import NAME, PATIENCE_S, command, committed, make_project, run_killed, send
+from kinds_world import NAME, command, make_project, run_killed_proved_and_restored, send
 from rivertwice.config import Settings
-from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
-from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
@@ -70,15 +66,10 @@ def test_a_killed_proved_and_restored_fold_of_two_topics_is_the_fold_in_the_ledg
     home = settings.pipeline(NAME)
     records = [one for batch in keyed(random_batches(chance, 20), turned=True) for one in batch]
     third = len(records) // 3
-    for number, part in enumerate((records[:third], records[third : 2 * third], records[2 * third :])):
-        send(settings, definition, part)
-        if number == 2:
-            restored = command(settings, "savepoint", "restore", NAME, "--yes")
-        run_killed(settings, committed(settings) + chance.randint(2, 4), tmp_path / "driver.log")
-        if number == 0:
-            taken = take_savepoint(settings, NAME, now=utc_now(), reason="test")
-        elif number == 1:
-            proof = command(settings, "savepoint", "prove", NAME, taken.id)
+    parts = records[:third], records[third : 2 * third], records[2 * third :]
+    proof, restored = run_killed_proved_and_restored(
+        settings, chance, parts, lambda part: send(settings, definition, part), tmp_path / "driver.log"
+    )
     rebuild_served(home, definition)
     report = command(settings, "reconcile", NAME)
     check_explained(report)
@@ -110,15 +101,7 @@ def plant_and_judge(settings: Settings, chance: random.Random) -> int:
         rows[index]["total"] = (rows[index]["total"] or 0) + chance.choice([-1, 1])
         wrong.add((rows[index]["source"], rows[index]["record"], rows[index]["row"]))
     delta.overwrite(home.tables.changelog, type(table).from_pylist(rows, schema=table.schema))
-    done = subprocess.run(
-        [sys.executable, "-m", "rivertwice.cli", "--output", "json", "reconcile", NAME],
-        env={**os.environ, **settings.to_env()},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 3, done.stdout[-2000:] + done.stderr[-2000:]
+    command(settings, "reconcile", NAME, code=3)
     newest_run = newest_reconcile(home)
     assert newest_run is not None
     keys = [

@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from histories import PARTITIONS, Record, keyed, random_batches, record_bytes
-from kinds_world import NAME, check_explained, command, committed, make_project, run_killed, send
-from rivertwice.instants import EPOCH, to_iso, utc_now
+from histories import PARTITIONS, Record, keyed, random_batches
+from kinds_world import NAME, check_explained, command, make_project, run_killed, run_killed_proved_and_restored, send
+from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.savepoint.take import take_savepoint
-from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 
@@ -109,20 +107,9 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
     ]
     home = settings.pipeline(NAME)
     definition = load_definition(settings.definitions / NAME)
-    for number, third in enumerate(thirds):
-        produce_events(
-            settings,
-            topic,
-            [Event(one.partition, one.key.encode(), record_bytes(one, definition), 1_767_225_600_000) for one in third],
-        )
-        if number == 2:
-            restored = command(settings, "savepoint", "restore", NAME, "--yes")
-        before = committed(settings)
-        run_killed(settings, before + chance.randint(2, 4), tmp_path / "driver.log")
-        if number == 0:
-            taken = take_savepoint(settings, NAME, now=utc_now(), reason="test")
-        elif number == 1:
-            proof = command(settings, "savepoint", "prove", NAME, taken.id)
+    proof, restored = run_killed_proved_and_restored(
+        settings, chance, thirds, lambda part: send(settings, definition, part), tmp_path / "driver.log"
+    )
     rebuild_served(home, definition)
     report = command(settings, "reconcile", NAME)
     check_explained(report)

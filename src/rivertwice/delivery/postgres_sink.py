@@ -16,7 +16,7 @@ from psycopg import sql
 
 from rivertwice.delivery import postgres_table as tables
 from rivertwice.delivery.model import WITHDRAW, Parcel, Position, Record, Shape
-from rivertwice.delivery.wire import check_rows, encode, position_from_json, position_to_json, rows_told
+from rivertwice.delivery.wire import encode, position_held, position_to_json, rows_told
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import PostgresDelivery
 
@@ -44,11 +44,7 @@ class PostgresSink:
             found: dict[str, str] = dict(connection.execute(tables.find_columns(self._asked.table)).fetchall())
             connection.commit()
         self._check(stored, found)
-        if not stored:
-            return None
-        position, more = position_from_json(stored)
-        check_rows(shape, more, self._name)
-        return position
+        return position_held(stored, shape, self._name)
 
     def deliver(self, parcel: Parcel) -> None:
         """Bring rows and position into the database in one transaction."""

@@ -19,9 +19,8 @@ from rivertwice.config import PipelineHome
 from rivertwice.delivery.model import Parcel, Position, Shape
 from rivertwice.delivery.wire import (
     FORMAT,
-    check_rows,
     encode,
-    position_from_json,
+    position_held,
     position_to_json,
     rows_told,
     value_text,
@@ -56,12 +55,7 @@ class WebhookSink:
         self._url = self._address()
         # No redirect is followed: it would carry records to an address that nobody configured.
         self._client = httpx.Client(timeout=TIMEOUT_S, follow_redirects=False)
-        stored = self._store.get(self._key)
-        if not stored:
-            return None
-        position, more = position_from_json(stored)
-        check_rows(shape, more, self._name)
-        return position
+        return position_held(self._store.get(self._key), shape, self._name)
 
     def deliver(self, parcel: Parcel) -> None:
         """Send all requests of a step, then remember the position."""

@@ -120,6 +120,19 @@ def check_rows(shape: Shape, more: Mapping[str, Any], sink: str) -> None:
         raise LedgerError(message)
 
 
+def position_held(stored: str | bytes | None, shape: Shape, sink: str) -> Position | None:
+    """Return the position that a sink stored, None if it holds nothing; what is held must be of the rows that are asked for now.
+
+    Raises:
+        LedgerError: it has another format, or the sink was filled with other rows.
+    """
+    if not stored:
+        return None
+    position, more = position_from_json(stored)
+    check_rows(shape, more, sink)
+    return position
+
+
 def position_from_json(text: str | bytes) -> tuple[Position, Mapping[str, Any]]:
     """Return a stored position, and what else stood beside it.
 

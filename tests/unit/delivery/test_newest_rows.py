@@ -118,10 +118,7 @@ def test_a_sink_of_newest_rows_holds_what_a_view_shows_whatever_happened_meanwhi
             for _ in range(chance.randrange(3)):
                 world.change(name, chance)
             world.move_head(name)
-        for _ in range(chance.randint(0, 3)):
-            deliverer.step(lose=chance.random() < 0.3)
-        if chance.random() < 0.2:
-            deliverer.crash()
+        deliverer.stumble(chance)
         if chance.random() < 0.3:
             deliverer.to_end()
             assert consumer.shown() == world.shown()

@@ -87,10 +87,7 @@ def test_the_fold_of_what_was_delivered_is_what_is_served_whatever_happened_mean
     deliverer = Deliverer(world, limits)
     for _ in range(chance.randint(1, 25)):
         act(world, chance, seen)
-        for _ in range(chance.randint(0, 3)):
-            deliverer.step(lose=chance.random() < 0.3)
-        if chance.random() < 0.2:
-            deliverer.crash()
+        deliverer.stumble(chance)
         if chance.random() < 0.3:
             deliverer.to_end()
             if world.path_batches(world.head):
