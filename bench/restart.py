@@ -6,6 +6,7 @@ runs until `commits/` of the checkpoint holds a batch that it did not hold at th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -61,10 +62,14 @@ def wait_for_commit(process: subprocess.Popen[bytes], checkpoint: Path, beyond: 
 
 
 def tree_cpu_s(pid: int) -> float:
-    """Return the CPU-seconds of a process and its living descendants."""
+    """Return the CPU-seconds of a process and its living descendants; one that ends meanwhile is left out."""
     root = psutil.Process(pid)
-    times = [process.cpu_times() for process in [root, *root.children(recursive=True)]]
-    return sum(one.user + one.system for one in times)
+    spent = 0.0
+    for process in [root, *root.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            spent += times.user + times.system
+    return spent
 
 
 def restart_once(
