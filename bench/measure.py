@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import statistics
@@ -30,17 +31,22 @@ def run_measured(command: Sequence[str], env: dict[str, str], log: Path) -> Cost
         child = subprocess.Popen(list(command), env=env, stdout=out, stderr=subprocess.STDOUT)
         root = psutil.Process(child.pid)
         while child.poll() is None:
-            for process in [root, *_children(root)]:
-                try:
-                    times = process.cpu_times()
-                    spent[process.pid, process.create_time()] = times.user + times.system
-                except psutil.NoSuchProcess:
-                    continue
+            spent |= tree_cpu_s(root)
             time.sleep(0.1)
     if child.returncode != 0:
         message = f"{command} ended with {child.returncode}; see {log}"
         raise RuntimeError(message)
     return Cost(sum(spent.values()), time.monotonic() - begun)
+
+
+def tree_cpu_s(root: psutil.Process) -> dict[tuple[int, float], float]:
+    """Return the CPU-seconds of a process and its living descendants, by pid and start; one that ends meanwhile is left out."""
+    spent: dict[tuple[int, float], float] = {}
+    for process in [root, *_children(root)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            spent[process.pid, process.create_time()] = times.user + times.system
+    return spent
 
 
 def _children(root: psutil.Process) -> list[psutil.Process]:

@@ -6,7 +6,6 @@ runs until `commits/` of the checkpoint holds a batch that it did not hold at th
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shutil
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.measure import describe
+from bench.measure import describe, tree_cpu_s
 from bench.ours import PIPELINE, hand_command, make_project, our_command
 from rivertwice.config import Settings
 from rivertwice.log.flights import STORM
@@ -61,17 +60,6 @@ def wait_for_commit(process: subprocess.Popen[bytes], checkpoint: Path, beyond: 
         time.sleep(0.01)
 
 
-def tree_cpu_s(pid: int) -> float:
-    """Return the CPU-seconds of a process and its living descendants; one that ends meanwhile is left out."""
-    root = psutil.Process(pid)
-    spent = 0.0
-    for process in [root, *root.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            spent += times.user + times.system
-    return spent
-
-
 def restart_once(
     command: Sequence[str], env: dict[str, str], checkpoint: Path, log: Path, kill_at: int, pause_s: float
 ) -> Restart:
@@ -86,7 +74,7 @@ def restart_once(
     second = start(command, env, log)
     try:
         wait_for_commit(second, checkpoint, seen, log)
-        return Restart(time.monotonic() - begun, tree_cpu_s(second.pid))
+        return Restart(time.monotonic() - begun, sum(tree_cpu_s(psutil.Process(second.pid)).values()))
     finally:
         os.killpg(second.pid, signal.SIGKILL)
         second.wait()
