@@ -11,7 +11,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from rivertwice.delivery.model import BEFORE_ALL, WITHDRAW, Committed, Line, Position, Record, Shape, View
-from rivertwice.delivery.plan import Limits, owner_of, plan_next
+from rivertwice.delivery.plan import Limits, is_continued, plan_next
 from rivertwice.delivery.records import records_of
 from rivertwice.instants import from_ms
 from rivertwice.timeline.lineage import Segment
@@ -43,6 +43,7 @@ class World:
     """What the tables hold. Batches are numbered along a path, as Spark does."""
 
     lines: dict[str, Line] = field(default_factory=dict)
+    own: dict[str, str] = field(default_factory=dict)
     batches: dict[str, list[Committed]] = field(default_factory=dict)
     rows: list[dict[str, object]] = field(default_factory=list)
     corrected: list[dict[str, object]] = field(default_factory=list)
@@ -61,7 +62,10 @@ class World:
                     last = batch if part.last is None else min(part.last, batch)
                     path.append(Segment(part.timeline, part.first, last))
         first = 0 if parent is None else parent[1] + 1
-        self.lines[name] = Line(name, f"born-{name}", (*path, Segment(name, first, None)), semantics)
+        self.own[name] = semantics
+        path.append(Segment(name, first, None))
+        serving = frozenset(self.own[part.timeline] for part in path)
+        self.lines[name] = Line(name, f"born-{name}", tuple(path), serving)
         self.batches[name] = []
 
     def commit(self, name: str, closed_ms: int, rows: Iterable[Row]) -> None:
@@ -102,11 +106,10 @@ class World:
         if position is None:
             return View(line, tuple(found), publications, self.seq)
         held = self.lines[position.timeline]
-        stands = owner_of(held.path, position.batch) == owner_of(line.path, position.batch)
         closed = next(
             batch.closed_ms for batch in self.path_batches(position.timeline) if batch.batch == position.batch
         )
-        if stands and held.semantics == line.semantics:
+        if is_continued(position, held, line, publications):
             found = [batch for batch in found if batch.batch >= position.batch]
         return View(line, tuple(found), publications, self.seq, held, closed)
 

@@ -219,7 +219,7 @@ def run_histories(
         for view, source in definition.sources.items()
     }
     rule = late_rule(spark, definition, marked, chain)
-    evidence, late = gather_evidence(view, derived, rule)
+    evidence, late = gather_evidence(view, derived, {0: rule})
     broken = (record for batch in batches for record in batch if record.event_s is None)
     dead = Counter(places[record.partition] for record in broken)
     partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition, rule.silent())
@@ -357,6 +357,7 @@ def _view(
         rows=rows,
         groups=[0] * len(rows),
         meanings=[Meaning(definition, marks.semantics, marks.decode)],
+        semantics=frozenset({marks.semantics}),
         genesis=dict.fromkeys(places, 0),
         sequence=0,
         publications=[],

@@ -143,7 +143,7 @@ class World:
             pa.Table.from_pylist(stream, schema=CHANGELOG),
             pa.Table.from_pylist(held, schema=CORRECTIONS),
             self.publications,
-            semantics=self.semantics,
+            semantics={self.semantics},
             closed_ms=self.closed_ms,
             session_keys=["k"],
         )

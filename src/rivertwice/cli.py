@@ -26,13 +26,14 @@ from rivertwice.commands.savepoints import savepoint
 from rivertwice.commands.schemas import schema
 from rivertwice.commands.services import down, status, up
 from rivertwice.commands.streams import pipelines, start, stop, test_cases
+from rivertwice.commands.upgrades import upgrade
 from rivertwice.commands.upkeep import upkeep
 from rivertwice.commands.views import view
 from rivertwice.config import Settings
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    replay, archive, retention, savepoint, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, faults,
+    replay, archive, retention, savepoint, upgrade, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, faults,
 )  # fmt: skip
 
 

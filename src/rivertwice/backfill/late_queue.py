@@ -7,6 +7,7 @@ survives whatever is killed, and a backfill that was asked for anything else emp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -60,7 +61,7 @@ def queue_windows(
     arrivals: Iterable[LateArrival],
     publications: Sequence[Publication],
     *,
-    semantics: str,
+    semantics: AbstractSet[str],
     policy: LatePolicy,
     closed_ms: int,
     now: datetime,
@@ -70,12 +71,12 @@ def queue_windows(
     Args:
         arrivals: late rows of committed batches on the head's path.
         publications: the sequence's publications; only those of `semantics` count.
-        semantics: semantics hash of the head timeline's bundle.
+        semantics: semantics hashes of the head's path.
         policy: debounce and horizon.
         closed_ms: watermark of the last committed batch on the head's path.
         now: what the debounce is measured against.
     """
-    counted = [one for one in publications if one.semantics == semantics]
+    counted = [one for one in publications if one.semantics in semantics]
     windows: dict[tuple[int, int], list[LateArrival]] = {}
     for one in arrivals:
         if not any(_counts(publication, one) for publication in counted):

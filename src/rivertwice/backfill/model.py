@@ -79,6 +79,7 @@ class BackfillView:
         kafka: topic -> partition -> offsets that Kafka holds.
         bundle: bundle of the head's timeline.
         semantics: its semantics hash.
+        path_semantics: those of the head's path, whose publications serve; empty: just its own.
         sequence: newest entry of the sequence; -1 if there is none.
         publications: publications so far, oldest first.
         wanting: windows that the newest reconcile found LATE and nobody has published since.
@@ -112,6 +113,12 @@ class BackfillView:
     late_policy: LatePolicy | None = None
     arrivals: tuple[LateArrival, ...] = ()
     sessions: SessionsView | None = None
+    path_semantics: frozenset[str] = frozenset()
+
+    @property
+    def serving(self) -> frozenset[str]:
+        """Semantics hashes whose publications serve."""
+        return self.path_semantics or frozenset({self.semantics})
 
     @property
     def step(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from rivertwice.store.files import read_json
 from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.late_rows import read_late_rows
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger, path_semantics
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
 from rivertwice.timeline.serving import Publication, to_epoch_ms
@@ -63,10 +64,10 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     segments = {topic: archived_segments(settings, topic, line.topic_ids[topic]) for topic in topics}
     archive = {topic: found[-1] if found else {} for topic, found in segments.items()}
     jumps, lost, doubts = _gaps(home, ledger, archive)
-    semantics = line.fingerprint["semantics"]
     is_session = definition.window.is_session
-    wanting_now = () if is_session else _wanting(home, publications, semantics, step)
-    seeds = _wanting_sessions(home, definition, publications, semantics) if is_session else ()
+    serving = path_semantics(home, line.timeline)
+    wanting_now = () if is_session else _wanting(home, publications, serving, step)
+    seeds = _wanting_sessions(home, definition, publications, serving) if is_session else ()
     return BackfillView(
         pipeline=pipeline,
         window_ms=size,
@@ -80,7 +81,8 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         older={topic: _older(found[:-1]) for topic, found in segments.items() if len(found) > 1},
         kafka={topic: _in_kafka(settings, topic, line.topic_ids[topic]) for topic in topics},
         bundle=line.bundle,
-        semantics=semantics,
+        semantics=line.fingerprint["semantics"],
+        path_semantics=serving,
         sequence=entries[-1].seq if entries else 0,
         publications=tuple(publications),
         wanting=wanting_now,
@@ -117,7 +119,7 @@ def observe_late_queue(home: PipelineHome, now: datetime) -> list[QueuedWindow]:
     return queue_windows(
         _arrivals(home, definition, ledger),
         publications_of(entries),
-        semantics=line.fingerprint["semantics"],
+        semantics=path_semantics(home, line.timeline),
         policy=definition.late,
         closed_ms=ledger[-1].batch_watermark_ms if ledger else 0,
         now=now,
@@ -188,7 +190,7 @@ def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
     definition = load_bundle_definition(home.bundles, line.bundle)
     if definition.window.is_fold:
         return []
-    publications, semantics = publications_of(entries), line.fingerprint["semantics"]
+    publications, semantics = publications_of(entries), path_semantics(home, line.timeline)
     if definition.window.is_session:
         seeds = _wanting_sessions(home, definition, publications, semantics)
         return [
@@ -218,7 +220,9 @@ def _window_ms(definition: Definition) -> tuple[int, int]:
     return definition.window.length // ms, definition.window.step // ms
 
 
-def _wanting(home: PipelineHome, publications: list[Publication], semantics: str, step: int) -> tuple[Interval, ...]:
+def _wanting(
+    home: PipelineHome, publications: list[Publication], semantics: AbstractSet[str], step: int
+) -> tuple[Interval, ...]:
     found = _newest_wanting(home, ("window_start",))
     if found is None:
         return ()
@@ -228,7 +232,7 @@ def _wanting(home: PipelineHome, publications: list[Publication], semantics: str
 
 
 def _wanting_sessions(
-    home: PipelineHome, definition: Definition, publications: list[Publication], semantics: str
+    home: PipelineHome, definition: Definition, publications: list[Publication], semantics: AbstractSet[str]
 ) -> tuple[Seed, ...]:
     found = _newest_wanting(home, ("window_start", "window_end", "key"))
     if found is None:
@@ -255,8 +259,8 @@ def _newest_wanting(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Tabl
     return None if verdicts is None else (verdicts, newest["sequence"])
 
 
-def _since(publications: Sequence[Publication], sequence: int, semantics: str) -> list[Publication]:
-    return [entry for entry in publications if entry.seq > sequence and entry.semantics == semantics]
+def _since(publications: Sequence[Publication], sequence: int, semantics: AbstractSet[str]) -> list[Publication]:
+    return [entry for entry in publications if entry.seq > sequence and entry.semantics in semantics]
 
 
 def _zones(row: LedgerRow, definition: Definition, *, trusted: bool) -> list[BatchZone]:

@@ -70,7 +70,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
     winners = select_winners(
         np.array([start for start, _ in windows(ranges, view.step)], dtype=np.int64),
         view.publications,
-        view.semantics,
+        view.serving,
     )
     served = {entry.seq: entry.backfill for entry in view.publications}
     plan = BackfillPlan(
@@ -170,7 +170,7 @@ def _due(view: BackfillView, now: datetime) -> tuple[Interval, ...]:
     queue = queue_windows(
         view.arrivals,
         view.publications,
-        semantics=view.semantics,
+        semantics=view.serving,
         policy=view.late_policy,
         closed_ms=view.closed_ms,
         now=now,

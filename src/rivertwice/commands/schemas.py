@@ -137,7 +137,9 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 @click.option(
     "--reader", type=click.IntRange(1), metavar="VERSION", help="Read by this version of the subject from now on."
 )
-@click.option("--change-decode", is_flag=True, help="Write although a stream has begun, which then cannot be resumed.")
+@click.option(
+    "--change-decode", is_flag=True, help="Write although a stream has begun, which then needs `rivertwice upgrade`."
+)
 @pass_frame
 def refresh(
     frame: Frame, name: str, chosen: str | None, dry_run: bool, reader: int | None, change_decode: bool
@@ -173,9 +175,9 @@ def refresh(
         if began and not change_decode:
             message = (
                 f"timeline {began} of {name} decodes by the schemas it began with; with {', '.join(sorted(plan.write))} its "
-                "driver would not start again. Until then records of other ids stay dead letters with their address. Pin "
-                "them in a copy of the pipeline under another name, which reads the log from its start, or write them "
-                "here with --change-decode"
+                "driver would not start again. Until then records of other ids stay dead letters with their address. Write "
+                "them with --change-decode and go on with `rivertwice upgrade`, or pin them in a copy of the pipeline under "
+                "another name, which reads the log from its start"
             )
             raise RequestError(message)
         for path, text in sorted(plan.write.items()):

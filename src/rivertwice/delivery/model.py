@@ -45,12 +45,12 @@ class Committed:
 
 @dataclass(frozen=True)
 class Line:
-    """A timeline and its path, root first."""
+    """A timeline and its path, root first, with the semantics hashes whose publications serve on it."""
 
     timeline: str
     born: str
     path: tuple[Segment, ...]
-    semantics: str
+    semantics: frozenset[str]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rivertwice.delivery.model import BATCHES, BEFORE_ALL, MOVED, PUBLISHED, Committed, Position, Step, View
+from rivertwice.delivery.model import BATCHES, BEFORE_ALL, MOVED, PUBLISHED, Committed, Line, Position, Step, View
 from rivertwice.errors import LedgerError
 from rivertwice.pipeline.windows import FOREVER_MS
 from rivertwice.timeline.lineage import Segment
@@ -60,21 +60,30 @@ def waiting(position: Position | None, view: View) -> Sequence[Committed]:
 def select_due(position: Position | None, view: View) -> Publication | None:
     """Return the oldest publication that counts for the head and was not delivered yet."""
     seen = 0 if position is None else position.seq
-    counting = (entry for entry in view.publications if entry.seq > seen and entry.semantics == view.head.semantics)
+    counting = (entry for entry in view.publications if entry.seq > seen and entry.semantics in view.head.semantics)
     return min(counting, key=lambda entry: entry.seq, default=None)
 
 
 def stands_on(position: Position, view: View) -> bool:
-    """Say whether what the sink holds is the beginning of what the head's path serves.
-
-    Timelines are a tree: if the same timeline committed the position's batch on both paths, all before it is the same.
-    """
+    """Say whether what the sink holds is the beginning of what the head's path serves."""
     if view.held is None:
         message = f"the position names timeline {position.timeline}, of which nothing is known; nothing was delivered"
         raise LedgerError(message)
-    if view.held.semantics != view.head.semantics:
-        return False
-    return owner_of(view.held.path, position.batch) == owner_of(view.head.path, position.batch)
+    return is_continued(position, view.held, view.head, view.publications)
+
+
+def is_continued(position: Position, held: Line, head: Line, publications: Sequence[Publication]) -> bool:
+    """Say whether a position on one line is the beginning of what another serves.
+
+    Timelines are a tree: if the same timeline committed the position's batch on both paths, all before it is the same. An upgrade
+    adds semantics to the path; no publication of these may be one that the position went past as not counting.
+    """
+    added = head.semantics - held.semantics
+    return (
+        held.semantics <= head.semantics
+        and not any(entry.seq <= position.seq and entry.semantics in added for entry in publications)
+        and owner_of(held.path, position.batch) == owner_of(head.path, position.batch)
+    )
 
 
 def owner_of(path: Sequence[Segment], batch: int) -> str | None:

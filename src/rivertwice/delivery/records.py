@@ -174,7 +174,7 @@ def _served(
 
 
 def _counting(publications: Sequence[Publication], line: Line, seq: int) -> list[Publication]:
-    return [entry for entry in publications if entry.seq <= seq and entry.semantics == line.semantics]
+    return [entry for entry in publications if entry.seq <= seq and entry.semantics in line.semantics]
 
 
 def _corrections(publications: Sequence[Publication], reader: Reader) -> pa.Table | None:

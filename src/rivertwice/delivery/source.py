@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.delivery.model import Committed, Line, Newest, Position, Shape, View
-from rivertwice.delivery.plan import owner_of
+from rivertwice.delivery.plan import is_continued
 from rivertwice.errors import LedgerError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
@@ -22,7 +22,7 @@ from rivertwice.store import delta
 from rivertwice.store.stamps import log_stamp
 from rivertwice.timeline.key_view import folded_views
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import load_timeline, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import Entry, read_sequence, select_head
 from rivertwice.timeline.served import publications_of
 
@@ -73,9 +73,7 @@ class StoredSource:
                 "the sink was filled from another home; nothing was delivered; use another sink, or deliver all with --again"
             )
             raise LedgerError(message)
-        stands = held.semantics == line.semantics and owner_of(held.path, position.batch) == owner_of(
-            line.path, position.batch
-        )
+        stands = is_continued(position, held, line, publications)
         batches = self._batches(line, position.batch if stands else None, again=again)
         where = batches if stands else self._all(held)
         found = next((batch for batch in where if batch.batch == position.batch), None)
@@ -139,7 +137,9 @@ class StoredSource:
         if timeline not in self._lines:
             record = load_timeline(self._home, timeline)
             path = tuple(path_of(self._home, timeline))
-            self._lines[timeline] = Line(timeline, to_iso(record.created_at), path, record.fingerprint["semantics"])
+            self._lines[timeline] = Line(
+                timeline, to_iso(record.created_at), path, path_semantics(self._home, timeline)
+            )
         return self._lines[timeline]
 
     def _batches(self, line: Line, first: int | None, *, again: bool) -> tuple[Committed, ...]:

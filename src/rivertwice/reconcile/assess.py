@@ -27,6 +27,7 @@ from rivertwice.reconcile.gaps import (
     without_end,
 )
 from rivertwice.reconcile.late_rule import NEVER_MS, Rule
+from rivertwice.reconcile.meanings import Rules, exchanged, replaced, sort_out_meanings, touched_by_own
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape, StreamRow
 from rivertwice.reconcile.rederive import (
     BatchCounts,
@@ -103,9 +104,12 @@ def _chain(view: HeadView, counts: Sequence[BatchCounts], by_topic: Sequence[Map
     return derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays])
 
 
-def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evidence, list[LateRow]]:
-    """Run the batch side and return everything the stream is judged by, and all late rows by address."""
-    definition = view.newest.definition
+def gather_evidence(view: HeadView, derived: Derived, rules: Rules) -> tuple[Evidence, list[LateRow]]:
+    """Run the batch side and return everything the stream is judged by, and all late rows by address.
+
+    A window that one definition alone made is judged by that one's rule, whatever ran since.
+    """
+    definition, rule = view.newest.definition, rules[view.groups[-1]]
     shape = shape_of(definition)
     truth = unique_rows(rule.truth(definition), shape)
     expected = unique_rows(rule.expected(definition), shape)
@@ -119,17 +123,22 @@ def gather_evidence(view: HeadView, derived: Derived, rule: Rule) -> tuple[Evide
         reason = "mixed: more than one definition made the states that the fold went on from"
         mixed = {row.start_ms: reason for row in {*truth, *expected, *stream}}
     elif len(view.meanings) > 1:
-        unlike, pure = _sort_out_meanings(view, derived.chain, rule, {row[:2] for row in {*truth, *expected, *stream}})
+        theirs = {number: unique_rows(rules[number].truth(one), shape) for number, one in view.older.items()}
+        known = {row[:2] for row in {*truth, *expected, *stream}}
+        known |= {row[:2] for rows in theirs.values() for row in rows}
+        unlike, pure = sort_out_meanings(view, derived.chain, rules, known)
         mixed |= unlike
         for group, starts in pure.items():
-            other = view.meanings[group].definition
-            truth = _replaced(truth, unique_rows(rule.truth(other), shape), starts)
-            expected = _replaced(expected, unique_rows(rule.expected(other), shape), starts)
+            other = rules[group]
+            truth = replaced(truth, theirs[group], starts)
+            expected = replaced(expected, unique_rows(other.expected(view.older[group]), shape), starts)
+            late = exchanged(late, other.late_rows(shape, batches), starts)
+            amended = exchanged(amended, other.amended_rows(shape), starts)
     if not definition.compare:
         mixed = {row.start_ms: "not compared: the definition says compare: false" for row in {*truth, *stream}}
     blamed: dict[int, str] = {}
     if derived.defects:
-        touched = rule.touched(select_touching(derived.defects))
+        touched = touched_by_own(view, rules, select_touching(derived.defects))
         windows = {row[:2] for row in {*truth, *expected, *stream}}
         blamed = blame_windows(derived.defects, derived.chain, windows, lambda index: touched.get(index, ()))
     doubts = derived.doubts
@@ -168,11 +177,6 @@ def _ambiguous(table: pa.Table, shape: Shape) -> dict[int, str]:
     }
 
 
-def _replaced(rows: dict[RowId, Any], others: Mapping[RowId, Any], starts: set[int]) -> dict[RowId, Any]:
-    kept = {row: value for row, value in rows.items() if row.start_ms not in starts}
-    return kept | {row: value for row, value in others.items() if row.start_ms in starts}
-
-
 def _stream_rows(view: HeadView, derived: Derived) -> dict[RowId, list[StreamRow]]:
     if view.stream is None:
         return {}
@@ -209,39 +213,6 @@ def _newest(rows: Sequence[StreamRow], index: Mapping[tuple[str, int], int]) -> 
     return [one for one in rows if index.get((one.timeline, one.batch), -1) == last]
 
 
-def _sort_out_meanings(
-    view: HeadView, chain: Chain, rule: Rule, windows: set[tuple[int, int]]
-) -> tuple[dict[int, str], dict[int, set[int]]]:
-    """Return the windows that cannot be compared, and those that an older definition alone made."""
-    touched = rule.groups()
-    ends = np.array(chain.batch)
-    mixed: dict[int, str] = {}
-    pure: dict[int, set[int]] = {}
-    for start, end in windows:
-        groups = set(touched.get(start, set()))
-        emitter = int(np.searchsorted(ends, end))  # the first batch whose watermark reaches the window's end
-        if emitter < len(view.groups):
-            groups.add(view.groups[emitter])
-        only = next(iter(groups)) if len(groups) == 1 else None
-        if only is None:
-            mixed[start] = "mixed: more than one definition read or emitted the window"
-        elif view.meanings[only].decode != view.newest.decode:
-            mixed[start] = "mixed: another decoding than the newest made the window"
-        elif view.meanings[only] is not view.newest and not _has_same_windows(view, only):
-            mixed[start] = (
-                "mixed: another definition made the window, and records are followed by the newest one's windows"
-            )
-        elif view.meanings[only] is not view.newest:
-            pure.setdefault(only, set()).add(start)
-    return mixed, pure
-
-
-def _has_same_windows(view: HeadView, group: int) -> bool:
-    """Say whether the newest definition's windows place the records as an older one's did; sessions depend on its row filter."""
-    new, old = view.newest.definition, view.meanings[group].definition
-    return new.window == old.window and (not new.window.is_session or new.rows_sql == old.rows_sql)
-
-
 def gather_served(
     view: HeadView, evidence: Evidence, chain: Chain, rule: Rule, late: Sequence[LateRow]
 ) -> ServedEvidence | None:
@@ -261,14 +232,16 @@ def gather_served(
     if view.newest.definition.window.is_session:
         return _served_sessions(view, evidence, rule, rows, counted, closed_ms)
     starts = np.array(sorted({row.start_ms for row in {*evidence.truth, *rows}}), dtype=np.int64)
-    winners = select_winners(starts, counted, view.newest.semantics)
+    winners = select_winners(starts, counted, view.semantics)
     owner = {int(start): int(seq) for start, seq in zip(starts, winners, strict=True) if seq >= 0}
+    old = {one.seq for one in counted if one.semantics != view.newest.semantics}
     served = ServedEvidence(
         rows=rows,
         closed_ms=closed_ms,
         published=frozenset(owner),
+        older=frozenset(start for start, seq in owner.items() if seq in old),
     )
-    stale = select_stale_published(evidence, served)
+    stale = select_stale_published(evidence, served) - served.older
     return (
         _with_publication_truth(view, evidence, served, {s: owner[s] for s in stale}, rule, late) if stale else served
     )
@@ -283,7 +256,8 @@ def _served_sessions(
     closed_ms: int,
 ) -> ServedEvidence:
     """Return what sessions are judged by: those that publications overlap, by their own addresses and the truth's."""
-    counting = {one.backfill: one for one in counted if one.semantics == view.newest.semantics}
+    counting = {one.backfill: one for one in counted if one.semantics in view.semantics}
+    old = {one.seq for one in counting.values() if one.semantics != view.newest.semantics}
     claims: dict[str, list[Claim]] = {}
     if view.corrections is not None:
         made = view.corrections["_backfill"].to_pylist()
@@ -291,18 +265,27 @@ def _served_sessions(
         for row, backfill, vanishes in zip(addresses(view.corrections, evidence.shape), made, gone, strict=True):
             if backfill in counting:
                 claims.setdefault(row.key, []).append(Claim(row.start_ms, row.end_ms, counting[backfill].seq, vanishes))
-    published = {
-        row
-        for row in {*evidence.truth, *rows}
-        if any(claim.overlaps(row.start_ms, row.end_ms) for claim in claims.get(row.key, ()))
-    }
+
+    def over(row: RowId) -> set[int]:
+        return {claim.seq for claim in claims.get(row.key, ()) if claim.overlaps(row.start_ms, row.end_ms)}
+
+    published = {row: over(row) for row in {*evidence.truth, *rows}}
     sessions = rule.served_sessions(
         evidence.shape,
         [row.batch for row in view.rows],
         PublishedSessions(claims, {one.seq: one.as_of for one in counting.values()}, closed_ms),
         evidence.expected,
     )
-    return ServedEvidence(rows=rows, closed_ms=closed_ms, published_rows=frozenset(published), sessions=sessions)
+    doubtful = [one for row, one in sessions.items() if over(row) & old]  # with all that belongs to the same session
+    older = {row for row, found in published.items() if found & old}
+    older |= {row for row, one in sessions.items() if one in doubtful} | {row for one in doubtful for row in one.owed}
+    return ServedEvidence(
+        rows=rows,
+        closed_ms=closed_ms,
+        published_rows=frozenset(row for row, found in published.items() if found),
+        sessions=sessions,
+        older_rows=frozenset(older),
+    )
 
 
 def _with_publication_truth(

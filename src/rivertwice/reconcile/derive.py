@@ -18,6 +18,8 @@ from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, rea
 from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.pipeline.source_model import Source
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump, Missing
 from rivertwice.reconcile.late_rule import Rule, with_watermarks
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
@@ -40,8 +42,13 @@ class DerivedLog:
         ranges: Sequence[Ranges],
         topic_ids: Mapping[str, str] | None = None,
         jumps: Sequence[Jump] = (),
+        older: Mapping[int, Definition] | None = None,
+        groups: Sequence[int] = (),
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous but for `jumps`.
+
+        `older` are the definitions that ran before the newest one (`definition`), by their number in `groups`, which has one entry
+        per batch too. What a batch read is counted as its own definition decodes it.
 
         `topic_ids` are those of the topics that the offsets belong to; a topic without one is asked for its own. What
         neither Kafka nor the archive has is left out and named in `missing`; what an accepted gap jumped over and
@@ -51,8 +58,12 @@ class DerivedLog:
         self._definition = definition
         self._settings = settings
         self._jumps = jumps
+        self._older = older or {}
+        self._groups = groups
         self._reads: dict[str, tuple[str, ReadPlan]] = {}
         self.tagged: dict[str, DataFrame] = {}
+        self._tagged_older: dict[int, dict[str, DataFrame]] = {number: {} for number in self._older}
+        alike = {number: _decodes_alike(one, definition) for number, one in self._older.items()}
         missing: list[Missing] = []
         for topic, (view, source) in definition.by_topic.items():
             mine = [of_topic(batch, topic) for batch in ranges]
@@ -61,9 +72,12 @@ class DerivedLog:
             plan = observe_read(settings, topic, _span([*mine, *skipped]), topic_id)
             self._reads[topic] = (topic_id, plan)
             missing += [(Part(topic, partition), start, end) for partition, start, end in plan.missing]
-            decoded = decode(read_plan(spark, settings, topic, plan, topic_id), source).drop(*_HEAVY)
-            tagged = tag_batches(decoded, batch_marks(spark, mine, skipped))
-            self.tagged[view] = tagged.persist(StorageLevel.MEMORY_AND_DISK)
+            raw = read_plan(spark, settings, topic, plan, topic_id)
+            marks = batch_marks(spark, mine, skipped)
+            self.tagged[view] = _tagged(raw, source, marks)
+            for number, one in self._older.items():
+                theirs = self.tagged[view] if alike[number] else _tagged(raw, one.by_topic[topic][1], marks)
+                self._tagged_older[number][one.by_topic[topic][0]] = theirs
         self.missing = tuple(missing)
 
     def __enter__(self) -> DerivedLog:
@@ -72,8 +86,9 @@ class DerivedLog:
 
     def __exit__(self, *_: object) -> None:
         """Release the cached records."""
-        for tagged in self.tagged.values():
-            tagged.unpersist()
+        for views in (self.tagged, *self._tagged_older.values()):
+            for tagged in views.values():
+                tagged.unpersist()
 
     def counts(self) -> dict[tuple[int, Part], BatchCounts]:
         """Return (path index, part) to what the log holds there.
@@ -81,46 +96,39 @@ class DerivedLog:
         Raises:
             LogGapError: a topic was created anew while it was read.
         """
-        return {
+        found = {
             (index, Part(topic, partition)): counts
-            for topic in self._definition.topics
-            for (index, partition), counts in self._counts(topic).items()
+            for number, definition, views in self._by_definition()
+            for topic in definition.topics
+            for (index, partition), counts in _counts(views, definition, topic).items()
+            if self._is_of(index, number)
         }
+        for topic in self._definition.topics:
+            check_same_topic(self._settings, topic, *self._reads[topic])
+        return found
 
-    def _counts(self, topic: str) -> dict[tuple[int, int], BatchCounts]:
-        view, source = self._definition.by_topic[topic]
-        fine = F.col("_reason").isNull()
-        event_ms = F.when(fine & F.lit(not source.is_table), F.unix_millis(source.event_time))  # versions move nothing
-        table = (
-            self.tagged[view]
-            .where(F.col("_index") != GAP_INDEX)
-            .groupBy("_index", "_partition")
-            .agg(
-                F.count(F.lit(1)).alias("read"),
-                F.count("_reason").alias("bad"),
-                F.min(event_ms).alias("low"),
-                F.max(event_ms).alias("high"),
-            )
-            .toArrow()
-        )
-        check_same_topic(self._settings, topic, *self._reads[topic])
-        return {
-            (row["_index"], row["_partition"]): BatchCounts(
-                row["read"], row["bad"], row["read"] - row["bad"], row["low"], row["high"]
-            )
-            for row in table.to_pylist()
-        }
+    def _by_definition(self) -> list[tuple[int | None, Definition, Mapping[str, DataFrame]]]:
+        """Return each definition with its number and its view of the log; None is the newest's number."""
+        older = [(number, one, self._tagged_older[number]) for number, one in self._older.items()]
+        return [(None, self._definition, self.tagged), *older]
+
+    def _is_of(self, index: int, number: int | None) -> bool:
+        """Say whether a batch ran under the definition of a number."""
+        own = self._groups[index] if self._groups else None
+        return (own if own in self._older else None) == number
 
     def dead(self) -> list[tuple[int, Part, int, str]]:
-        """Return (path index, part, offset, reason) of every record that decode rejects."""
+        """Return (path index, part, offset, reason) of every record that the decode of its own batch rejects."""
         found = []
-        for topic, (view, _) in self._definition.by_topic.items():
-            bad = self.tagged[view].where(F.col("_reason").isNotNull() & (F.col("_index") != GAP_INDEX))
-            table = bad.select("_index", "_partition", "_offset", "_reason").toArrow()
-            found += [
-                (row["_index"], Part(topic, row["_partition"]), row["_offset"], row["_reason"])
-                for row in table.to_pylist()
-            ]
+        for number, definition, views in self._by_definition():
+            for topic, (view, _) in definition.by_topic.items():
+                bad = views[view].where(F.col("_reason").isNotNull() & (F.col("_index") != GAP_INDEX))
+                table = bad.select("_index", "_partition", "_offset", "_reason").toArrow()
+                found += [
+                    (row["_index"], Part(topic, row["_partition"]), row["_offset"], row["_reason"])
+                    for row in table.to_pylist()
+                    if self._is_of(row["_index"], number)
+                ]
         return found
 
     def judged_by(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> Rule:
@@ -131,16 +139,70 @@ class DerivedLog:
             groups: number of the definition that ran, by path index.
             cures: what dead letters should have been; it belongs to the truth alone.
         """
-        amended = amended_rows(self._spark, self._definition, cures)
-        rows = self.accepted_by_view(chain, groups)
-        return late_rule(self._spark, self._definition, rows, chain, amended, self._jumps)
+        return self._judged_by(self._definition, self.tagged, chain, groups, cures)
+
+    def judged_by_older(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> dict[int, Rule]:
+        """Return the same by the rules of the older definitions, each over the whole log as it decodes it, by their numbers."""
+        return {
+            number: self._judged_by(one, self._tagged_older[number], chain, groups, cures)
+            for number, one in self._older.items()
+        }
+
+    def _judged_by(
+        self,
+        definition: Definition,
+        views: Mapping[str, DataFrame],
+        chain: Chain,
+        groups: Sequence[int],
+        cures: Sequence[Cure],
+    ) -> Rule:
+        rows = self._accepted_by_view(definition, views, chain, groups)
+        amended = amended_rows(self._spark, definition, cures)
+        return late_rule(self._spark, definition, rows, chain, amended, self._jumps)
 
     def accepted_by_view(self, chain: Chain, groups: Sequence[int]) -> dict[str, DataFrame]:
         """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`late_rule.with_watermarks`)."""
+        return self._accepted_by_view(self._definition, self.tagged, chain, groups)
+
+    def _accepted_by_view(
+        self, definition: Definition, views: Mapping[str, DataFrame], chain: Chain, groups: Sequence[int]
+    ) -> dict[str, DataFrame]:
         return {
-            view: with_watermarks(self._spark, accepted(self.tagged[view], source), chain, groups)
-            for view, source in self._definition.sources.items()
+            view: with_watermarks(self._spark, accepted(views[view], source), chain, groups)
+            for view, source in definition.sources.items()
         }
+
+
+def _decodes_alike(one: Definition, other: Definition) -> bool:
+    return fingerprint_of(one).decode == fingerprint_of(other).decode and one.topics == other.topics
+
+
+def _tagged(raw: DataFrame, source: Source, marks: DataFrame) -> DataFrame:
+    return tag_batches(decode(raw, source).drop(*_HEAVY), marks).persist(StorageLevel.MEMORY_AND_DISK)
+
+
+def _counts(views: Mapping[str, DataFrame], definition: Definition, topic: str) -> dict[tuple[int, int], BatchCounts]:
+    view, source = definition.by_topic[topic]
+    fine = F.col("_reason").isNull()
+    event_ms = F.when(fine & F.lit(not source.is_table), F.unix_millis(source.event_time))  # versions move nothing
+    table = (
+        views[view]
+        .where(F.col("_index") != GAP_INDEX)
+        .groupBy("_index", "_partition")
+        .agg(
+            F.count(F.lit(1)).alias("read"),
+            F.count("_reason").alias("bad"),
+            F.min(event_ms).alias("low"),
+            F.max(event_ms).alias("high"),
+        )
+        .toArrow()
+    )
+    return {
+        (row["_index"], row["_partition"]): BatchCounts(
+            row["read"], row["bad"], row["read"] - row["bad"], row["low"], row["high"]
+        )
+        for row in table.to_pylist()
+    }
 
 
 def tag_batches(records: DataFrame, marks: DataFrame) -> DataFrame:

@@ -109,6 +109,7 @@ class ServedEvidence:
         amended_since: what was decided about dead letters after the publication, for the same windows.
         published_rows: of sessions, which no start tells: the addresses that a session of a publication overlaps.
         sessions: of those what must be served instead of the truth, by the addresses of all that belongs to it.
+        older, older_rows: windows, and rows of sessions, that a publication of an older definition serves.
     """
 
     rows: Mapping[RowId, Sequence[ServedRow]]
@@ -119,6 +120,12 @@ class ServedEvidence:
     amended_since: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
     published_rows: frozenset[RowId] = frozenset()
     sessions: Mapping[RowId, ServedSession] = field(default_factory=dict)
+    older: frozenset[int] = frozenset()
+    older_rows: frozenset[RowId] = frozenset()
+
+    def is_of_older(self, row: RowId) -> bool:
+        """Say whether a publication of an older definition serves the row, or what stands in its place."""
+        return row.start_ms in self.older or row in self.older_rows
 
     def is_published(self, row: RowId) -> bool:
         """Say whether a publication serves the row, or what stands in its place."""

@@ -128,8 +128,9 @@ class FoldRule:
         del shape, batches
         return {}
 
-    def pairs(self) -> list[PairCount]:
-        """Return the records that yielded a row, counted by partition."""
+    def pairs(self, group: int | None = None) -> list[PairCount]:
+        """Return the records that yielded a row, counted by partition; whose state it was made of is not asked."""
+        del group
         counted = Counter((view, record >> PARTITION_SHIFT) for view, record in self._told)
         return [PairCount(self._part(view, number), 0, False, rows) for (view, number), rows in counted.items()]
 

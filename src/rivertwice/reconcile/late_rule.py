@@ -113,8 +113,11 @@ class Rule(Protocol):
             expected: what the stream must have emitted.
         """
 
-    def pairs(self) -> list[PairCount]:
-        """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
+    def pairs(self, group: int | None = None) -> list[PairCount]:
+        """Return the pairs of records that passed the row filter, counted by partition, window and lateness.
+
+        With `group` only of records that batches of this definition read.
+        """
 
     def updates(self, index: int) -> pa.Table:
         """Return what a stream that emits updates must emit with one batch, by its path index."""
@@ -320,9 +323,10 @@ class LateRule:
         del shape, batches, published, expected
         return {}
 
-    def pairs(self) -> list[PairCount]:
+    def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
-        rows = included(self._spark, self._definition, self._pairs.where(is_read()))
+        mine = F.lit(True) if group is None else F.col("_group") == group
+        rows = included(self._spark, self._definition, self._pairs.where(is_read() & mine))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
         table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
         return [

@@ -26,6 +26,7 @@ from rivertwice.reconcile.fold_rule import place_of
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
+from rivertwice.reconcile.meanings import evidence_of_served, pairs_by_own
 from rivertwice.reconcile.model import (
     DEFECT,
     LATE,
@@ -136,19 +137,23 @@ def reconcile(
     jumps = {jump.index: jump.start for jump in view.jumps}
     ranges, range_defects = derive_ranges(view.rows, view.topics, view.genesis, jumps)
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
-    with DerivedLog(spark, settings, view.newest.definition, ranges, view.last.topic_ids, view.jumps) as log:
+    with DerivedLog(
+        spark, settings, view.newest.definition, ranges, view.last.topic_ids, view.jumps, view.older, view.groups
+    ) as log:
         derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
         read = sum(count.read for count in derived.counts)
         phases.done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
         rule = log.judged_by(derived.chain, view.groups, view.cures)
-        evidence, late = gather_evidence(view, derived, rule)
+        rules = {**log.judged_by_older(derived.chain, view.groups, view.cures), view.groups[-1]: rule}
+        evidence, late = gather_evidence(view, derived, rules)
         phases.done("recompute", f"{len(evidence.truth)} result rows, {len(late)} late records")
-        served = gather_served(view, evidence, derived.chain, rule, late)
+        basis, their_late = evidence_of_served(view, evidence, late, rules)
+        served = gather_served(view, basis, derived.chain, rule, their_late)
         dead = log.dead()
-        pairs, silent = rule.pairs(), rule.silent()
+        pairs, silent = pairs_by_own(rules), rule.silent()
         updates = check_updates(view, rule)
         phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
-    verdicts = judge_stream(evidence) + ([] if served is None else judge_served(evidence, served))
+    verdicts = judge_stream(evidence) + ([] if served is None else judge_served(basis, served))
     verdicts = [one for one in verdicts if range is None or _inside(one.row, range)]
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
     findings = [Finding("ledger", one.message, one.batch) for one in derived.defects]

@@ -192,14 +192,18 @@ class SessionRule(LateRule):
                 found |= dict.fromkeys((truth, *parts), family)
         return found
 
-    def pairs(self) -> list[PairCount]:
+    def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the records that passed the row filter, counted by partition, session and lateness."""
         counted: Counter[tuple[int, int, bool]] = Counter()
-        partition = self._at["_partition"]
+        partition, groups = self._at["_partition"], self._at["_group"]
+
+        def mine(rows: Iterable[int]) -> list[int]:
+            return [one for one in rows if group is None or groups[one] == group]
+
         for family in self._all():
             for part in family.parts:
-                counted.update((partition[one], part.end_us // 1000, False) for one in part.rows)
-            counted.update((partition[one], family.truth.end_us // 1000, True) for one in family.late)
+                counted.update((partition[one], part.end_us // 1000, False) for one in mine(part.rows))
+            counted.update((partition[one], family.truth.end_us // 1000, True) for one in mine(family.late))
         return [
             PairCount(Part(self._topic, where), end_ms, late, rows) for (where, end_ms, late), rows in counted.items()
         ]

@@ -106,9 +106,9 @@ class SliceRule:
         del shape, batches, published, expected
         return {}
 
-    def pairs(self) -> list[PairCount]:
+    def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of the streams' records, counted by partition, window and lateness; versions make none."""
-        return [pair for rule in self._streams.values() for pair in rule.pairs()]
+        return [pair for rule in self._streams.values() for pair in rule.pairs(group)]
 
     def updates(self, index: int) -> pa.Table:
         """Refuse: a slice's rows are emitted once.

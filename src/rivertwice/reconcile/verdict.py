@@ -175,6 +175,8 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
         verdict, reason = AGREES, "published" if published else evidence.doubts.caveat(row.start_ms)
     elif not published and row.start_ms in evidence.mixed:
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
+    elif served.is_of_older(row):
+        verdict, reason = NOT_COMPARABLE, "mixed: a publication of an older definition serves the window"
     elif (session := served.sessions.get(row)) is not None:
         verdict, reason, missing = explain_served_session(evidence, session, row, got)
     else:

@@ -21,7 +21,7 @@ from rivertwice.reconcile.model import Shape
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import load_timeline, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import (
     ServedStamp,
@@ -51,6 +51,7 @@ class HeadView:
         rows: committed batches on the path, in order.
         groups: per batch, the number of its meaning.
         meanings: definitions that ran on the path, distinct by semantics and decode.
+        semantics: of the head's path; publications of these serve.
         genesis: first offsets of the path's root, in all topics.
         sequence: newest head move or publication.
         stream: changelog rows on the path.
@@ -65,6 +66,7 @@ class HeadView:
     rows: Sequence[LedgerRow]
     groups: Sequence[int]
     meanings: Sequence[Meaning]
+    semantics: frozenset[str]
     genesis: Mapping[Part, int]
     sequence: int
     publications: Sequence[Publication]
@@ -86,6 +88,13 @@ class HeadView:
     def newest(self) -> Meaning:
         """The definition of the last committed batch."""
         return self.meanings[self.groups[-1]]
+
+    @property
+    def older(self) -> dict[int, Definition]:
+        """The definitions that ran before the newest one, by their number; of a fold none, for its states have no rule then."""
+        if self.newest.definition.window.is_fold:
+            return {}
+        return {number: one.definition for number, one in enumerate(self.meanings) if number != self.groups[-1]}
 
     @property
     def topics(self) -> list[str]:
@@ -127,6 +136,7 @@ def observe_head(home: PipelineHome) -> HeadView:
         rows=rows,
         groups=groups,
         meanings=meanings,
+        semantics=frozenset() if head is None else path_semantics(home, head),
         genesis=offsets_of(load_timeline(home, path[0].timeline).genesis, topics),
         sequence=entries[-1].seq if entries else 0,
         publications=publications,

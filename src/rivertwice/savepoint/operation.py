@@ -41,6 +41,7 @@ class Operation:
         step: last step that is done.
         forked_at: the parent's last committed batch, once known.
         replayed: how many recorded batches were replayed.
+        bundle: of an upgrade the definition that the child runs; None: the parent's.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Operation:
     step: int = RECORDED
     forked_at: int | None = None
     replayed: int = 0
+    bundle: str | None = None
 
 
 def read_operations(home: PipelineHome) -> list[Operation]:

@@ -265,11 +265,17 @@ def prove_rotation(
     first = prove_savepoint(settings, pipeline, savepoint_id, budget=budget, progress=progress, spark=spark)
     if first.proved:
         return [first]
-    older = select_retry(list_savepoints(settings.pipeline(pipeline)), {savepoint_id})
+    older = select_retry(_alike(list_savepoints(settings.pipeline(pipeline)), savepoint_id), {savepoint_id})
     if older is None:
         return [first]
     progress(f"{older.id} was not proved by its rotation; trying it again")
     return [first, prove_savepoint(settings, pipeline, older.id, budget=budget, progress=progress, spark=spark)]
+
+
+def _alike(savepoints: Sequence[Savepoint], savepoint_id: str) -> list[Savepoint]:
+    """Return the savepoints of one's own definition: those before an upgrade can be replayed no further than to it."""
+    own = next((one.manifest.fingerprint for one in savepoints if one.id == savepoint_id), None)
+    return [one for one in savepoints if one.manifest.fingerprint == own]
 
 
 def _compare_state(spark: SparkSession, scratch: Path, batch: int) -> StateDigest:

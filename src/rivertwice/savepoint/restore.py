@@ -3,7 +3,7 @@
 Each step is recorded when it is done, and can be repeated; killed anywhere and run again, the result is the same.
 
 1. Record the operation: savepoint, parent, the child's name, whether the stream was wanted.
-2. Refuse: another definition, a damaged file, a savepoint off the head's path, a log that no longer reaches.
+2. Refuse: another definition (of an upgrade: one that cannot go on from this state), a damaged file, a savepoint off the head's path, a log that no longer reaches.
 3. Want the stream stopped, and wait until its driver has gone.
 4. Decide the fork: L, the parent's last batch in the changelog, whatever its checkpoint says.
 5. Fetch the savepoint and replay the recorded batches up to L, each compared with the ledger; then rename the
@@ -16,14 +16,17 @@ Each step is recorded when it is done, and can be repeated; killed anywhere and 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import SavepointError
+from rivertwice.errors import FingerprintError, RequestError, SavepointError
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
+from rivertwice.pipeline.bundle import Bundle, load_bundle
+from rivertwice.pipeline.upgrade import REFUSED, SAME, Decision, decide_upgrade
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.bundles import current_fingerprint
 from rivertwice.savepoint.catalogue import (
@@ -35,6 +38,7 @@ from rivertwice.savepoint.catalogue import (
     select_newest,
     verify_files,
 )
+from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operation import Operation, advance
 from rivertwice.savepoint.plan import is_on_path, require_fingerprint, require_on_path, require_reach, require_recorded
 from rivertwice.savepoint.prove import print_nothing
@@ -43,7 +47,7 @@ from rivertwice.savepoint.restore_steps import Progress, go_on, rows_of
 from rivertwice.savepoint.rewind_record import read_rewinds, require_no_rewind
 from rivertwice.stream.begin import check_topics
 from rivertwice.timeline.intent import read_intent
-from rivertwice.timeline.lineage import next_timeline_name, path_of
+from rivertwice.timeline.lineage import load_timeline, next_timeline_name, path_of
 from rivertwice.timeline.sequence import head
 
 if TYPE_CHECKING:
@@ -86,6 +90,7 @@ def restore_savepoint(
     drain_seconds: float = DRAIN_S,
     unproved: bool = False,
     keep_intent: bool = False,
+    upgrade_to: Bundle | None = None,
 ) -> RestoreReport:
     """Restore a savepoint of the head's path; by default the newest proved one.
 
@@ -98,11 +103,12 @@ def restore_savepoint(
         drain_seconds: how long to wait for a running driver.
         unproved: accept a savepoint that is not proved; every replayed batch is compared all the same.
         keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
+        upgrade_to: the definition that the new timeline runs, stored already; None: the one that the old timeline runs.
 
     Raises:
         SavepointError: none is proved, the named one is not and `unproved` is false, or the chosen one is missing, damaged
             or off the head's path.
-        FingerprintError: the definition is another one now.
+        FingerprintError: the definition is another one now, or cannot go on from this state.
         LogGapError: the records after it are gone.
         ReplayMismatchError: a recorded batch gave another result; the old head goes on serving.
         ServiceError: the driver did not stop in time.
@@ -111,7 +117,14 @@ def restore_savepoint(
     with steps.only_restore(home):
         require_no_rewind(read_rewinds(home))
         found = steps.select_unfinished(steps.read_operations(home), savepoint_id)
-        operation = found or _begin(home, savepoint_id, unproved=unproved, keep_intent=keep_intent)
+        require_same_aim(found, upgrade_to)
+        operation = found or _begin(
+            home,
+            savepoint_id,
+            unproved=unproved,
+            keep_intent=keep_intent,
+            bundle=None if upgrade_to is None else upgrade_to.id,
+        )
         try:
             savepoint = load_savepoint(home, operation.savepoint)
             lease_savepoint(savepoint.store, savepoint.id, operation.id, now=utc_now(), length=LEASE)
@@ -151,19 +164,45 @@ def require_proved(savepoint: Savepoint) -> None:
         raise SavepointError(message)
 
 
-def _begin(home: PipelineHome, savepoint_id: str | None, *, unproved: bool, keep_intent: bool) -> Operation:  # step 1
+def require_same_aim(found: Operation | None, upgrade_to: Bundle | None) -> None:
+    """Refuse an upgrade while something else was cut off; an upgrade that was cut off is gone on with by a restore too. Pure.
+
+    Raises:
+        RequestError: a restore, or an upgrade to another definition, is not finished.
+    """
+    if found is not None and upgrade_to is not None and found.bundle != upgrade_to.id:
+        what = "a restore" if found.bundle is None else f"an upgrade to bundle {found.bundle[:12]}"
+        message = (
+            f"{found.id}, {what}, was cut off; finish it first (`rivertwice savepoint restore NAME` without an id) or give it up "
+            "(with --abandon), then upgrade"
+        )
+        raise RequestError(message)
+
+
+def choose_savepoint(home: PipelineHome, parent: str | None) -> str:
+    """Return the id of the newest proved savepoint of a head's path.
+
+    Raises:
+        SavepointError: there is none.
+    """
+    path = [] if parent is None else path_of(home, parent)
+    there = [one for one in list_savepoints(home) if not path or is_on_path(one.manifest, path)]
+    newest = select_newest(there, proved=True)
+    if newest is None:
+        message = (
+            f"{home.root.name} has no proved savepoint on the head's path, and a restore is not built on an unproved one by "
+            "default; prove one (`rivertwice savepoint prove`), or name one and say --unproved"
+        )
+        raise SavepointError(message)
+    return newest.id
+
+
+def _begin(
+    home: PipelineHome, savepoint_id: str | None, *, unproved: bool, keep_intent: bool, bundle: str | None
+) -> Operation:  # step 1
     parent = head(home)
     if savepoint_id is None:
-        path = [] if parent is None else path_of(home, parent)
-        there = [one for one in list_savepoints(home) if not path or is_on_path(one.manifest, path)]
-        newest = select_newest(there, proved=True)
-        if newest is None:
-            message = (
-                f"{home.root.name} has no proved savepoint on the head's path, and a restore is not built on an unproved one by "
-                "default; prove one (`rivertwice savepoint prove`), or name one and say --unproved"
-            )
-            raise SavepointError(message)
-        savepoint_id = newest.id
+        savepoint_id = choose_savepoint(home, parent)
     chosen = load_savepoint(home, savepoint_id)
     if not unproved:
         require_proved(chosen)
@@ -180,15 +219,55 @@ def _begin(home: PipelineHome, savepoint_id: str | None, *, unproved: bool, keep
             child=next_timeline_name(home),
             was_running=not keep_intent and intent is not None and intent.desired == "running",
             started_at=utc_now(),
+            bundle=bundle,
         ),
     )
+
+
+def _check_upgrade(
+    home: PipelineHome, manifest: Manifest, parent: str, new: Bundle, current: Mapping[str, str]
+) -> None:
+    line = load_timeline(home, parent)
+    require_fingerprint(manifest, line.fingerprint)
+    if new.fingerprint.hashes() != current:
+        message = (
+            f"the definition of {manifest.pipeline} changed again since the upgrade to bundle {new.id[:12]} began; nothing more was "
+            "done; put that definition back, or give the upgrade up (`rivertwice savepoint restore NAME --abandon`)"
+        )
+        raise FingerprintError(message)
+    require_way(decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint), manifest.pipeline)
+
+
+def require_way(decision: Decision, pipeline: str) -> None:
+    """Check that a changed definition can go on from the old one's state.
+
+    Raises:
+        FingerprintError: it cannot.
+        RequestError: nothing that matters changed.
+    """
+    if decision.way == SAME:
+        message = (
+            f"nothing in the definition of {pipeline} changed that matters to its results: there is nothing to upgrade"
+        )
+        raise RequestError(message)
+    if decision.way == REFUSED:
+        told = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
+        message = (
+            f"the new definition of {pipeline} cannot go on from the old one's state ({told}); nothing was done; put the definition "
+            "back, or start the new one as a pipeline of another name, which reads the log from its beginning"
+        )
+        raise FingerprintError(message)
 
 
 def _check(settings: Settings, home: PipelineHome, savepoint: Savepoint, operation: Operation) -> None:  # step 2
     if operation.step >= steps.CREATED:
         return
     manifest = savepoint.manifest
-    require_fingerprint(manifest, current_fingerprint(settings, manifest.pipeline))
+    current = current_fingerprint(settings, manifest.pipeline)
+    if operation.bundle is None:
+        require_fingerprint(manifest, current)
+    else:
+        _check_upgrade(home, manifest, operation.parent, load_bundle(home.bundles, operation.bundle), current)
     require_on_path(manifest, path_of(home, operation.parent))
     check_topics(
         manifest.topic_ids,

@@ -13,6 +13,7 @@ import psutil
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
+from rivertwice.pipeline.bundle import load_bundle
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
 from rivertwice.savepoint.catalogue import Savepoint, download
@@ -188,12 +189,22 @@ def _replay(
     return advance(home, operation, steps.REPLAYED, replayed=len(plan.rows))
 
 
+def plan_child(home: PipelineHome, parent: Timeline, last: LedgerRow, operation: Operation) -> Timeline:
+    """Return the record of the child: the parent's definition, or of an upgrade the new one."""
+    line = fork_of(parent, last, operation.child, utc_now())
+    if operation.bundle is None:
+        return line
+    return replace(
+        line, bundle=operation.bundle, fingerprint=load_bundle(home.bundles, operation.bundle).fingerprint.hashes()
+    )
+
+
 def _create(home: PipelineHome, operation: Operation) -> Operation:  # step 6
     parent = load_timeline(home, operation.parent)
     last = rows_of(home, operation)[-1]
     if last.batch != operation.forked_at:
         raise LostRaceError(_moved_on(operation, f"batch {last.batch}"))
-    create_timeline(home, fork_of(parent, last, operation.child, utc_now()))
+    create_timeline(home, plan_child(home, parent, last, operation))
     if not is_same_fork(load_timeline(home, operation.child), operation):  # recorded by an attempt that forked earlier
         _fork_again(home, operation, last.batch)
     return advance(home, operation, steps.CREATED)
@@ -213,7 +224,8 @@ def _move(home: PipelineHome, operation: Operation, progress: Progress) -> Opera
     if found == FORK_AGAIN:  # the child's record is final, so another child is needed
         _fork_again(home, operation, last)
     if found == MOVE:
-        reason = f"restore of {operation.savepoint} ({operation.id})"
+        what = "restore of" if operation.bundle is None else f"upgrade to bundle {operation.bundle[:12]} from"
+        reason = f"{what} {operation.savepoint} ({operation.id})"
         move_head(home, operation.child, reason=reason, expected_seq=seen, now=utc_now())
         progress(f"the head moved from {operation.parent} to {operation.child}")
     return advance(home, operation, steps.MOVED)

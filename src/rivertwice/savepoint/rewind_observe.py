@@ -15,7 +15,7 @@ from rivertwice.savepoint.rewind_compare import count_windows, read_emitted
 from rivertwice.savepoint.rewind_plan import Emitted, World, behind_fork
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Segment, path_of, select_on_path
+from rivertwice.timeline.lineage import Segment, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import publications_of
 
@@ -59,6 +59,7 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
         topic_ids={topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
         fingerprint=current_fingerprint(settings, manifest.pipeline),
         publications=publications_of(read_sequence(home)),
+        semantics=path_semantics(home, manifest.timeline),
     )
 
 

@@ -39,7 +39,7 @@ class Reread:
 
 @dataclass(frozen=True)
 class Kept:
-    """A publication, and whether it keeps serving: it does while its semantics are the definition's."""
+    """A publication, and whether it keeps serving: it does while its semantics are of the path."""
 
     seq: int
     backfill: str
@@ -66,6 +66,7 @@ class World:
         log_begins: topic to partition to the first offset Kafka still has, for each of the pipeline's topics.
         topic_ids: id by which Kafka knows each now.
         fingerprint: the definition's, as it lies in the project now.
+        semantics: semantics hashes of the path that ends at the savepoint's batch.
     """
 
     head: str
@@ -77,6 +78,7 @@ class World:
     topic_ids: Mapping[str, str]
     fingerprint: Mapping[str, str]
     publications: Sequence[Publication]
+    semantics: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,6 @@ def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: boo
     reread = plan_reread(manifest, head_row, world.log_begins)
     records = sum(part.records for part in reread)
     pace = records_per_second(world.old_rows)
-    semantics = world.fingerprint.get("semantics")
     parts = ("state", "semantics", "decode")
     return RewindPlan(
         pipeline=manifest.pipeline,
@@ -162,7 +163,7 @@ def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: boo
         rows=world.emitted.rows,
         late=world.late,
         dead=sum(row.bad for row in gone),
-        publications=tuple(Kept(one.seq, one.backfill, one.semantics == semantics) for one in world.publications),
+        publications=tuple(Kept(one.seq, one.backfill, one.semantics in world.semantics) for one in world.publications),
         changed=tuple(part for part in parts if manifest.fingerprint.get(part) != world.fingerprint.get(part)),
         refusals=tuple(str(error) for error in find_refusals(manifest, world, proved=proved or unproved)),
         estimate_s=None if pace is None else round(records / pace, 1),

@@ -53,8 +53,8 @@ def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], p
     if changed:
         message = (
             f"the definition of {pipeline} changed in {', '.join(changed)} since timeline {timeline} began; resuming its "
-            "checkpoint would mix two meanings in one state, so the stream does not start; put the definition back, or "
-            "remove nothing and start the new definition as a pipeline of another name"
+            f"checkpoint would mix two meanings in one state, so the stream does not start; see `rivertwice upgrade {pipeline}`, which "
+            "says whether the new definition can go on from the old one's state, or put the definition back"
         )
         raise FingerprintError(message)
 

@@ -11,7 +11,7 @@ import json
 import shutil
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 _SMALL = ("", "sources/*/", "state/*/_metadata/", "state/*/*/_metadata/")
 _CRC_MAGIC = b"crc\0"
 _CRC_HEADER = 8  # magic, and the number of bytes each sum is over
+RuleOfRow = Callable[[LedgerRow], WatermarkRule]
 _READ = 4  # newest files of each log that are read; a start needs two
 
 
@@ -97,7 +98,7 @@ def find_bad_checksum(checkpoint: Path) -> str | None:
     return None
 
 
-def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule: WatermarkRule) -> str | None:
+def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> str | None:
     """Return what of a checkpoint contradicts the ledger, or None. Pure.
 
     Before the first committed batch there is nothing to compare: whatever lies there is planned anew (`sweep_unplanned`).
@@ -105,7 +106,7 @@ def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule: Watermark
     Args:
         view: the checkpoint.
         rows: the committed batches of the path that the checkpoint continues, in order.
-        rule: how the definition's sources make the watermark.
+        rule_of_row: how the sources of the definition that made a batch make the watermark.
     """
     if not rows:
         return None
@@ -123,11 +124,11 @@ def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule: Watermark
         return f"it has planned batch {planned} (offsets), but finished only batch {finished} (commits)"
     if planned > 0 and planned - 1 not in view.offsets:
         return f"offsets/{planned - 1} is missing"
-    return _find_changed(view, rows, planned, finished, rule)
+    return _find_changed(view, rows, planned, finished, rule_of_row)
 
 
 def _find_changed(
-    view: CheckpointView, rows: Sequence[LedgerRow], planned: int, finished: int, rule: WatermarkRule
+    view: CheckpointView, rows: Sequence[LedgerRow], planned: int, finished: int, rule_of_row: RuleOfRow
 ) -> str | None:
     at = {rows[index].batch: index for index in range(max(0, len(rows) - _READ), len(rows))}
     for batch, index in at.items():
@@ -136,13 +137,13 @@ def _find_changed(
             return f"offsets/{batch} is not what the ledger recorded for that batch"
     if planned not in at:
         before = at[planned - 1]
-        wanted = watermarks_after(rows, rule, before)
+        wanted = watermarks_after(rows, rule_of_row(rows[before]), before)
         problem = _find_misplanned(view.texts[f"offsets/{planned}"], planned, rows[before], wanted)
         if problem is not None:
             return problem
     if finished in at:
         found = _next_watermark(view.texts[f"commits/{finished}"])
-        wanted = watermarks_after(rows, rule, at[finished])
+        wanted = watermarks_after(rows, rule_of_row(rows[at[finished]]), at[finished])
         if found not in wanted:
             return f"commits/{finished} gives the next batch the watermark {found}, the ledger {_either(wanted)}"
     return None
@@ -199,14 +200,14 @@ def sweep_unplanned(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow
     return True
 
 
-def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule: WatermarkRule) -> None:
+def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> None:
     """Refuse to start on a checkpoint or a changelog that contradicts the ledger.
 
     Args:
         home: the pipeline's.
         line: the timeline that is about to run.
         rows: the ledger of its path.
-        rule: how the definition's sources make the watermark.
+        rule_of_row: how the sources of the definition that made a batch make the watermark.
 
     Raises:
         CheckpointError: the checkpoint is damaged; the agent falls back to the newest proved savepoint.
@@ -233,7 +234,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         )
         raise LedgerError(message)
     checkpoint = home.checkpoint(line.timeline)
-    problem = find_damage(view, as_continued(rows, line), rule) or find_bad_checksum(checkpoint)
+    problem = find_damage(view, as_continued(rows, line), rule_of_row) or find_bad_checksum(checkpoint)
     if problem is not None:
         message = (
             f"the checkpoint of timeline {line.timeline} of {line.pipeline} is damaged: {problem}; going on with it would "

@@ -25,7 +25,7 @@ from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Parts
 from rivertwice.log.holes import explain_holes
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.pipeline.bundle import build_bundle, load_bundle_definition, save_bundle
 from rivertwice.pipeline.compile import compile_stream, metric_names
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
@@ -136,7 +136,9 @@ class Driver:
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)
         else:
             self.heartbeat.resume(line.genesis, None, None)
-        check_checkpoint(self._home, line, committed, rule_of(self._definition))
+        check_checkpoint(
+            self._home, line, committed, lambda row: rule_of(load_bundle_definition(self._home.bundles, row.bundle))
+        )
         if sweep_unplanned(self._home, line, committed):
             _log.info("no batch of %s was ever planned: its checkpoint begins anew", line.timeline)
         check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)

@@ -59,7 +59,9 @@ def fork_of(parent: Timeline, last: LedgerRow, name: str, now: datetime) -> Time
         parent=Fork(parent.timeline, last.batch),
         first_batch=last.batch + 1,
         genesis=last.end_offsets,
-        bundle=last.bundle,
+        bundle=last.bundle
+        if last.timeline == parent.timeline
+        else parent.bundle,  # an upgrade may have no batch of its own yet
         created_at=now,
     )
 
@@ -160,6 +162,14 @@ def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
         segments.append(Segment(name, line.first_batch, last))
         name, last = (None, None) if line.parent is None else (line.parent.timeline, line.parent.batch)
     return segments[::-1]
+
+
+def path_semantics(home: PipelineHome, timeline: str) -> frozenset[str]:
+    """Return the semantics hashes of the timelines on a path: publications of these serve, whichever of them the head has.
+
+    There is more than one behind an upgrade: what was published before it goes on serving, until it is published anew.
+    """
+    return frozenset(load_timeline(home, part.timeline).fingerprint["semantics"] for part in path_of(home, timeline))
 
 
 def head_path(home: PipelineHome) -> list[Segment]:

@@ -21,7 +21,7 @@ from rivertwice.instants import to_iso
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Segment, load_timeline, path_ledger, path_of, select_on_path
+from rivertwice.timeline.lineage import Segment, path_ledger, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
 from rivertwice.timeline.serving import Publication
 from rivertwice.timeline.serving import select_served as select_served
@@ -161,7 +161,7 @@ def rows_served_by(
         newest_rows(stream, definition),
         read_corrections(home, publications),
         publications,
-        semantics=load_timeline(home, head).fingerprint["semantics"],
+        semantics=path_semantics(home, head),
         closed_ms=definition.window.closed_ms(ledger[-1].batch_watermark_ms),
         start_column=definition.window.start_column,
         end_column=definition.window.end_column,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,17 +81,17 @@ def to_epoch_ms(column: pa.ChunkedArray) -> Milliseconds:
 
 
 def select_winners(
-    starts_ms: Milliseconds, publications: Sequence[Publication], semantics: str
+    starts_ms: Milliseconds, publications: Sequence[Publication], semantics: AbstractSet[str]
 ) -> npt.NDArray[np.int64]:
     """Return, per window start, the `seq` of the publication it serves, or -1 for the head's path.
 
-    The newest publication that covers the window wins; one of other semantics does not count at all.
+    The newest publication that covers the window wins; one of other semantics than the head's path has does not count at all.
     """
     order = np.argsort(starts_ms, kind="stable")
     ordered = starts_ms[order]
     winners = np.full(len(starts_ms), -1, dtype=np.int64)
     for publication in sorted(publications, key=lambda entry: entry.seq):
-        if publication.semantics != semantics:
+        if publication.semantics not in semantics:
             continue
         for start, end in publication.ranges:
             low, high = np.searchsorted(ordered, [start, end])
@@ -103,7 +104,7 @@ def select_served(
     corrections: pa.Table | None,
     publications: Sequence[Publication],
     *,
-    semantics: str,
+    semantics: AbstractSet[str],
     closed_ms: int,
     start_column: str = "window_start",
     end_column: str = "window_end",
@@ -112,7 +113,7 @@ def select_served(
 ) -> pa.Table:
     """Choose what every closed window serves.
 
-    A window covered by a publication of the head's semantics serves the newest such publication's corrections and
+    A window covered by a publication of the path's semantics serves the newest such publication's corrections and
     nothing else: keys that vanished vanish, and a window that only had late rows appears. Every other window serves
     the head path's rows. A session is covered by every newer one of its key that overlaps it.
 
@@ -120,7 +121,7 @@ def select_served(
         stream: changelog rows on the head's path: `_timeline`, `_batch` and the result columns.
         corrections: `_backfill` and the result columns; rows that nobody published are ignored.
         publications: the sequence's publications, in any order.
-        semantics: semantics hash of the head timeline's bundle.
+        semantics: semantics hashes of the head's path (`lineage.path_semantics`).
         closed_ms: watermark of the last committed batch on the head's path.
         start_column: start of a row's window.
         end_column: end of a row's window, exclusive.
@@ -141,7 +142,7 @@ def select_served(
             pa.field("_backfill", pa.string()),
         ]
     )
-    counting = [entry for entry in publications if entry.semantics == semantics]
+    counting = [entry for entry in publications if entry.semantics in semantics]
     if session_keys is None:
         covered = _covered_by_windows(counting, semantics, start_column)
     else:
@@ -164,7 +165,7 @@ def select_served(
 _Covered = Callable[[pa.Table, Milliseconds], npt.NDArray[np.bool_]]
 
 
-def _covered_by_windows(counting: Sequence[Publication], semantics: str, start_column: str) -> _Covered:
+def _covered_by_windows(counting: Sequence[Publication], semantics: AbstractSet[str], start_column: str) -> _Covered:
     """Return what says of rows, by their own publications' numbers, whether another publication serves their window."""
     return lambda rows, own: select_winners(to_epoch_ms(rows[start_column]), counting, semantics) != own
 

@@ -38,7 +38,7 @@ def arrival(hour: int, offset: int = 0, came_at: datetime = NOW) -> LateArrival:
 
 
 def queue(*arrivals: LateArrival, now: datetime = NOW, published: tuple[Publication, ...] = ()) -> list[QueuedWindow]:
-    return queue_windows(arrivals, published, semantics=SEMANTICS, policy=POLICY, closed_ms=8 * HOUR, now=now)
+    return queue_windows(arrivals, published, semantics={SEMANTICS}, policy=POLICY, closed_ms=8 * HOUR, now=now)
 
 
 def publication(ranges: tuple[tuple[int, int], ...], end: int, semantics: str = SEMANTICS) -> Publication:

@@ -60,11 +60,12 @@ def act(world: World, chance: random.Random, seen: dict[str, int]) -> None:
         semantics = chance.choice(["s", "s", "s", "other"])
         world.publish([(first * WINDOW, last * WINDOW)] if first < last else [], rows, semantics)
     elif kind == "restore":
-        semantics = chance.choice([world.lines[head].semantics] * 3 + ["other"])  # an upgrade can keep the state
+        semantics = chance.choice([world.own[head]] * 3 + ["other"])  # an upgrade can keep the state
         world.begin(name, (head, batches[-1].batch), semantics)
         world.move_head(name)
     elif kind in ("rewind", "short rewind"):
-        world.begin(name, (head, chance.choice(batches).batch), world.lines[head].semantics)
+        back = chance.choice(batches)
+        world.begin(name, (head, back.batch), world.own[back.timeline])  # under the definition of the savepoint
         if kind == "rewind":  # the real one moves the head when the child has caught up
             catch_up(world, chance, name, world.closed(head))
         world.move_head(name)

@@ -74,8 +74,10 @@ def test_the_childs_checkpoint_is_what_the_ledger_says_it_must_be(stopped) -> No
     rows = path_ledger(home)
     line = load_timeline(home, "t2")
     view = read_view(home.checkpoint("t2"))
-    assert "offsets/3 is not what the ledger recorded" in str(find_damage(view, rows, WatermarkRule({TOPIC: 0})))
-    found = find_damage(view, as_continued(rows, line), WatermarkRule({TOPIC: 0}))
+    assert "offsets/3 is not what the ledger recorded" in str(
+        find_damage(view, rows, lambda _: WatermarkRule({TOPIC: 0}))
+    )
+    found = find_damage(view, as_continued(rows, line), lambda _: WatermarkRule({TOPIC: 0}))
     assert "offsets/3" not in str(found)
     assert as_continued(rows, load_timeline(home, "t1")) == rows
 

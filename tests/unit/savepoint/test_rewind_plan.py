@@ -42,6 +42,7 @@ WORLD = World(
     topic_ids={TOPIC: "id"},
     fingerprint=FINGERPRINT,
     publications=(),
+    semantics=frozenset({FINGERPRINT["semantics"]}),
 )
 
 
@@ -75,7 +76,7 @@ def test_a_savepoint_off_the_heads_path_brings_its_own_batches_back():
     assert plan.records == 0  # the branch has read as far as the head
 
 
-def test_publications_serve_on_while_their_meaning_is_the_definitions():
+def test_publications_serve_on_while_their_meaning_is_one_of_the_path():
     made = tuple(Publication(seq, f"b{seq}", ((0, 10),), meaning, "b", {}) for seq, meaning in ((4, "m"), (5, "old")))
     plan = plan_rewind(MANIFEST, replace(WORLD, publications=made), proved=True)
     assert [(one.seq, one.keeps) for one in plan.publications] == [(4, True), (5, False)]

@@ -56,7 +56,7 @@ ROWS = [row(batch, max_event_ms=1000 * (batch + 1) + 20_000) for batch in range(
 
 
 def damage_of(home: PipelineHome) -> str | None:
-    return find_damage(read_view(home.checkpoint("t1")), ROWS, RULE)
+    return find_damage(read_view(home.checkpoint("t1")), ROWS, lambda _: RULE)
 
 
 def test_a_whole_checkpoint_is_found_whole_at_every_step_of_a_batch(home):
@@ -145,7 +145,7 @@ def test_a_small_file_that_is_not_what_its_checksum_says_is_found(tmp_path, name
 
 
 def test_nothing_is_compared_before_the_first_committed_batch(home):
-    assert find_damage(read_view(home.checkpoint("t1")), [], RULE) is None
+    assert find_damage(read_view(home.checkpoint("t1")), [], lambda _: RULE) is None
 
 
 def test_only_a_checkpoint_in_which_no_batch_was_ever_planned_begins_anew(home):
@@ -168,14 +168,14 @@ def test_a_start_is_refused_by_name_and_a_table_that_lost_rows_is_no_matter_for_
     line = replace(load_timeline(home, str(head(home))), pipeline="p")
     applied = {"p#t1": LAST}
     monkeypatch.setattr("rivertwice.stream.damage.delta.applied_version", lambda _, app: applied.get(app))
-    check_checkpoint(home, line, ROWS, RULE)
+    check_checkpoint(home, line, ROWS, lambda _: RULE)
     applied["p#t1"] = LAST - 1
     with pytest.raises(LedgerError, match="the table lost commits"):
-        check_checkpoint(home, line, ROWS, RULE)
+        check_checkpoint(home, line, ROWS, lambda _: RULE)
     with pytest.raises(LedgerError, match="both lost rows"):
-        check_checkpoint(home, line, ROWS[:-1], RULE)
+        check_checkpoint(home, line, ROWS[:-1], lambda _: RULE)
     applied["p#t1"] = LAST
     (home.checkpoint("t1") / "metadata").unlink()
     with pytest.raises(CheckpointError, match=r"metadata is missing.*rivertwice savepoint restore p"):
-        check_checkpoint(home, line, ROWS, RULE)
+        check_checkpoint(home, line, ROWS, lambda _: RULE)
     assert path_ledger(home) == []

@@ -15,7 +15,7 @@ from rivertwice.timeline.serving import select_served
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "formats-tables.md"
 STREAM = emitted("t1", 0, (0, "a", 1))
-SERVED = select_served(STREAM, None, [], semantics="s", closed_ms=9_000_000)
+SERVED = select_served(STREAM, None, [], semantics={"s"}, closed_ms=9_000_000)
 
 
 def named(heading, header=""):

@@ -181,6 +181,6 @@ def test_choosing_among_twenty_thousand_rows_and_a_hundred_publications_takes_a_
         Publication(n, f"bf-{n}", hours((n * 100, n * 100 + 150)), "s", "b", {"flights": {0: 1}}) for n in range(100)
     ]
     began = time.monotonic()
-    served = select_served(stream, corrections, publications, semantics="s", closed_ms=count * HOUR)
+    served = select_served(stream, corrections, publications, semantics={"s"}, closed_ms=count * HOUR)
     assert time.monotonic() - began < 5
     assert served.num_rows > 9_000

@@ -18,7 +18,7 @@ def corrected(backfill, *rows):
 
 
 def served(stream, corrections, publications, closed=10):
-    table = select_served(stream, corrections, publications, semantics=MINE, closed_ms=closed * HOUR)
+    table = select_served(stream, corrections, publications, semantics={MINE}, closed_ms=closed * HOUR)
     return [
         (int(row["window_start"].timestamp()) // 3600, row["k"], row["n"], row["_status"]) for row in table.to_pylist()
     ]
@@ -95,7 +95,7 @@ def test_rows_say_whence_they_come():
         emitted("t7", 3, (0, "a", 1)),
         corrected("bf-1", (1, "a", 5)),
         [publication(2, hours((1, 2)), "bf-1")],
-        semantics=MINE,
+        semantics={MINE},
         closed_ms=9 * HOUR,
     )
     stamps = table.select(["_format", "_status", "_timeline", "_batch", "_backfill"]).to_pylist()

@@ -70,7 +70,7 @@ def served(stream: pa.Table, corrections: pa.Table, closed_ms: int = 1) -> list[
     stamps = {"_timeline": pa.array(["t1"] * stream.num_rows), "_batch": pa.array([1] * stream.num_rows, pa.int64())}
     rows = pa.table({**stamps, **{name: stream[name] for name in stream.column_names}})
     found = select_served(
-        rows, corrections, publications, semantics="s", closed_ms=closed_ms, session_keys=["k", "part"]
+        rows, corrections, publications, semantics={"s"}, closed_ms=closed_ms, session_keys=["k", "part"]
     )
     micro = timedelta(microseconds=1)
     return [

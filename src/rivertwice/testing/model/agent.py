@@ -209,7 +209,8 @@ def look_served(world: World) -> Served | None:
         return Served(*stamp, {end: held for end, held in streamed.items() if end <= last.batch_watermark_ms})
     ends = sorted(streamed.keys() | {end for one in publications for end in world.correction(one.backfill)})
     ends = [end for end in ends if end <= last.batch_watermark_ms]
-    semantics = world.timelines[head].fingerprint["semantics"]
+    path = world.rules.trace_path(head, world.timelines.__getitem__)
+    semantics = {world.timelines[part.timeline].fingerprint["semantics"] for part in path}
     starts = np.array([end - WINDOW_MS for end in ends], dtype=np.int64)
     winners = world.rules.select_winners(starts, publications, semantics).tolist()
     by_seq = {one.seq: world.correction(one.backfill) for one in publications}

@@ -208,7 +208,7 @@ def _resolve(world: World, me: Process) -> Any:
     rows = world.path_rows(line.timeline)
     checkpoint = world.checkpoints.get(line.timeline)
     if rows and checkpoint is not None:
-        problem = rules.find_damage(view_of(checkpoint), rows, _RULE)
+        problem = rules.find_damage(view_of(checkpoint), rows, lambda _: _RULE)
         if problem is not None:
             world.report_damage(problem)
             raise CheckpointError(problem)

@@ -134,6 +134,7 @@ def _begin(world: World) -> Rewind:
         topic_ids={TOPIC: world.topic_id},
         fingerprint=world.fingerprint(),
         publications=(),
+        semantics=frozenset(),
     )
     for refusal in world.rules.find_refusals(manifest, seen, proved=True):
         raise refusal

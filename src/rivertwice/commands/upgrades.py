@@ -1,0 +1,80 @@
+"""upgrade: a changed definition goes on from the state that the old one left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import REFUSED, Frame, as_fields, as_table, example, pass_frame, to_plain
+
+if TYPE_CHECKING:
+    from rivertwice.savepoint.upgrade import UpgradePlan
+
+_WAYS = {
+    "same": "nothing that matters changed",
+    "resume": "goes on from the old definition's state",
+    "refused": "cannot go on from the old definition's state",
+}
+
+
+@click.command(
+    epilog=example(
+        "rivertwice upgrade flight_delays",
+        "rivertwice upgrade flight_delays --confirm",
+        "rivertwice upgrade flight_delays --savepoint sp-t1-120-0a1b2c3d --unproved --confirm",
+    )
+)
+@click.argument("name")
+@click.option("--confirm", is_flag=True, help="Do it. Without this it only shows what would be done.")
+@click.option(
+    "--savepoint", "savepoint_id", metavar="ID", help="Build on this savepoint, not on the newest proved one."
+)
+@click.option("--unproved", is_flag=True, help="Accept a savepoint that was taken and never proved.")
+@pass_frame
+def upgrade(frame: Frame, name: str, confirm: bool, savepoint_id: str | None, unproved: bool) -> None:
+    """Go on with NAME under its definition as it is now; shows first what changed and whether that can be done.
+
+    Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a proved savepoint and
+    the recorded batches behind it give its state again, and a new timeline goes on from there under the new definition. What is served does not
+    change. What shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.
+    """
+    from rivertwice.savepoint.upgrade import show_upgrade, upgrade_stream
+
+    frame.known_pipeline(name)
+    if confirm:
+        done = upgrade_stream(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress)
+        report = to_plain(done.restore) | {"bundle": done.bundle, "changed": list(done.changed)}
+        frame.emit(
+            report, lambda: f"{as_fields(report)}\n\ntake and prove a savepoint soon: {_ROTATE.format(name=name)}"
+        )
+        return
+    plan = show_upgrade(frame.settings, name, savepoint_id)
+    frame.emit(plan, lambda: describe_plan(plan))
+    if plan.refusal is not None:
+        raise SystemExit(REFUSED)
+
+
+_ROTATE = "those before the upgrade hold another definition's state (`rivertwice savepoint take {name}`, or the DAG rotate__{name})"
+
+
+def describe_plan(plan: UpgradePlan) -> str:
+    """Return a plan for people."""
+    from rivertwice.savepoint.upgrade import describe_change
+
+    rows: list[list[Any]] = [
+        ["definition", f"bundle {plan.old_bundle[:12]} to {plan.new_bundle[:12]}: {_WAYS[plan.way]}"],
+        ["new timeline", f"leaves {plan.timeline} behind its last batch, now {plan.batch}"],
+        ["built on", plan.savepoint or "no proved savepoint"],
+        ["replayed and compared", f"{plan.replay} recorded batches"],
+        ["served", f"as now; {plan.publications} publications go on serving"],
+    ]
+    parts = [as_table(("what", "how much"), rows, title=f"upgrade of {plan.pipeline}: nothing was changed")]
+    if plan.changes:
+        changed = [[*describe_change(one), plan.obstacles.get(one.component, "carried over")] for one in plan.changes]
+        parts.append(as_table(("component", "old", "new", "state"), changed))
+    if plan.refusal is not None:
+        parts.append(f"refused: {plan.refusal}")
+    else:
+        parts.append(f"to do it: rivertwice upgrade {plan.pipeline} --confirm")
+    return "\n\n".join(parts)

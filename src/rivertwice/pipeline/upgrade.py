@@ -1,0 +1,79 @@
+"""Whether a changed definition can go on from the state that the old one left. Pure.
+
+A checkpoint knows nothing of definitions: Spark itself resumes a changed sum or window length over an old state and corrupts
+it silently. So what may change is named, and everything else cannot be carried over, also what nobody has thought of yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rivertwice.pipeline.bundle import Bundle
+from rivertwice.pipeline.fingerprint import DECODE, STATE, Change, compare_fingerprints
+
+SAME, RESUME, REFUSED = "same", "resume", "refused"
+
+CARRIED = frozenset({*DECODE, "rows", "watermark", "late_policy"}) - frozenset(STATE)
+"""What decides which records come to the state, not what the state is: from the fork on the new words hold."""
+
+_PINNED = {
+    "topic": "the checkpoint's offsets are those of the old topic",
+    "emit": "open windows were emitted, or held back, in the old way: some would come twice, or never",
+    "watermark_policy": "the checkpoint itself remembers how the watermarks of its sources become one, and Spark goes by that",
+    "role": "a stream that becomes a table, or the other way round, has other state",
+    "table_keys": "versions of the table were kept under the old keys",
+}
+_SHAPES_STATE = "it shapes the state: what the checkpoint holds would mean something else"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a changed definition means for a stream.
+
+    Attributes:
+        way: `same` (nothing that matters changed: start it), `resume` (it can go on from the old state), or `refused`.
+        changes: components that differ.
+        obstacles: component to why it cannot be carried over; empty unless refused.
+    """
+
+    way: str
+    changes: tuple[Change, ...]
+    obstacles: Mapping[str, str]
+
+
+def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> Decision:
+    """Decide whether `new` can go on from the state that `old` left.
+
+    Args:
+        old: the bundle that the timeline runs.
+        new: the definition as it is wanted.
+        recorded: the fingerprint that the timeline recorded when it began.
+    """
+    hashes = old.fingerprint.hashes()
+    drifted = [part for part in hashes if recorded.get(part) != hashes[part]]
+    changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
+    obstacles = {change.component: why for change in changes if (why := _obstacle(change, new)) is not None}
+    if drifted:
+        obstacles["release"] = (
+            f"this release of rivertwice takes the old definition itself otherwise than the one that began the timeline (changed: "
+            f"{', '.join(drifted)})"
+        )
+    if obstacles:
+        return Decision(REFUSED, changes, obstacles)
+    return Decision(RESUME if changes else SAME, changes, {})
+
+
+def _obstacle(change: Change, new: Bundle) -> str | None:
+    window = new.definition.window
+    if window.is_fold:
+        return (
+            "a fold goes on from states that it would have folded otherwise: none of its later rows could be compared"
+        )
+    if (window.is_session or window.is_sliced) and change.component in CARRIED - {"watermark", "late_policy"}:
+        return "sessions and slices whose records two definitions chose cannot be compared"
+    if change.component == "watermark" and len(new.definition.streams) > 1:
+        return "of several sources the running stream alone knows how far each of them is"
+    if change.component in CARRIED:
+        return None
+    return _PINNED.get(change.component, _SHAPES_STATE)

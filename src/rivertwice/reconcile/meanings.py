@@ -1,0 +1,125 @@
+"""Windows of a path that several definitions ran on: which one made each, and by whose rule it is judged. Behind an upgrade."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.evidence import Evidence
+from rivertwice.reconcile.frames import late_by_row, unique_rows
+from rivertwice.reconcile.late_rule import Rule
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId
+from rivertwice.reconcile.rederive import Chain
+from rivertwice.reconcile.view import HeadView
+from rivertwice.timeline.serving import select_winners
+
+T = TypeVar("T", LateRow, AmendedRow)
+Rules = Mapping[int, Rule]
+"""The late rules of a path's definitions by their numbers, each over the whole log; of a fold the newest one's alone."""
+
+
+def replaced(rows: dict[RowId, Any], others: Mapping[RowId, Any], starts: set[int]) -> dict[RowId, Any]:
+    """Return result rows of all windows, those of some as another rule has them."""
+    kept = {row: value for row, value in rows.items() if row.start_ms not in starts}
+    return kept | {row: value for row, value in others.items() if row.start_ms in starts}
+
+
+def exchanged(rows: Sequence[T], others: Sequence[T], starts: set[int]) -> list[T]:
+    """Return rows of all windows, those of some as another rule has them."""
+    found: list[T] = [one for one in rows if one.row.start_ms not in starts]
+    found.extend(one for one in others if one.row.start_ms in starts)
+    return sorted(found, key=lambda one: (one.partition, one.offset, one.row))
+
+
+def touched_by_own(view: HeadView, rules: Rules, indexes: Collection[int]) -> dict[int, set[int]]:
+    """Return path index to the starts of the windows that its rows touch, as its own definition has them."""
+    newest = view.groups[-1]
+    own = {
+        index: number if (number := view.groups[index]) in rules else newest
+        for index in indexes
+        if index < len(view.groups)
+    }
+    found: dict[int, set[int]] = {}
+    for number, rule in rules.items():
+        found |= rule.touched([index for index, one in own.items() if one == number])
+    return found
+
+
+def pairs_by_own(rules: Rules) -> list[PairCount]:
+    """Return the pairs of records that passed the row filter, each as the definition that read it has it."""
+    if len(rules) == 1:
+        return next(iter(rules.values())).pairs()
+    return [pair for number, rule in rules.items() for pair in rule.pairs(number)]
+
+
+def evidence_of_served(
+    view: HeadView, evidence: Evidence, late: Sequence[LateRow], rules: Rules
+) -> tuple[Evidence, Sequence[LateRow]]:
+    """Return what is served is judged by, and its late rows: where the newest definition published a window, by that one.
+
+    Of sessions and slices no definition of a path chooses other records, so each has the same truth.
+    """
+    window, stamp = view.newest.definition.window, view.served_stamp
+    if not view.older or stamp is None or window.is_session or window.is_sliced:
+        return evidence, late
+    rule, shape = rules[view.groups[-1]], evidence.shape
+    newest = unique_rows(rule.truth(view.newest.definition), shape)
+    starts = sorted({row.start_ms for row in {*evidence.truth, *newest}})
+    counted = [one for one in view.publications if one.seq <= stamp.sequence]
+    winners = select_winners(np.array(starts, dtype=np.int64), counted, view.semantics).tolist()
+    own = {one.seq for one in counted if one.semantics == view.newest.semantics}
+    renewed = {start for start, seq in zip(starts, winners, strict=True) if seq in own}
+    late = exchanged(late, rule.late_rows(shape, [row.batch for row in view.rows]), renewed)
+    kept = [one for rows in evidence.amended.values() for one in rows]
+    amended = [one for one in rule.amended_rows(shape) if one.until_seq is None]
+    changed = replace(
+        evidence,
+        truth=replaced(dict(evidence.truth), newest, renewed),
+        late=late_by_row(late),
+        amended=late_by_row(exchanged(kept, amended, renewed)),
+    )
+    return changed, late
+
+
+def sort_out_meanings(
+    view: HeadView, chain: Chain, rules: Rules, windows: set[tuple[int, int]]
+) -> tuple[dict[int, str], dict[int, set[int]]]:
+    """Return the windows that cannot be compared, and those that an older definition alone made.
+
+    A record belongs to a window if any of the definitions says so: one that a definition left out may have been taken by another.
+    """
+    touched: dict[int, set[int]] = {}
+    for one in rules.values():
+        for start, groups in one.groups().items():
+            touched.setdefault(start, set()).update(groups)
+    ends = np.array(chain.batch)
+    mixed: dict[int, str] = {}
+    pure: dict[int, set[int]] = {}
+    for start, end in windows:
+        groups = set(touched.get(start, set()))
+        emitter = int(np.searchsorted(ends, end))  # the first batch whose watermark reaches the window's end
+        if emitter < len(view.groups):
+            groups.add(view.groups[emitter])
+        only = next(iter(groups)) if len(groups) == 1 else None
+        if only is None:
+            mixed[start] = "mixed: more than one definition read or emitted the window"
+        elif view.meanings[only] is not view.newest and not _has_same_windows(view, only):
+            mixed[start] = (
+                "mixed: another definition made the window, and records are followed by the newest one's windows"
+            )
+        elif view.meanings[only] is not view.newest:
+            pure.setdefault(only, set()).add(start)
+    return mixed, pure
+
+
+def _has_same_windows(view: HeadView, group: int) -> bool:
+    """Say whether the newest definition's windows place the records as an older one's did; sessions depend on its row filter."""
+    new, old = view.newest.definition, view.meanings[group].definition
+    if new.window != old.window:
+        return False
+    same_records = new.rows_sql == old.rows_sql and view.meanings[group].decode == view.newest.decode
+    return same_records or not (new.window.is_session or new.window.is_sliced)

@@ -1,0 +1,165 @@
+"""Upgrade: let a changed definition go on from the state that the old one left, on a new timeline.
+
+It is a restore whose child runs the new definition (see `restore`): the parent is drained, the recorded batches since a proved
+savepoint are replayed under the old definition and compared, the child forks at the parent's last committed batch L and becomes
+the head. Records up to L were taken by the old definition, those behind it by the new one, none by both and none by neither.
+What is served does not change: windows that the old one emitted stay, and so does what was published of them. A window that
+both definitions made is NOT_COMPARABLE (mixed) until a backfill computes it by the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import RequestError, RivertwiceError
+from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, save_bundle
+from rivertwice.pipeline.fingerprint import Change
+from rivertwice.pipeline.upgrade import Decision, decide_upgrade
+from rivertwice.savepoint.catalogue import load_savepoint
+from rivertwice.savepoint.operation import read_operations, select_unfinished
+from rivertwice.savepoint.plan import require_fingerprint
+from rivertwice.savepoint.prove import print_nothing
+from rivertwice.savepoint.restore import DRAIN_S, RestoreReport, choose_savepoint, require_way, restore_savepoint
+from rivertwice.savepoint.restore_steps import Progress
+from rivertwice.timeline.lineage import Timeline, load_timeline, path_semantics, timeline_ledger
+from rivertwice.timeline.sequence import head, read_sequence
+from rivertwice.timeline.served import publications_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class UpgradePlan:
+    """What an upgrade would do; nothing is done.
+
+    Attributes:
+        way: `same`, `resume` or `refused`.
+        changes: components of the definition that differ. obstacles: component to why it cannot be carried over.
+        timeline, batch: where the new timeline would leave, as far as is known now; a running stream goes on until it is drained.
+        old_bundle, new_bundle: ids.
+        savepoint: which savepoint it would be built on; None if none is proved.
+        replay: how many recorded batches would be replayed.
+        publications: publications that go on serving.
+        refusal: why it cannot be done now, or None.
+    """
+
+    pipeline: str
+    way: str
+    changes: tuple[Change, ...]
+    obstacles: Mapping[str, str]
+    timeline: str
+    batch: int | None
+    old_bundle: str
+    new_bundle: str
+    savepoint: str | None
+    replay: int
+    publications: int
+    refusal: str | None
+
+
+@dataclass(frozen=True)
+class UpgradeReport:
+    """What an upgrade did: the restore beneath it, and the definition that runs now."""
+
+    bundle: str
+    changed: tuple[str, ...]
+    restore: RestoreReport
+
+
+def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = None) -> UpgradePlan:
+    """Return what an upgrade to the definition as it lies in the project now would do.
+
+    Raises:
+        RequestError: the pipeline never ran.
+        DefinitionError: the definition cannot be accepted.
+        SavepointError: there is no savepoint of this id.
+    """
+    home = settings.pipeline(pipeline)
+    line, new, decision = _observe(settings, home)
+    rows = timeline_ledger(home, line.timeline)
+    serving = path_semantics(home, line.timeline)
+    last = rows[-1].batch if rows else None
+    refusal: str | None = None
+    found = savepoint_id
+    try:
+        require_way(decision, pipeline)
+        found = savepoint_id or choose_savepoint(home, line.timeline)
+        require_fingerprint(load_savepoint(home, found).manifest, line.fingerprint)
+    except RivertwiceError as error:
+        refusal = str(error)
+    manifest = None if found is None else load_savepoint(home, found).manifest
+    return UpgradePlan(
+        pipeline=pipeline,
+        way=decision.way,
+        changes=decision.changes,
+        obstacles=decision.obstacles,
+        timeline=line.timeline,
+        batch=last,
+        old_bundle=line.bundle,
+        new_bundle=new.id,
+        savepoint=found,
+        replay=0 if manifest is None else sum(row.batch > manifest.batch for row in rows),
+        publications=sum(one.semantics in serving for one in publications_of(read_sequence(home))),
+        refusal=refusal,
+    )
+
+
+def upgrade_stream(
+    settings: Settings,
+    pipeline: str,
+    savepoint_id: str | None = None,
+    *,
+    unproved: bool = False,
+    progress: Progress = print_nothing,
+    spark: SparkSession | None = None,
+    drain_seconds: float = DRAIN_S,
+) -> UpgradeReport:
+    """Upgrade to the definition as it lies in the project now, or go on with the upgrade that was cut off.
+
+    The arguments and errors are those of `restore_savepoint`.
+
+    Raises:
+        FingerprintError: the new definition cannot go on from the old one's state.
+        RequestError: the pipeline never ran, nothing changed that matters, or another restore is not finished.
+    """
+    home = settings.pipeline(pipeline)
+    _, new, decision = _observe(settings, home)
+    found = select_unfinished(read_operations(home), savepoint_id)
+    if found is None or found.bundle != new.id:  # one that was cut off behind the head's move finds nothing changed
+        require_way(decision, pipeline)
+    save_bundle(new, home.bundles)
+    report = restore_savepoint(
+        settings,
+        pipeline,
+        savepoint_id,
+        unproved=unproved,
+        progress=progress,
+        spark=spark,
+        drain_seconds=drain_seconds,
+        upgrade_to=new,
+    )
+    return UpgradeReport(new.id, tuple(change.component for change in decision.changes), report)
+
+
+def describe_change(change: Change) -> tuple[str, str, str]:
+    """Return a change for people: component, old value and new value, long ones cut."""
+    return change.component, _short(change.old), _short(change.new)
+
+
+def _short(value: Any) -> str:
+    text = "-" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, Decision]:
+    name = head(home)
+    if name is None:
+        message = f"{home.root.name} never ran, so there is nothing to upgrade; `rivertwice start {home.root.name}`"
+        raise RequestError(message)
+    line = load_timeline(home, name)
+    new = build_bundle(settings.definitions / home.root.name)
+    return line, new, decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint)

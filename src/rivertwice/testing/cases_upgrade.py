@@ -1,0 +1,50 @@
+"""F31/upgrade: a changed definition goes on from the old one's state, killed behind three of its steps."""
+
+from __future__ import annotations
+
+from rivertwice.pipeline.bundle import build_bundle
+from rivertwice.savepoint import operation as steps
+from rivertwice.savepoint.operation import read_operations
+from rivertwice.testing.cases import case, require
+from rivertwice.testing.lab import PIPELINE, Lab
+from rivertwice.testing.savepoint_runs import Moment, begin, kill_at, prove_listed, run_command, take
+from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.sequence import head
+
+KILLS = 3
+UPGRADE = ("upgrade", PIPELINE, "--confirm")
+
+
+@case(
+    "F31/upgrade", "a changed definition goes on from the old one's state, killed behind three steps", kills=1 + KILLS
+)
+def upgraded(lab: Lab) -> None:
+    """However often it is killed, the new definition runs behind the last batch of the old one, and nothing that counts changes."""
+    begin(lab, 5)
+    take(lab)
+    lab.run_to_end()
+    prove_listed(lab)
+    lab.produce(lab.next_plan(records=100))
+    before = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]
+    folder = lab.settings.definitions / PIPELINE
+    text = (folder / "pipeline.yaml").read_text()  # no record is between the two limits, so the oracle's rules stay
+    (folder / "pipeline.yaml").write_text(text.replace("max_record_bytes: 4096", "max_record_bytes: 4095"))
+    chosen = sorted(lab.random.sample(range(steps.RECORDED, steps.MOVED + 1), KILLS))
+    struck = 0
+    for step in chosen:
+
+        def seen(step: int = step) -> bool:
+            return any(step <= operation.step < steps.DONE for operation in read_operations(lab.home))
+
+        struck += kill_at(lab, UPGRADE, Moment(steps.STEPS[step], seen))
+    lab.fact("steps", ", ".join(steps.STEPS[step] for step in chosen))
+    lab.fact("struck", f"{struck}/{KILLS}")
+    if any(operation.step < steps.DONE for operation in read_operations(lab.home)) or head(lab.home) == "t1":
+        run_command(lab, *UPGRADE)
+    now = head(lab.home)
+    require(now is not None and now != "t1", "the head has not moved")
+    require(load_timeline(lab.home, str(now)).bundle == build_bundle(folder).id, f"{now} runs another definition")
+    after = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]
+    require(after == before, "an upgrade changed what counts")
+    lab.run_to_end()
+    require(path_ledger(lab.home)[-1].timeline == now, "the new timeline committed nothing")

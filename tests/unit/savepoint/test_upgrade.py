@@ -1,0 +1,100 @@
+"""The parts of an upgrade that need no Spark: the child's record, what was cut off, what goes on serving."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from definition_files import FLIGHTS
+from definition_files import replace as replace_text
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import FingerprintError, RequestError
+from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.pipeline.upgrade import decide_upgrade
+from rivertwice.savepoint.operation import Operation, read_operations, write_operation
+from rivertwice.savepoint.restore import require_same_aim, require_way
+from rivertwice.savepoint.restore_steps import plan_child
+from rivertwice.timeline.lineage import Fork, create_timeline, fork_of, load_timeline, path_semantics
+from savepoint_home import FINGERPRINT, NOW, add_timeline, row
+
+OPERATION = Operation("restore-1", "sp", "t1", "t2", was_running=True, started_at=NOW, forked_at=6)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> PipelineHome:
+    return Settings(tmp_path / "project", tmp_path / "home").pipeline("p")
+
+
+@pytest.fixture
+def bundles(tmp_path: Path) -> tuple[Bundle, Bundle]:
+    folder = Path(shutil.copytree(FLIGHTS, tmp_path / "flight_delays"))
+    before = build_bundle(folder)
+    replace_text(folder / "pipeline.yaml", "watermark: 1 hour", "watermark: 2 hours")
+    return before, build_bundle(folder)
+
+
+def test_the_child_of_an_upgrade_runs_the_new_definition_and_leaves_where_a_restore_would(
+    home: PipelineHome, bundles: tuple[Bundle, Bundle]
+) -> None:
+    _, new = bundles
+    save_bundle(new, home.bundles)
+    add_timeline(home, "t1")
+    parent = load_timeline(home, "t1")
+    plain = plan_child(home, parent, row(6), OPERATION)
+    assert (plain.bundle, plain.fingerprint, plain.parent, plain.first_batch) == ("b", FINGERPRINT, Fork("t1", 6), 7)
+    child = plan_child(home, parent, row(6), replace(OPERATION, bundle=new.id))
+    assert (child.bundle, child.fingerprint) == (new.id, new.fingerprint.hashes())
+    assert replace(child, bundle="b", fingerprint=FINGERPRINT, created_at=NOW) == replace(plain, created_at=NOW)
+
+
+def test_a_fork_of_an_upgrade_that_has_no_batch_yet_keeps_the_new_definition(home: PipelineHome) -> None:
+    add_timeline(home, "t1")
+    upgraded = replace(fork_of(load_timeline(home, "t1"), row(6), "t2", NOW), bundle="new", fingerprint={"state": "s"})
+    again = fork_of(upgraded, row(6), "t3", NOW)
+    assert (again.bundle, again.fingerprint, again.parent) == ("new", {"state": "s"}, Fork("t2", 6))
+    assert fork_of(upgraded, row(7, "t2", bundle="newer words"), "t3", NOW).bundle == "newer words"
+
+
+def test_publications_of_both_definitions_serve_on_the_path_of_an_upgrade(home: PipelineHome) -> None:
+    add_timeline(home, "t1")
+    line = fork_of(load_timeline(home, "t1"), row(6), "t2", NOW)
+    create_timeline(home, replace(line, fingerprint={**FINGERPRINT, "semantics": "new"}))
+    assert path_semantics(home, "t1") == {"m"}
+    assert path_semantics(home, "t2") == {"m", "new"}
+
+
+def test_a_record_of_an_upgrade_is_read_back_and_one_from_before_there_were_upgrades_is_a_restore(
+    home: PipelineHome,
+) -> None:
+    write_operation(home, replace(OPERATION, bundle="new"))
+    path = home.operations / "restore-1.json"
+    assert read_operations(home) == [replace(OPERATION, bundle="new")]
+    path.write_text(path.read_text().replace('"bundle"', '"__"').replace('"__": "new",', "").replace('"__":"new",', ""))
+    assert read_operations(home) == [OPERATION]
+
+
+def test_an_upgrade_does_not_go_on_with_something_else_that_was_cut_off(bundles: tuple[Bundle, Bundle]) -> None:
+    old, new = bundles
+    require_same_aim(None, new)
+    require_same_aim(replace(OPERATION, bundle=new.id), new)
+    require_same_aim(replace(OPERATION, bundle=new.id), None)  # `savepoint restore` finishes it too
+    with pytest.raises(RequestError, match="a restore, was cut off"):
+        require_same_aim(OPERATION, new)
+    with pytest.raises(RequestError, match="an upgrade to bundle"):
+        require_same_aim(replace(OPERATION, bundle=old.id), new)
+
+
+def test_what_cannot_go_on_is_refused_with_every_reason(bundles: tuple[Bundle, Bundle], tmp_path: Path) -> None:
+    old, new = bundles
+    require_way(decide_upgrade(old, new, old.fingerprint.hashes()), "p")
+    with pytest.raises(RequestError, match="nothing in the definition of p changed"):
+        require_way(decide_upgrade(old, old, old.fingerprint.hashes()), "p")
+    folder = tmp_path / "flight_delays"
+    replace_text(folder / "transform.sql", "max(dep_delay)", "min(dep_delay)")
+    replace_text(folder / "pipeline.yaml", "topic: flights", "topic: flights2")
+    decision = decide_upgrade(old, build_bundle(folder), old.fingerprint.hashes())
+    with pytest.raises(FingerprintError, match=r"topic: .*old topic; transform: it shapes the state"):
+        require_way(decision, "p")
