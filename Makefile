@@ -4,11 +4,12 @@ BIN := .venv/bin
 UV := .build/tools/bin/uv
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes
 TEST_WORKERS ?= 2
+FAULT_JOBS ?= 2
 SOURCES := src dags plugins spark_jobs tests bench scripts
 export RIVERTWICE_PROJECT := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-faults lint format lock bench clean
+.PHONY: help setup setup-dev demo test test-faults test-slow lint format lock bench clean
 
 ##@ Use
 setup: ## build .venv, fetch Java if there is none, jars and data (quick and offline when nothing changed)
@@ -24,9 +25,11 @@ setup-dev: ## setup, and what tests, linters and benches need
 test: setup-dev lint ## linters, types, import rules and every test but the slow fault runs
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-faults: setup-dev ## the fault campaign, three seeds of every case, then the slow fault tests; goes on where it stopped
-	@$(BIN)/rivertwice faults campaign
+test-faults: setup-dev ## the fault campaign, three seeds of a case of every fault, and its report; goes on where it stopped
+	@$(BIN)/rivertwice faults campaign --jobs $(FAULT_JOBS)
 	@$(BIN)/rivertwice faults report --file docs/fault-report.md
+
+test-slow: setup-dev ## the slow fault tests: every kind on Kafka with kills, a hundred histories of each, a year of legs
 	@$(BIN)/pytest -m faults
 
 lint: setup-dev ## ruff, mypy strict, import-linter

@@ -1,6 +1,6 @@
 """The rule of each kind of windows, proved on random histories run by Spark as a real stream; planted wrong rows are found.
 
-RIVERTWICE_HISTORIES sets how many of each kind (20); `make test-faults` runs a hundred.
+RIVERTWICE_HISTORIES sets how many of each kind (20); `make test-slow` runs a hundred.
 """
 
 from __future__ import annotations

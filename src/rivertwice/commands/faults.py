@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+
+if TYPE_CHECKING:
+    from rivertwice.testing.outcomes import Outcome
 
 RESULTS = "campaign.jsonl"
 
@@ -36,9 +41,10 @@ def faults_list(frame: Frame) -> None:
 @pass_frame
 def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) -> None:
     """Run cases once with one seed. Exit 3 if something is lost, duplicated, wrong or unexplained."""
-    from rivertwice.testing.campaign import CONTROL, OURS, broker_for, run_case, tell
+    from rivertwice.testing.campaign import broker_for, run_case, tell
     from rivertwice.testing.cases import all_cases, select_cases
     from rivertwice.testing.control_cases import control_cases
+    from rivertwice.testing.outcomes import CONTROL, OURS
 
     cases = all_cases()
     chosen = select_cases(control_cases(cases) if control else cases, wanted, exact=True)
@@ -56,11 +62,12 @@ def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) 
 
 
 @faults.command(
-    "campaign", epilog=example("rivertwice faults campaign --seeds 3", "rivertwice faults campaign --upto 500")
+    "campaign", epilog=example("rivertwice faults campaign --jobs 2", "rivertwice faults campaign --upto 500")
 )
 @click.option("--seeds", type=click.IntRange(1), help="Seeds of each case; default: the case's own number.")
 @click.option("--upto", type=click.IntRange(1), help="Go on with further seeds until so many kills are planned.")
-@click.option("--only", help="Cases or fault ids, with commas.")
+@click.option("--only", help="Cases or fault ids with all their variants, with commas.")
+@click.option("--variants", is_flag=True, help="The variants of each fault too, not its first case alone.")
 @click.option("--no-control", is_flag=True, help="Leave the control job out.")
 @click.option("--jobs", type=click.IntRange(1, 16), default=1, show_default=True, help="Runs at the same time.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="File of the outcomes.")
@@ -70,29 +77,39 @@ def faults_campaign(
     seeds: int | None,
     upto: int | None,
     only: str | None,
+    variants: bool,
     no_control: bool,
     jobs: int,
     results: Path | None,
 ) -> None:
-    """Run every case with several seeds; go on where the last campaign stopped. Exit 3 if a run was not exact."""
-    from rivertwice.testing.campaign import plan_campaign, read_outcomes, run_campaign
-    from rivertwice.testing.cases import all_cases, select_cases
+    """Run a case of every fault with several seeds; go on where the last campaign stopped. Exit 3 if a run was not exact.
+
+    Only runs of this very code count as done: a campaign on other code begins anew.
+    """
+    from rivertwice.testing.campaign import plan_campaign, run_campaign
+    from rivertwice.testing.cases import all_cases, main_cases, select_cases
     from rivertwice.testing.control_cases import control_cases
+    from rivertwice.testing.outcomes import OURS, read_outcomes, wall_seconds
 
     folder = _folder(frame)
     results = results or folder / RESULTS
     cases = all_cases()
-    chosen = select_cases(cases, only)
+    every = control_cases(cases)
+    chosen = select_cases(cases, only) if only or variants else main_cases(cases, every)
     faults_chosen = {each.fault for each in chosen}
-    controls = [] if no_control else [each for each in control_cases(cases) if each.fault in faults_chosen]
-    planned = plan_campaign(chosen, controls, read_outcomes(results), seeds=seeds, upto=upto)
+    controls = [] if no_control else [each for each in every if each.fault in faults_chosen]
+    planned = plan_campaign(chosen, controls, _of_this_code(read_outcomes(results)), seeds=seeds, upto=upto)
     frame.progress(f"{len(planned)} runs, outcomes in {results}")
     run_campaign(frame.settings, planned, results, folder, say=frame.progress, jobs=jobs)
-    outcomes = [each for each in read_outcomes(results) if each.job != "control"]
+    there = _of_this_code(read_outcomes(results))
+    outcomes = [each for each in there if each.job == OURS]
     failed = [each for each in outcomes if not each.ok]
     kills = sum(each.kills for each in outcomes)
-    value = {"runs": len(outcomes), "kills": kills, "failed": [to_plain(each) for each in failed]}
-    frame.emit(value, f"{len(outcomes)} runs, {kills} kills, {len(failed)} not exact")
+    wall = round(wall_seconds(there))
+    value = {"runs": len(outcomes), "kills": kills, "failed": [to_plain(each) for each in failed], "wall_s": wall}
+    frame.emit(
+        value, f"{len(outcomes)} runs, {kills} kills, {len(failed)} not exact; {wall / 60:.0f} minutes of wall time"
+    )
     if failed:
         raise SystemExit(DEFECT)
 
@@ -102,19 +119,25 @@ def faults_campaign(
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead.")
 @pass_frame
 def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None:
-    """Print what a campaign found, as a page of Markdown with the control job's columns."""
-    from rivertwice.testing.campaign import read_outcomes
+    """Print what a campaign found on this code, as a page of Markdown with the control job's columns."""
     from rivertwice.testing.cases import all_cases
     from rivertwice.testing.control_cases import CONTROL
+    from rivertwice.testing.outcomes import read_outcomes
     from rivertwice.testing.report import render_report
 
-    outcomes = read_outcomes(results or _folder(frame) / RESULTS)
+    outcomes = _of_this_code(read_outcomes(results or _folder(frame) / RESULTS))
     page = render_report([*CONTROL, *all_cases()], outcomes)
     if file is None:
         frame.emit({"outcomes": [to_plain(each) for each in outcomes]}, page.rstrip("\n"))
     else:
         file.write_text(page)
         frame.emit({"file": str(file), "runs": len(outcomes)}, f"wrote {file}: {len(outcomes)} runs")
+
+
+def _of_this_code(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    from rivertwice.testing.outcomes import product_mark
+
+    return [each for each in outcomes if each.product == product_mark()]
 
 
 def _folder(frame: Frame) -> Path:

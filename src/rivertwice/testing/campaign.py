@@ -1,4 +1,4 @@
-"""Run cases, one seed after another, and keep every outcome as a line of JSON, so that a campaign goes on where it stopped."""
+"""Run cases, one seed after another, and keep every outcome as it comes, so that a campaign goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -10,81 +10,27 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
+from rivertwice.instants import to_iso, utc_now
 from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.testing.cases import Case
 from rivertwice.testing.errors import CaseFailedError, require
 from rivertwice.testing.judgement import Judgement
 from rivertwice.testing.lab import Lab
+from rivertwice.testing.outcomes import CONTROL, OURS, Outcome, append_outcome, product_mark
 
 LOG = logging.getLogger(__name__)
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A driver of the lab lives for seconds: half of its start is compiling, and the first compiler is enough."""
 RUN_S = 1800.0
-OURS, CONTROL = "rivertwice", "control"
 _JUDGED = ("records", "batches", "rows", "emitted", "open", "late", "dead", "excluded")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one (case, seed).
-
-    Attributes:
-        job: `rivertwice`, or `control` for the hand-written script.
-        kills: processes that were really killed with SIGKILL.
-        figures: what the oracle counted and what the case measured.
-        ok: nothing lost, duplicated, wrong or unexplained, and all that the case demands holds.
-        detail: why it is not ok.
-    """
-
-    case: str
-    seed: int
-    job: str
-    kills: int
-    lost: int
-    duplicated: int
-    wrong: int
-    unexplained: int
-    ok: bool
-    seconds: float
-    detail: str = ""
-    figures: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_line(self) -> str:
-        """Return the outcome as one line of JSON."""
-        return json.dumps({"format": 1, **asdict(self)}, sort_keys=True, ensure_ascii=False, default=str)
-
-    @classmethod
-    def from_line(cls, line: str) -> Outcome:
-        """Read a line."""
-        return cls(**{key: value for key, value in json.loads(line).items() if key != "format"})
-
-
-def read_outcomes(path: Path) -> list[Outcome]:
-    """Return the outcomes recorded so far; a line that a kill cut short does not count."""
-    outcomes = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            outcomes.append(Outcome.from_line(line))
-        except json.JSONDecodeError:
-            LOG.warning("a line of %s is cut short; that run is made again", path)
-    return outcomes
-
-
-def append_outcome(path: Path, outcome: Outcome) -> None:
-    """Record an outcome."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
-    with path.open("a") as file:
-        file.write(("\n" if torn else "") + outcome.to_line() + "\n")
 
 
 @dataclass(frozen=True)
@@ -104,7 +50,7 @@ def plan_campaign(
     seeds: int | None,
     upto: int | None = None,
 ) -> list[Planned]:
-    """Return what is still to be run, in the matrix's order, one seed of every case before the next seed.
+    """Return what is still to be run, in the matrix's order, one seed of every case before the next seed, the control job behind all.
 
     Args:
         cases: to run.
@@ -114,18 +60,20 @@ def plan_campaign(
         upto: go on with further seeds, without the control job, until so many kills are planned in all.
     """
     there = {(each.case, each.seed, each.job) for each in done}
-    most = max((seeds or each.seeds for each in cases), default=0)
-    rings: list[list[Planned]] = []
-    for seed in range(1, most + 1):
-        ring = [Planned(each, seed, OURS) for each in cases if seed <= (seeds or each.seeds)]
-        ring += [Planned(each, seed, CONTROL) for each in controls if seed <= (seeds or each.seeds)]
-        rings.append(sorted(ring, key=lambda each: (each.case.order, each.job != OURS)))
+    planned = [*_rings(cases, OURS, seeds), *_rings(controls, CONTROL, seeds)]
     killing = [each for each in cases if each.kills]
-    kills = sum(each.case.kills for ring in rings for each in ring if each.job == OURS)
+    kills = sum(each.case.kills for each in planned if each.job == OURS)
+    seed = max((each.seed for each in planned), default=0)
     while upto is not None and killing and kills < upto:
-        rings.append([Planned(each, len(rings) + 1, OURS) for each in killing])
+        seed += 1
+        planned += [Planned(each, seed, OURS) for each in killing]
         kills += sum(each.kills for each in killing)
-    return [each for ring in rings for each in ring if (each.case.name, each.seed, each.job) not in there]
+    return [each for each in planned if (each.case.name, each.seed, each.job) not in there]
+
+
+def _rings(cases: Sequence[Case], job: str, seeds: int | None) -> list[Planned]:
+    wanted = [(seed, each) for each in cases for seed in range(1, (seeds or each.seeds) + 1)]
+    return [Planned(each, seed, job) for seed, each in sorted(wanted, key=lambda one: (one[0], one[1].order))]
 
 
 def run_case(
@@ -142,7 +90,7 @@ def run_case(
         keep: leave folder and topic for a look afterwards.
     """
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JVM)
-    began = time.monotonic()
+    began, clock = to_iso(utc_now()), time.monotonic()
     place = folder / f"{case.name.replace('/', '-').lower()}-{seed}-{job}-{uuid.uuid4().hex[:6]}"
     detail, failed, judgement = "", True, None
     lab = _make_lab(settings, place, seed, job)
@@ -161,7 +109,8 @@ def run_case(
         detail = f"unexpected {type(error).__name__}: {error}\n{traceback.format_exc()[-1500:]}"
     finally:
         _close(lab, keep=keep)
-    return _outcome(case, seed, job, lab, judgement, detail, failed, time.monotonic() - began)
+    outcome = _outcome(case, seed, job, lab, judgement, detail, failed)
+    return replace(outcome, seconds=round(time.monotonic() - clock, 1), began=began, product=product_mark())
 
 
 def _make_lab(settings: Settings, place: Path, seed: int, job: str) -> Lab:
@@ -180,7 +129,7 @@ def _close(lab: Lab, *, keep: bool) -> None:
 
 
 def _outcome(
-    case: Case, seed: int, job: str, lab: Lab, judgement: Judgement | None, detail: str, failed: bool, seconds: float
+    case: Case, seed: int, job: str, lab: Lab, judgement: Judgement | None, detail: str, failed: bool
 ) -> Outcome:
     figures = dict(lab.facts)
     if judgement is not None:
@@ -196,10 +145,13 @@ def _outcome(
         job=job,
         kills=lab.kills,
         ok=ok,
-        seconds=round(seconds, 1),
+        seconds=0.0,
         detail=detail[:4000],
         figures=figures,
-        **counts,
+        lost=counts["lost"],
+        duplicated=counts["duplicated"],
+        wrong=counts["wrong"],
+        unexplained=counts["unexplained"],
     )
 
 
@@ -250,7 +202,9 @@ def run_apart(settings: Settings, planned: Planned) -> Outcome:
         return Outcome(**json.loads(done.stdout)["outcomes"][0])
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
         detail = f"the run told no outcome: {type(error).__name__}: {str(error)[:500]}; {told}"
-        return Outcome(name, seed, planned.job, 0, 0, 0, 0, 0, ok=False, seconds=0.0, detail=detail)
+        return Outcome(
+            name, seed, planned.job, 0, 0, 0, 0, 0, ok=False, seconds=0.0, detail=detail, product=product_mark()
+        )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from rivertwice.testing.errors import CaseFailedError, LabError, require
 if TYPE_CHECKING:
     from rivertwice.testing.lab import Lab
 
-__all__ = ["Case", "CaseFailedError", "LabError", "all_cases", "case", "require", "select_cases"]
+__all__ = ["Case", "CaseFailedError", "LabError", "all_cases", "case", "main_cases", "require", "select_cases"]
 
 _NAME = re.compile(r"^F([0-9]{1,2})(/[a-z0-9_-]{1,40})?$")
 _CASES: dict[str, Case] = {}
@@ -95,6 +95,15 @@ def all_cases() -> list[Case]:
         if module.name.startswith("cases_"):
             importlib.import_module(f"{rivertwice.testing.__name__}.{module.name}")
     return sorted(_CASES.values(), key=lambda each: each.order)
+
+
+def main_cases(cases: Sequence[Case], controls: Sequence[Case]) -> list[Case]:
+    """Return one case of each fault, in order: that on whose line the control job's stands, else the first; the others are variants."""
+    lines = {each.name for each in controls}
+    chosen: dict[str, Case] = {}
+    for each in sorted(cases, key=lambda each: (each.name not in lines, each.order)):
+        chosen.setdefault(each.fault, each)
+    return sorted(chosen.values(), key=lambda each: each.order)
 
 
 def select_cases(cases: list[Case], wanted: str | None, *, exact: bool = False) -> list[Case]:

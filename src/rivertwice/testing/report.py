@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rivertwice.testing.campaign import CONTROL, OURS, Outcome
 from rivertwice.testing.cases import Case
+from rivertwice.testing.outcomes import CONTROL, OURS, Outcome, wall_seconds
 
 _HEAD = """# Fault report
 
-Written by `rivertwice faults report` from the outcomes of a campaign; [howto-faults.md](howto-faults.md) says how to run
-one and how to repeat a single line of it. `rivertwice faults campaign --upto 500` goes on from its outcomes to 500 kills.
+Written by `rivertwice faults report` from the outcomes of a campaign on one state of the code; [howto-faults.md](howto-faults.md) says how to run
+one and how to repeat a single line of it. `rivertwice faults campaign --upto 500` goes on from its outcomes to 500 kills,
+`rivertwice faults campaign --variants` to the variants of each fault.
 
 """
 _MEANING = """
@@ -53,7 +54,7 @@ def render_report(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> str:
 
 
 def summary(ours: Sequence[Outcome], control: Sequence[Outcome]) -> str:
-    """Return the campaign in three sentences."""
+    """Return the campaign in a few sentences."""
     pairs = sum(int(each.figures.get("records", 0)) for each in ours)
     sums = [sum(getattr(each, name) for each in ours) for name in ("lost", "duplicated", "wrong", "unexplained")]
     text = (
@@ -62,12 +63,19 @@ def summary(ours: Sequence[Outcome], control: Sequence[Outcome]) -> str:
         f"unexplained; {sum(not each.ok for each in ours)} runs failed.** They took "
         f"{sum(each.seconds for each in ours) / 60:.0f} minutes"
     )
+    wall = f"{wall_seconds([*ours, *control]) / 60:.0f} minutes of wall time, on the code {_codes([*ours, *control])}."
     if not control:
-        return text + "."
+        return f"{text}; {wall}"
     return (
-        f"{text}; the control job's {len(control)} runs {sum(each.seconds for each in control) / 60:.0f} minutes. "
+        f"{text}, the control job's {len(control)} runs {sum(each.seconds for each in control) / 60:.0f} minutes; {wall} "
         f"It lost {sum(each.lost for each in control)} pairs and duplicated {sum(each.duplicated for each in control)} "
         f"rows; {sum(not each.ok for each in control)} of its runs were not exact."
+    )
+
+
+def _codes(outcomes: Sequence[Outcome]) -> str:
+    return ", ".join(
+        sorted({f"`{each.product}`" if each.product else "of before it was recorded" for each in outcomes})
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,22 @@ from click.testing import CliRunner
 
 from rivertwice.cli import cli
 from rivertwice.errors import RequestError
-from rivertwice.testing.campaign import CONTROL, OURS, Outcome, append_outcome, plan_campaign, read_outcomes, tell
-from rivertwice.testing.cases import Case, all_cases, case, select_cases
+from rivertwice.testing.campaign import plan_campaign, tell
+from rivertwice.testing.cases import Case, all_cases, case, main_cases, select_cases
 from rivertwice.testing.control_cases import control_cases
 from rivertwice.testing.lab import Lab
+from rivertwice.testing.outcomes import (
+    CONTROL,
+    OURS,
+    Outcome,
+    append_outcome,
+    product_mark,
+    read_outcomes,
+    wall_seconds,
+)
 from rivertwice.testing.report import render_report
+
+BEGAN = "2026-03-01T10:00:00Z"
 
 
 def do_nothing(lab: Lab) -> None:
@@ -26,7 +38,22 @@ def made(name: str, *, kills: int = 3, control: bool = False, seeds: int = 3) ->
 
 
 def outcome(name: str, seed: int, job: str = OURS, *, lost: int = 0) -> Outcome:
-    return Outcome(name, seed, job, 3, lost, 0, 0, 0, lost == 0, 12.5, "gone: 3" if lost else "", {"records": 600})
+    return Outcome(
+        name,
+        seed,
+        job,
+        3,
+        lost,
+        0,
+        0,
+        0,
+        lost == 0,
+        12.5,
+        "gone: 3" if lost else "",
+        {"records": 600},
+        BEGAN,
+        product_mark(),
+    )
 
 
 CASES = [made("F1", control=True), made("F2/x"), made("F13", kills=0)]
@@ -35,8 +62,9 @@ CASES = [made("F1", control=True), made("F2/x"), made("F13", kills=0)]
 def test_every_case_is_planned_with_every_seed_and_the_control_job_beside_it() -> None:
     planned = plan_campaign(CASES, [CASES[0]], [], seeds=2)
     assert [(one.case.name, one.seed, one.job) for one in planned] == [
-        ("F1", 1, OURS), ("F1", 1, CONTROL), ("F2/x", 1, OURS), ("F13", 1, OURS),
-        ("F1", 2, OURS), ("F1", 2, CONTROL), ("F2/x", 2, OURS), ("F13", 2, OURS),
+        ("F1", 1, OURS), ("F2/x", 1, OURS), ("F13", 1, OURS),
+        ("F1", 2, OURS), ("F2/x", 2, OURS), ("F13", 2, OURS),
+        ("F1", 1, CONTROL), ("F1", 2, CONTROL),
     ]  # fmt: skip
 
 
@@ -62,6 +90,31 @@ def test_outcomes_survive_a_line_that_a_kill_cut_short(tmp_path: Path) -> None:
     assert read_outcomes(path) == [outcome("F1", 1), outcome("F1", 2)]
 
 
+def test_a_line_of_the_first_format_reads_as_one_of_unknown_code(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.jsonl"
+    line = json.loads(outcome("F1", 1).to_line()) | {"format": 1}
+    path.write_text(json.dumps({key: value for key, value in line.items() if key not in ("began", "product")}) + "\n")
+    (old,) = read_outcomes(path)
+    assert (old.case, old.began, old.product) == ("F1", "", "")
+
+
+def test_wall_time_counts_runs_beside_each_other_once_and_pauses_not_at_all() -> None:
+    spans = [("10:00:00", 60.0), ("10:00:30", 60.0), ("10:00:40", 10.0), ("12:00:00", 5.0)]
+    runs = [replace(outcome("F1", 1), began=f"2026-03-01T{at}Z", seconds=length) for at, length in spans]
+    assert wall_seconds(runs) == 95.0
+    assert wall_seconds([replace(outcome("F1", 1), began="")]) == 0.0
+
+
+def test_one_case_of_each_fault_comes_first_the_one_the_control_job_stands_beside() -> None:
+    cases = [made("F13"), made("F13/zombie"), made("F24/folder"), made("F24/state"), made("F4/copied"), made("F4")]
+    chosen = main_cases(cases, [made("F13/zombie")])
+    assert [each.name for each in chosen] == ["F4", "F13/zombie", "F24/folder"]
+    registered = all_cases()
+    main = main_cases(registered, control_cases(registered))
+    assert {each.fault for each in main} == {each.fault for each in registered}
+    assert 3 * sum(each.kills for each in main) >= 150
+
+
 def test_the_report_shows_the_control_job_beside_and_names_what_failed() -> None:
     page = render_report(CASES, [outcome("F1", 1), outcome("F1", 1, CONTROL, lost=7), outcome("F2/x", 1, lost=3)])
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| F")}
@@ -69,6 +122,7 @@ def test_the_report_shows_the_control_job_beside_and_names_what_failed() -> None
     assert "3 (1 failed)" in rows["F2/x"]
     assert "**F2/x**, seed 1: gone: 3" in page
     assert "2 runs of 2 cases, 6 processes" in page
+    assert f"on the code `{product_mark()}`" in page
 
 
 def test_an_outcome_is_told_with_its_seed() -> None:
@@ -82,6 +136,7 @@ def test_the_command_lists_cases_and_writes_the_page(tmp_path: Path) -> None:
     assert {"case", "title", "seeds", "kills"} == set(json.loads(shown.output)[0])
     results, page = tmp_path / "outcomes.jsonl", tmp_path / "page.md"
     append_outcome(results, outcome("F1", 1))
+    append_outcome(results, replace(outcome("F1", 2, lost=4), product="of-other-code"))
     done = runner.invoke(cli, ["faults", "report", "--results", str(results), "--file", str(page)])
     assert done.exit_code == 0
     assert "| F1 | killed right behind offsets/N | 1 | 3 | 0 |" in page.read_text()

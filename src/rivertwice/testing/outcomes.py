@@ -1,0 +1,101 @@
+"""What came of the runs of a campaign: a line of JSON each, with the code that ran, so that two states of the product are never added up."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import rivertwice
+from rivertwice.instants import parse_iso
+
+LOG = logging.getLogger(__name__)
+OURS, CONTROL = "rivertwice", "control"
+FORMAT = 2
+"""2 has `began` and `product`; a line of format 1 reads as one without them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one (case, seed).
+
+    Attributes:
+        job: `rivertwice`, or `control` for the hand-written script.
+        kills: processes that were really killed with SIGKILL.
+        figures: what the oracle counted and what the case measured.
+        ok: nothing lost, duplicated, wrong or unexplained, and all that the case demands holds.
+        detail: why it is not ok.
+        began: ISO instant, or empty in outcomes of before it was recorded.
+        product: mark of the code that ran, see `product_mark`.
+    """
+
+    case: str
+    seed: int
+    job: str
+    kills: int
+    lost: int
+    duplicated: int
+    wrong: int
+    unexplained: int
+    ok: bool
+    seconds: float
+    detail: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    began: str = ""
+    product: str = ""
+
+    def to_line(self) -> str:
+        """Return the outcome as one line of JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, ensure_ascii=False, default=str)
+
+    @classmethod
+    def from_line(cls, line: str) -> Outcome:
+        """Read a line."""
+        return cls(**{key: value for key, value in json.loads(line).items() if key != "format"})
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """Return the outcomes recorded so far; a line that a kill cut short does not count."""
+    outcomes = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            outcomes.append(Outcome.from_line(line))
+        except json.JSONDecodeError:
+            LOG.warning("a line of %s is cut short; that run is made again", path)
+    return outcomes
+
+
+def append_outcome(path: Path, outcome: Outcome) -> None:
+    """Record an outcome."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    with path.open("a") as file:
+        file.write(("\n" if torn else "") + outcome.to_line() + "\n")
+
+
+@functools.cache
+def product_mark() -> str:
+    """Return twelve hex digits of the SHA-256 of all Python files of the package: equal if and only if the same code runs."""
+    root = Path(rivertwice.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def wall_seconds(outcomes: Iterable[Outcome]) -> float:
+    """Return for how many seconds at least one of the runs was under way; those without a known begin are left out."""
+    spans = sorted((parse_iso(each.began), timedelta(seconds=each.seconds)) for each in outcomes if each.began)
+    total, until = timedelta(), None
+    for begin, length in spans:
+        end: datetime = begin + length
+        total += length if until is None or begin >= until else max(timedelta(), end - until)
+        until = end if until is None else max(until, end)
+    return total.total_seconds()
