@@ -134,6 +134,21 @@ def table(proxy):
     return f"s3://{BUCKET}/tables-{uuid.uuid4().hex[:12]}/changelog"
 
 
+@pytest.mark.parametrize("kind", ["error_500", "drop_after", "reset_request"])
+def test_the_first_commit_creates_its_table_though_an_answer_is_lost_on_the_way(table, proxy, kind):
+    proxy.fail(Fault(kind, "PUT", r"_delta_log/0+\.json"))
+    assert delta.append(table, TABLE_ROWS, transactions={"p#t1": 0}) == 1
+    assert len(proxy.met(kind)) == 1
+    assert delta.read(table).num_rows == 1
+
+
+def test_a_table_that_cannot_be_created_is_of_class_store(table, proxy):
+    proxy.fail(Fault("reset_request", "PUT", r"_delta_log/0+\.json", times=None))
+    with pytest.raises(ServiceError, match="could not be reached at creating it") as found:
+        delta.append(table, TABLE_ROWS, transactions={"p#t1": 0})
+    assert classify_failure(found.value) == "store"
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", ["error_500", "slow_down", "drop_after", "reset_request"])
 def test_a_table_commit_whose_answer_is_lost_is_there_once_and_known_as_ours(table, proxy, kind):

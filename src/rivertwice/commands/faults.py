@@ -64,7 +64,11 @@ def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) 
 @faults.command(
     "campaign", epilog=example("rivertwice faults campaign --jobs 2", "rivertwice faults campaign --upto 500")
 )
-@click.option("--seeds", type=click.IntRange(1), help="Seeds of each case; default: the case's own number.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    help="Seeds of each case; default: the case's own number, one for the control job.",
+)
 @click.option("--upto", type=click.IntRange(1), help="Go on with further seeds until so many kills are planned.")
 @click.option("--only", help="Cases or fault ids with all their variants, with commas.")
 @click.option("--variants", is_flag=True, help="The variants of each fault too, not its first case alone.")

@@ -215,17 +215,22 @@ def _guarded(
 
 
 def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
-    """Return a handle on a table that was just created, by us or by another writer at the same moment."""
+    """Return a handle on a table that was just created, by us or by another writer at the same moment.
+
+    Raises:
+        ServiceError: S3 did not answer, and the table is not there.
+    """
     try:
-        DeltaTable.create(
-            str(path),
-            schema,
-            mode="ignore",
-            partition_by=list(partition_by) or None,
-            configuration=RETENTION,
-            storage_options=storage_options(path),
-        )
-    except (CommitFailedError, DeltaError):
+        with _explained(path, "creating it"):
+            DeltaTable.create(
+                str(path),
+                schema,
+                mode="ignore",
+                partition_by=list(partition_by) or None,
+                configuration=RETENTION,
+                storage_options=storage_options(path),
+            )
+    except (CommitFailedError, DeltaError, ServiceError):
         if open_table(path) is None:
             raise
     return _opened(path)

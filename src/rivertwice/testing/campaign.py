@@ -56,11 +56,11 @@ def plan_campaign(
         cases: to run.
         controls: what the control job goes through.
         done: outcomes that are there already; a (case, seed, job) that is among them is not run again.
-        seeds: seeds of each case; None takes the case's own number.
+        seeds: seeds of each case; None takes the case's own number, and one for the control job.
         upto: go on with further seeds, without the control job, until so many kills are planned in all.
     """
     there = {(each.case, each.seed, each.job) for each in done}
-    planned = [*_rings(cases, OURS, seeds), *_rings(controls, CONTROL, seeds)]
+    planned = [*_rings(cases, OURS, seeds), *_rings(controls, CONTROL, seeds or 1)]
     killing = [each for each in cases if each.kills]
     kills = sum(each.case.kills for each in planned if each.job == OURS)
     seed = max((each.seed for each in planned), default=0)
