@@ -65,7 +65,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     archive = {topic: found[-1] if found else {} for topic, found in segments.items()}
     jumps, lost, doubts = _gaps(home, ledger, archive)
     is_session = definition.window.is_session
-    serving = path_semantics(home, line.timeline)
+    serving = path_semantics(home, head_path(home))
     wanting_now = () if is_session else _wanting(home, publications, serving, step)
     seeds = _wanting_sessions(home, definition, publications, serving) if is_session else ()
     return BackfillView(
@@ -119,7 +119,7 @@ def observe_late_queue(home: PipelineHome, now: datetime) -> list[QueuedWindow]:
     return queue_windows(
         _arrivals(home, definition, ledger),
         publications_of(entries),
-        semantics=path_semantics(home, line.timeline),
+        semantics=path_semantics(home, head_path(home)),
         policy=definition.late,
         closed_ms=ledger[-1].batch_watermark_ms if ledger else 0,
         now=now,
@@ -190,7 +190,7 @@ def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
     definition = load_bundle_definition(home.bundles, line.bundle)
     if definition.window.is_fold:
         return []
-    publications, semantics = publications_of(entries), path_semantics(home, line.timeline)
+    publications, semantics = publications_of(entries), path_semantics(home, head_path(home))
     if definition.window.is_session:
         seeds = _wanting_sessions(home, definition, publications, semantics)
         return [

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
-
-if TYPE_CHECKING:
-    from rivertwice.testing.outcomes import Outcome
 
 RESULTS = "campaign.jsonl"
 
@@ -93,7 +88,7 @@ def faults_campaign(
     from rivertwice.testing.campaign import plan_campaign, run_campaign
     from rivertwice.testing.cases import all_cases, main_cases, select_cases
     from rivertwice.testing.control_cases import control_cases
-    from rivertwice.testing.outcomes import OURS, read_outcomes, wall_seconds
+    from rivertwice.testing.outcomes import OURS, of_this_code, read_outcomes, wall_seconds
 
     folder = _folder(frame)
     results = results or folder / RESULTS
@@ -102,10 +97,10 @@ def faults_campaign(
     chosen = select_cases(cases, only) if only or variants else main_cases(cases, every)
     faults_chosen = {each.fault for each in chosen}
     controls = [] if no_control else [each for each in every if each.fault in faults_chosen]
-    planned = plan_campaign(chosen, controls, _of_this_code(read_outcomes(results)), seeds=seeds, upto=upto)
+    planned = plan_campaign(chosen, controls, of_this_code(read_outcomes(results)), seeds=seeds, upto=upto)
     frame.progress(f"{len(planned)} runs, outcomes in {results}")
     run_campaign(frame.settings, planned, results, folder, say=frame.progress, jobs=jobs)
-    there = _of_this_code(read_outcomes(results))
+    there = of_this_code(read_outcomes(results))
     outcomes = [each for each in there if each.job == OURS]
     failed = [each for each in outcomes if not each.ok]
     kills = sum(each.kills for each in outcomes)
@@ -126,22 +121,16 @@ def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None
     """Print what a campaign found on this code, as a page of Markdown with the control job's columns."""
     from rivertwice.testing.cases import all_cases
     from rivertwice.testing.control_cases import CONTROL
-    from rivertwice.testing.outcomes import read_outcomes
+    from rivertwice.testing.outcomes import of_this_code, read_outcomes
     from rivertwice.testing.report import render_report
 
-    outcomes = _of_this_code(read_outcomes(results or _folder(frame) / RESULTS))
+    outcomes = of_this_code(read_outcomes(results or _folder(frame) / RESULTS))
     page = render_report([*CONTROL, *all_cases()], outcomes)
     if file is None:
         frame.emit({"outcomes": [to_plain(each) for each in outcomes]}, page.rstrip("\n"))
     else:
         file.write_text(page)
         frame.emit({"file": str(file), "runs": len(outcomes)}, f"wrote {file}: {len(outcomes)} runs")
-
-
-def _of_this_code(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    from rivertwice.testing.outcomes import product_mark
-
-    return [each for each in outcomes if each.product == product_mark()]
 
 
 def _folder(frame: Frame) -> Path:

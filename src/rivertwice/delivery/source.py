@@ -137,9 +137,7 @@ class StoredSource:
         if timeline not in self._lines:
             record = load_timeline(self._home, timeline)
             path = tuple(path_of(self._home, timeline))
-            self._lines[timeline] = Line(
-                timeline, to_iso(record.created_at), path, path_semantics(self._home, timeline)
-            )
+            self._lines[timeline] = Line(timeline, to_iso(record.created_at), path, path_semantics(self._home, path))
         return self._lines[timeline]
 
     def _batches(self, line: Line, first: int | None, *, again: bool) -> tuple[Committed, ...]:

@@ -276,9 +276,10 @@ def _served_sessions(
         PublishedSessions(claims, {one.seq: one.as_of for one in counting.values()}, closed_ms),
         evidence.expected,
     )
-    doubtful = [one for row, one in sessions.items() if over(row) & old]  # with all that belongs to the same session
     older = {row for row, found in published.items() if found & old}
-    older |= {row for row, one in sessions.items() if one in doubtful} | {row for one in doubtful for row in one.owed}
+    for row, one in sessions.items():
+        if over(row) & old:  # with all that belongs to the same session
+            older |= {one.truth, *one.owed}
     return ServedEvidence(
         rows=rows,
         closed_ms=closed_ms,

@@ -62,8 +62,8 @@ class DerivedLog:
         self._groups = groups
         self._reads: dict[str, tuple[str, ReadPlan]] = {}
         self.tagged: dict[str, DataFrame] = {}
-        self._tagged_older: dict[int, dict[str, DataFrame]] = {number: {} for number in self._older}
-        alike = {number: _decodes_alike(one, definition) for number, one in self._older.items()}
+        unlike = {number: one for number, one in self._older.items() if not _decodes_alike(one, definition)}
+        self._tagged_older: dict[int, dict[str, DataFrame]] = {number: {} for number in unlike}
         missing: list[Missing] = []
         for topic, (view, source) in definition.by_topic.items():
             mine = [of_topic(batch, topic) for batch in ranges]
@@ -75,9 +75,9 @@ class DerivedLog:
             raw = read_plan(spark, settings, topic, plan, topic_id)
             marks = batch_marks(spark, mine, skipped)
             self.tagged[view] = _tagged(raw, source, marks)
-            for number, one in self._older.items():
-                theirs = self.tagged[view] if alike[number] else _tagged(raw, one.by_topic[topic][1], marks)
-                self._tagged_older[number][one.by_topic[topic][0]] = theirs
+            for number, one in unlike.items():
+                theirs, their_source = one.by_topic[topic]
+                self._tagged_older[number][theirs] = _tagged(raw, their_source, marks)
         self.missing = tuple(missing)
 
     def __enter__(self) -> DerivedLog:
@@ -108,14 +108,14 @@ class DerivedLog:
         return found
 
     def _by_definition(self) -> list[tuple[int | None, Definition, Mapping[str, DataFrame]]]:
-        """Return each definition with its number and its view of the log; None is the newest's number."""
-        older = [(number, one, self._tagged_older[number]) for number, one in self._older.items()]
+        """Return each definition that decodes otherwise with its number and its view of the log; None is the newest's number."""
+        older = [(number, self._older[number], views) for number, views in self._tagged_older.items()]
         return [(None, self._definition, self.tagged), *older]
 
     def _is_of(self, index: int, number: int | None) -> bool:
-        """Say whether a batch ran under the definition of a number."""
+        """Say whether a batch was decoded as by the definition of a number."""
         own = self._groups[index] if self._groups else None
-        return (own if own in self._older else None) == number
+        return (own if own in self._tagged_older else None) == number
 
     def dead(self) -> list[tuple[int, Part, int, str]]:
         """Return (path index, part, offset, reason) of every record that the decode of its own batch rejects."""
@@ -144,7 +144,7 @@ class DerivedLog:
     def judged_by_older(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> dict[int, Rule]:
         """Return the same by the rules of the older definitions, each over the whole log as it decodes it, by their numbers."""
         return {
-            number: self._judged_by(one, self._tagged_older[number], chain, groups, cures)
+            number: self._judged_by(one, self._tagged_older.get(number, self.tagged), chain, groups, cures)
             for number, one in self._older.items()
         }
 
@@ -174,7 +174,12 @@ class DerivedLog:
 
 
 def _decodes_alike(one: Definition, other: Definition) -> bool:
-    return fingerprint_of(one).decode == fingerprint_of(other).decode and one.topics == other.topics
+    """Say whether two definitions give the same rows of the same views, with the same event times."""
+    return fingerprint_of(one).decode == fingerprint_of(other).decode and _places(one) == _places(other)
+
+
+def _places(definition: Definition) -> dict[str, tuple[str, str]]:
+    return {view: (source.topic, source.event_time) for view, source in definition.sources.items()}
 
 
 def _tagged(raw: DataFrame, source: Source, marks: DataFrame) -> DataFrame:

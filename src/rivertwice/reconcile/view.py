@@ -136,7 +136,7 @@ def observe_head(home: PipelineHome) -> HeadView:
         rows=rows,
         groups=groups,
         meanings=meanings,
-        semantics=frozenset() if head is None else path_semantics(home, head),
+        semantics=path_semantics(home, path),
         genesis=offsets_of(load_timeline(home, path[0].timeline).genesis, topics),
         sequence=entries[-1].seq if entries else 0,
         publications=publications,

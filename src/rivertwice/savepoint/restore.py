@@ -32,15 +32,14 @@ from rivertwice.savepoint.bundles import current_fingerprint
 from rivertwice.savepoint.catalogue import (
     PROVED,
     Savepoint,
-    list_savepoints,
     load_savepoint,
     savepoint_store,
-    select_newest,
     verify_files,
 )
+from rivertwice.savepoint.choose import newest_proved
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operation import Operation, advance
-from rivertwice.savepoint.plan import is_on_path, require_fingerprint, require_on_path, require_reach, require_recorded
+from rivertwice.savepoint.plan import require_fingerprint, require_on_path, require_reach, require_recorded
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.restore_steps import Progress, go_on, rows_of
@@ -179,31 +178,23 @@ def require_same_aim(found: Operation | None, upgrade_to: Bundle | None) -> None
         raise RequestError(message)
 
 
-def choose_savepoint(home: PipelineHome, parent: str | None) -> str:
-    """Return the id of the newest proved savepoint of a head's path.
+def choose_savepoint(home: PipelineHome, savepoint_id: str | None, parent: str | None) -> Savepoint:
+    """Return the named savepoint, or the newest proved one of a head's path.
 
     Raises:
         SavepointError: there is none.
     """
+    if savepoint_id is not None:
+        return load_savepoint(home, savepoint_id)
     path = [] if parent is None else path_of(home, parent)
-    there = [one for one in list_savepoints(home) if not path or is_on_path(one.manifest, path)]
-    newest = select_newest(there, proved=True)
-    if newest is None:
-        message = (
-            f"{home.root.name} has no proved savepoint on the head's path, and a restore is not built on an unproved one by "
-            "default; prove one (`rivertwice savepoint prove`), or name one and say --unproved"
-        )
-        raise SavepointError(message)
-    return newest.id
+    return newest_proved(home, path, ", and a restore is not built on an unproved one by default")
 
 
 def _begin(
     home: PipelineHome, savepoint_id: str | None, *, unproved: bool, keep_intent: bool, bundle: str | None
 ) -> Operation:  # step 1
     parent = head(home)
-    if savepoint_id is None:
-        savepoint_id = choose_savepoint(home, parent)
-    chosen = load_savepoint(home, savepoint_id)
+    chosen = choose_savepoint(home, savepoint_id, parent)
     if not unproved:
         require_proved(chosen)
     if parent is None:
@@ -214,7 +205,7 @@ def _begin(
         home,
         Operation(
             id=f"restore-{secrets.token_hex(4)}",
-            savepoint=savepoint_id,
+            savepoint=chosen.id,
             parent=parent,
             child=next_timeline_name(home),
             was_running=not keep_intent and intent is not None and intent.desired == "running",

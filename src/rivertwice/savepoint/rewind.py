@@ -25,20 +25,18 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import RequestError, SavepointError
+from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import rewind_record as steps
 from rivertwice.savepoint.catalogue import (
     PROVED,
     Savepoint,
-    list_savepoints,
     load_savepoint,
     savepoint_store,
-    select_newest,
     verify_files,
 )
+from rivertwice.savepoint.choose import newest_proved
 from rivertwice.savepoint.operation import only_restore, read_operations
-from rivertwice.savepoint.plan import is_on_path
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.restore import DRAIN_S, LEASE
@@ -121,15 +119,7 @@ def choose_savepoint(home: PipelineHome, savepoint_id: str | None) -> Savepoint:
     """
     if savepoint_id is not None:
         return load_savepoint(home, savepoint_id)
-    path = path_of(home, _require_head(home))
-    newest = select_newest([one for one in list_savepoints(home) if is_on_path(one.manifest, path)], proved=True)
-    if newest is None:
-        message = (
-            f"{home.root.name} has no proved savepoint on the head's path to go back to; prove one (`rivertwice savepoint "
-            "prove`), or name one and say --unproved"
-        )
-        raise SavepointError(message)
-    return newest
+    return newest_proved(home, path_of(home, _require_head(home)), " to go back to")
 
 
 def rewind_stream(

@@ -46,7 +46,8 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
     if not old:
         message = f"timeline {head} of {manifest.pipeline} has no committed batch, so there is nothing to go back from"
         raise SavepointError(message)
-    new = select_on_path(ledger, path_to(home, manifest.timeline, manifest.batch))
+    path = path_to(home, manifest.timeline, manifest.batch)
+    new = select_on_path(ledger, path)
     gone, _ = behind_fork(old, new)
     rows = read_emitted(home, gone, definition)
     return World(
@@ -59,7 +60,7 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
         topic_ids={topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
         fingerprint=current_fingerprint(settings, manifest.pipeline),
         publications=publications_of(read_sequence(home)),
-        semantics=path_semantics(home, manifest.timeline),
+        semantics=path_semantics(home, path),
     )
 
 

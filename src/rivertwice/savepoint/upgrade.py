@@ -24,7 +24,7 @@ from rivertwice.savepoint.plan import require_fingerprint
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.savepoint.restore import DRAIN_S, RestoreReport, choose_savepoint, require_way, restore_savepoint
 from rivertwice.savepoint.restore_steps import Progress
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_semantics, timeline_ledger
+from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import publications_of
 
@@ -81,17 +81,17 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
     home = settings.pipeline(pipeline)
     line, new, decision = _observe(settings, home)
     rows = timeline_ledger(home, line.timeline)
-    serving = path_semantics(home, line.timeline)
+    serving = path_semantics(home, path_of(home, line.timeline))
     last = rows[-1].batch if rows else None
+    chosen = None if savepoint_id is None else load_savepoint(home, savepoint_id)
     refusal: str | None = None
-    found = savepoint_id
     try:
         require_way(decision, pipeline)
-        found = savepoint_id or choose_savepoint(home, line.timeline)
-        require_fingerprint(load_savepoint(home, found).manifest, line.fingerprint)
+        if chosen is None:
+            chosen = choose_savepoint(home, None, line.timeline)
+        require_fingerprint(chosen.manifest, line.fingerprint)
     except RivertwiceError as error:
         refusal = str(error)
-    manifest = None if found is None else load_savepoint(home, found).manifest
     return UpgradePlan(
         pipeline=pipeline,
         way=decision.way,
@@ -101,8 +101,8 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
         batch=last,
         old_bundle=line.bundle,
         new_bundle=new.id,
-        savepoint=found,
-        replay=0 if manifest is None else sum(row.batch > manifest.batch for row in rows),
+        savepoint=None if chosen is None else chosen.id,
+        replay=0 if chosen is None else sum(row.batch > chosen.manifest.batch for row in rows),
         publications=sum(one.semantics in serving for one in publications_of(read_sequence(home))),
         refusal=refusal,
     )

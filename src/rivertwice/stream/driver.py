@@ -46,7 +46,7 @@ from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
 from rivertwice.timeline.lineage import timeline_ledger
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.watermarks import rule_of
+from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, its annotation does not say so
@@ -136,9 +136,12 @@ class Driver:
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)
         else:
             self.heartbeat.resume(line.genesis, None, None)
-        check_checkpoint(
-            self._home, line, committed, lambda row: rule_of(load_bundle_definition(self._home.bundles, row.bundle))
-        )
+
+        def rule_of_row(row: LedgerRow) -> WatermarkRule:
+            own = row.bundle == bundle.id
+            return rule_of(self._definition if own else load_bundle_definition(self._home.bundles, row.bundle))
+
+        check_checkpoint(self._home, line, committed, rule_of_row)
         if sweep_unplanned(self._home, line, committed):
             _log.info("no batch of %s was ever planned: its checkpoint begins anew", line.timeline)
         check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)

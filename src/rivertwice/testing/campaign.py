@@ -109,8 +109,7 @@ def run_case(
         detail = f"unexpected {type(error).__name__}: {error}\n{traceback.format_exc()[-1500:]}"
     finally:
         _close(lab, keep=keep)
-    outcome = _outcome(case, seed, job, lab, judgement, detail, failed)
-    return replace(outcome, seconds=round(time.monotonic() - clock, 1), began=began, product=product_mark())
+    return _outcome(case, seed, job, lab, judgement, detail, failed, began, time.monotonic() - clock)
 
 
 def _make_lab(settings: Settings, place: Path, seed: int, job: str) -> Lab:
@@ -129,7 +128,15 @@ def _close(lab: Lab, *, keep: bool) -> None:
 
 
 def _outcome(
-    case: Case, seed: int, job: str, lab: Lab, judgement: Judgement | None, detail: str, failed: bool
+    case: Case,
+    seed: int,
+    job: str,
+    lab: Lab,
+    judgement: Judgement | None,
+    detail: str,
+    failed: bool,
+    began: str,
+    seconds: float,
 ) -> Outcome:
     figures = dict(lab.facts)
     if judgement is not None:
@@ -145,13 +152,12 @@ def _outcome(
         job=job,
         kills=lab.kills,
         ok=ok,
-        seconds=0.0,
+        seconds=round(seconds, 1),
         detail=detail[:4000],
         figures=figures,
-        lost=counts["lost"],
-        duplicated=counts["duplicated"],
-        wrong=counts["wrong"],
-        unexplained=counts["unexplained"],
+        began=began,
+        product=product_mark(),
+        **counts,
     )
 
 

@@ -90,6 +90,11 @@ def product_mark() -> str:
     return digest.hexdigest()[:12]
 
 
+def of_this_code(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Return those that this very code made."""
+    return [each for each in outcomes if each.product == product_mark()]
+
+
 def wall_seconds(outcomes: Iterable[Outcome]) -> float:
     """Return for how many seconds at least one of the runs was under way; those without a known begin are left out."""
     spans = sorted((parse_iso(each.began), timedelta(seconds=each.seconds)) for each in outcomes if each.began)

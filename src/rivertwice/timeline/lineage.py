@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -53,15 +53,14 @@ class Timeline:
 
 def fork_of(parent: Timeline, last: LedgerRow, name: str, now: datetime) -> Timeline:
     """Return the record of a timeline that goes on behind `last`, a batch on the parent's path. Pure."""
+    has_own = last.timeline == parent.timeline  # an upgraded parent may have no batch under its own definition yet
     return replace(
         parent,
         timeline=name,
         parent=Fork(parent.timeline, last.batch),
         first_batch=last.batch + 1,
         genesis=last.end_offsets,
-        bundle=last.bundle
-        if last.timeline == parent.timeline
-        else parent.bundle,  # an upgrade may have no batch of its own yet
+        bundle=last.bundle if has_own else parent.bundle,
         created_at=now,
     )
 
@@ -164,12 +163,12 @@ def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
     return segments[::-1]
 
 
-def path_semantics(home: PipelineHome, timeline: str) -> frozenset[str]:
+def path_semantics(home: PipelineHome, path: Iterable[Segment]) -> frozenset[str]:
     """Return the semantics hashes of the timelines on a path: publications of these serve, whichever of them the head has.
 
     There is more than one behind an upgrade: what was published before it goes on serving, until it is published anew.
     """
-    return frozenset(load_timeline(home, part.timeline).fingerprint["semantics"] for part in path_of(home, timeline))
+    return frozenset(load_timeline(home, part.timeline).fingerprint["semantics"] for part in path)
 
 
 def head_path(home: PipelineHome) -> list[Segment]:

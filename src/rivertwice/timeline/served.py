@@ -153,15 +153,16 @@ def rows_served_by(
         ledger: the committed batches on the head's path.
     """
     head = select_head(entries)
-    stream = None if head is None else _stream_rows(home, path_of(home, head), ledger)
-    if head is None or stream is None:
+    path = [] if head is None else path_of(home, head)
+    stream = _stream_rows(home, path, ledger)
+    if stream is None:
         return None
     publications = publications_of(entries)
     return select_served(
         newest_rows(stream, definition),
         read_corrections(home, publications),
         publications,
-        semantics=path_semantics(home, head),
+        semantics=path_semantics(home, path),
         closed_ms=definition.window.closed_ms(ledger[-1].batch_watermark_ms),
         start_column=definition.window.start_column,
         end_column=definition.window.end_column,

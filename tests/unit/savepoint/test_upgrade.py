@@ -17,7 +17,7 @@ from rivertwice.pipeline.upgrade import decide_upgrade
 from rivertwice.savepoint.operation import Operation, read_operations, write_operation
 from rivertwice.savepoint.restore import require_same_aim, require_way
 from rivertwice.savepoint.restore_steps import plan_child
-from rivertwice.timeline.lineage import Fork, create_timeline, fork_of, load_timeline, path_semantics
+from rivertwice.timeline.lineage import Fork, create_timeline, fork_of, load_timeline, path_of, path_semantics
 from savepoint_home import FINGERPRINT, NOW, add_timeline, row
 
 OPERATION = Operation("restore-1", "sp", "t1", "t2", was_running=True, started_at=NOW, forked_at=6)
@@ -62,8 +62,8 @@ def test_publications_of_both_definitions_serve_on_the_path_of_an_upgrade(home: 
     add_timeline(home, "t1")
     line = fork_of(load_timeline(home, "t1"), row(6), "t2", NOW)
     create_timeline(home, replace(line, fingerprint={**FINGERPRINT, "semantics": "new"}))
-    assert path_semantics(home, "t1") == {"m"}
-    assert path_semantics(home, "t2") == {"m", "new"}
+    assert path_semantics(home, path_of(home, "t1")) == {"m"}
+    assert path_semantics(home, path_of(home, "t2")) == {"m", "new"}
 
 
 def test_a_record_of_an_upgrade_is_read_back_and_one_from_before_there_were_upgrades_is_a_restore(
