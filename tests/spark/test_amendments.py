@@ -16,8 +16,7 @@ from kinds_world import NAME, make_project, run_to_end, send
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.model import BackfillRequest
-from rivertwice.backfill.observe import observe_backfill
-from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
 from rivertwice.config import PipelineHome, Settings
@@ -56,7 +55,7 @@ class Desk:
 
     def backfill(self) -> None:
         request = BackfillRequest(NAME, None, "test")
-        plan = save_plan(self.home, plan_backfill(request, observe_backfill(self.settings, NAME)))
+        plan = save_plan(self.home, make_plan(self.settings, request, lambda: self.spark))
         compute_backfill(self.spark, self.settings, plan)
         audit_backfill(self.settings, plan)
         publish_backfill(self.settings, plan)
@@ -93,7 +92,7 @@ class Desk:
 
 
 @pytest.mark.parametrize(
-    "kind", ["tumbling", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("hopping", "joined slices"))]
+    "kind", ["tumbling", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("hopping", "joined slices", "session"))]
 )
 def test_an_amendment_reaches_the_truth_and_through_a_backfill_what_is_served(
     kind: str, spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str

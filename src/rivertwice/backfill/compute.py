@@ -21,20 +21,16 @@ from rivertwice.backfill.corrections import METADATA_KEY, PARTITION_BY, ChunkRec
 from rivertwice.backfill.intervals import reach, windows
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
 from rivertwice.backfill.observe import check_kind
-from rivertwice.backfill.reading import read_source
+from rivertwice.backfill.reading import cured, read_source
 from rivertwice.backfill.session_compute import compute_sessions
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.cure import amended_rows, with_cures
-from rivertwice.deadletters.desk import read_cures
-from rivertwice.deadletters.model import DeadLetter
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.compile import compile_sources, included, window_micros, with_window_end
 from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.store import delta
-from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.serving import to_epoch_ms
 
 logger = logging.getLogger(__name__)
@@ -189,20 +185,7 @@ def rows_by_view(
         view: read_source(spark, settings, plan.topic_ids, source, plan.offsets if source.is_table else offsets)
         for view, source in definition.sources.items()
     }
-    if not plan.amendments:
-        return rows
-    home = settings.pipeline(plan.pipeline)
-    known = [
-        one
-        for one in read_cures(home, path_ledger(home))
-        if one.holds_at(plan.amendments) and _is_below(plan, one.letter)
-    ]
-    cures = amended_rows(spark, definition, known)
-    return {view: with_cures(one, cures.get(view)) for view, one in rows.items()}
-
-
-def _is_below(plan: BackfillPlan, letter: DeadLetter) -> bool:
-    return letter.address.offset < plan.as_of.get(letter.topic, {}).get(letter.address.partition, 0)
+    return cured(spark, settings.pipeline(plan.pipeline), definition, rows, plan.as_of, plan.amendments)
 
 
 def _in_windows(spark: SparkSession, source: Source, rows: DataFrame, chunk: Chunk, plan: BackfillPlan) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Records of offset runs, read and decoded."""
+"""Records of offset runs, read and decoded, and what dead letters should have been."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.backfill.model import OffsetRuns
-from rivertwice.config import Settings
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.cure import amended_rows, with_cures
+from rivertwice.deadletters.desk import read_cures
+from rivertwice.deadletters.model import DeadLetter
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.timeline.lineage import path_ledger
 
 
 def read_source(
@@ -30,13 +34,21 @@ def read_source(
     return accepted(decode(functools.reduce(DataFrame.unionByName, frames), source), source)
 
 
-def read_accepted(
+def cured(
     spark: SparkSession,
-    settings: Settings,
-    topic_ids: Mapping[str, str],
+    home: PipelineHome,
     definition: Definition,
-    offsets: OffsetRuns,
-) -> DataFrame:
-    """Return the accepted rows of offset runs, of a definition with one source."""
-    _, source = definition.source
-    return read_source(spark, settings, topic_ids, source, offsets)
+    rows: Mapping[str, DataFrame],
+    as_of: Mapping[str, Mapping[int, int]],
+    amendments: int,
+) -> dict[str, DataFrame]:
+    """Return view to rows with amended dead letters among them, those below `as_of` as of the newest decision given, wherever they lie."""
+    if not amendments:
+        return dict(rows)
+
+    def is_below(letter: DeadLetter) -> bool:
+        return letter.address.offset < as_of.get(letter.topic, {}).get(letter.address.partition, 0)
+
+    known = [one for one in read_cures(home, path_ledger(home)) if one.holds_at(amendments) and is_below(one.letter)]
+    cures = amended_rows(spark, definition, known)
+    return {view: with_cures(one, cures.get(view)) for view, one in rows.items()}

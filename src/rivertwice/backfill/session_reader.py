@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.backfill.components import Span
 from rivertwice.backfill.model import BackfillView
-from rivertwice.backfill.reading import read_accepted
+from rivertwice.backfill.reading import cured, read_source
 from rivertwice.backfill.survey import ReadTruth, Zone
 from rivertwice.backfill.zones import plan_offsets, plan_sources, without
 from rivertwice.config import Settings
@@ -52,12 +52,15 @@ def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, de
     It raises LogGapError if neither the archive nor Kafka has a record that is needed, and RequestError if there are more sessions
     than can be held.
     """
+    home = settings.pipeline(view.pipeline)
 
     def read(zone: Zone, keys: Collection[str] | None) -> Sequence[Span]:
         offsets = without(plan_offsets(view.batches, zone), view.lost)
         plan_sources(offsets, view)
-        accepted = read_accepted(spark, settings, view.topic_ids, definition, offsets)
-        rows = included(spark, definition, accepted).where(_inside(definition, zone))
+        name, source = definition.source
+        accepted = {name: read_source(spark, settings, view.topic_ids, source, offsets)}
+        rows = cured(spark, home, definition, accepted, view.as_of, view.amendments)[name]
+        rows = included(spark, definition, rows).where(_inside(definition, zone))
         if keys is not None:
             rows = of_keys(spark, rows, definition, keys)
         found = make_sessions(rows, definition).limit(MOST_SESSIONS + 1).toArrow()

@@ -30,13 +30,12 @@ def problem_with(spark: SparkSession, definition: Definition, letter: DeadLetter
 
 
 def cure_applies(definition: Definition, topic: str) -> bool:
-    """Say whether a cure of a record of `topic` is applied: of streams under windows and slices.
+    """Say whether a cure of a record of `topic` is applied: of streams under windows, sessions and slices.
 
-    A session may be joined or parted by it, a fold is changed from there on, and so is a table: no rule explains those yet.
+    A fold is changed from there on, and so is a table: no rule explains those yet.
     """
-    window = definition.window
     found = definition.by_topic.get(topic)
-    return found is not None and not (window.is_session or window.is_fold or found[1].is_table)
+    return found is not None and not (definition.window.is_fold or found[1].is_table)
 
 
 def amended_rows(spark: SparkSession, definition: Definition, cures: Sequence[Cure]) -> dict[str, DataFrame]:

@@ -273,19 +273,25 @@ def _served_sessions(
     sessions = rule.served_sessions(
         evidence.shape,
         [row.batch for row in view.rows],
-        PublishedSessions(claims, {one.seq: one.as_of for one in counting.values()}, closed_ms),
+        PublishedSessions(
+            claims,
+            {one.seq: one.as_of for one in counting.values()},
+            closed_ms,
+            {one.seq: one.amendments for one in counting.values()},
+        ),
         evidence.expected,
     )
     older = {row for row, found in published.items() if found & old}
     for row, one in sessions.items():
         if over(row) & old:  # with all that belongs to the same session
-            older |= {one.truth, *one.owed}
+            older |= {one.truth, *one.others, *one.owed}
     return ServedEvidence(
         rows=rows,
         closed_ms=closed_ms,
         published_rows=frozenset(row for row, found in published.items() if found),
         sessions=sessions,
         older_rows=frozenset(older),
+        amended_since={one.truth: one.decided for one in sessions.values() if one.decided},
     )
 
 

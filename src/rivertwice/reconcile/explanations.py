@@ -75,10 +75,12 @@ def explain_family(evidence: Evidence, family: Family) -> tuple[str, str, int]:
     count = evidence.shape.count
     total = count(evidence.truth.get(family.truth))
     missing = total - sum(count(evidence.expected.get(part)) for part in family.parts)
-    late, split = len(family.late), len(family.split)
-    if missing != late:
-        return DEFECT, f"the late rule explains {late} of {missing} missing records of the session", missing - late
-    reasons = [f"{late} of {total} records came too late"] if late else []
+    late, amended, split = len(family.late), len(family.amended), len(family.split)
+    if missing != late + amended:
+        caused = late + amended
+        reason = f"the late rule and amendments explain {caused} of {missing} missing records of the session"
+        return DEFECT, reason, missing - caused
+    reasons = [said] if (said := say_counts(late, amended, total, "came too late")) else []
     if split:
         reasons.append(_said_split(family.split, len(family.parts), total))
     if not reasons:
@@ -98,7 +100,7 @@ def explain_served_session(
     evidence: Evidence, session: ServedSession, row: RowId, got: Values | None
 ) -> tuple[str, str, int]:
     """Explain what is served of a session that publications overlap: (verdict, reason, missing records)."""
-    total = evidence.shape.count(evidence.truth.get(session.truth))
+    total = sum(evidence.shape.count(evidence.truth.get(one)) for one in (session.truth, *session.others))
     names = differing(evidence.shape, got, session.owed.get(row))
     missing = len(session.late) + len(session.since) if row == session.truth else 0
     if names:
@@ -107,12 +109,15 @@ def explain_served_session(
     if session.unexplained:
         detail = f"{session.unexplained} of {total} records are in no session that is served, though they came in time"
         return DEFECT, f"{detail}; no cause explains it", session.unexplained
-    reasons = [f"{len(session.late)} of {total} records came too late"] if session.late else []
+    said = say_counts(len(session.late), len(session.amended), total, "came too late")
+    reasons = [said] if said else []
     if session.since:
         reasons.append(f"{len(session.since)} of {total} records came after the newest publication")
+    if session.former:
+        reasons.append(f"{len(session.former)} records of what is published were amended then, and are not so any more")
     if session.split:
         reasons.append(_said_split(session.split, len(session.owed), total))
-    if not (session.late or session.since or session.split):
+    if not reasons:
         return DEFECT, "the session differs, but no record explains it", 0
     return LATE, "; ".join(reasons), missing
 

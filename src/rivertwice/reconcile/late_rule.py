@@ -57,7 +57,7 @@ def is_below(ends: Mapping[int, int]) -> Column:
     return found
 
 
-def _as_read(amended: DataFrame) -> DataFrame:
+def as_read(amended: DataFrame) -> DataFrame:
     """Return what dead letters should have been, with the columns of rows that a batch read."""
     return amended.withColumns(
         {"_index": F.lit(AMENDED_INDEX), "_late_ms": F.lit(NEVER_MS).cast("long"), "_group": F.lit(-1)}
@@ -157,9 +157,9 @@ class LateRule:
         self._definition = definition
         self._source = definition.source[1] if view is None else definition.sources[view]
         self._size_us, self._step_us = window_micros(definition)
-        self._cures = None if amended is None else self._paired(_as_read(amended), view)
+        self._cures = None if amended is None else self._paired(as_read(amended), view)
         self._log = self._paired(rows, view)
-        self._rows = rows if amended is None else _joined(rows, _as_read(amended.where("_until IS NULL")))
+        self._rows = rows if amended is None else _joined(rows, as_read(amended.where("_until IS NULL")))
         self._pairs = self._log if amended is None else self._paired(self._rows, view)
         self._truths: dict[tuple[str, str | None], pa.Table] = {}
 

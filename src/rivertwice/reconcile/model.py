@@ -134,12 +134,14 @@ class Family:
         truth: address of the session that all records make.
         parts: addresses of the sessions the stream made of those it did not drop.
         late: records that it dropped. split: records that came when a session they touch had been emitted.
+        amended: records that it could not take, for they were dead letters then.
     """
 
     truth: RowId
     parts: tuple[RowId, ...]
     late: tuple[LateRow, ...] = ()
     split: tuple[LateRow, ...] = ()
+    amended: tuple[AmendedRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,11 @@ class ServedSession:
     """What must be served of one session of the truth that publications overlap, where that is not the session itself.
 
     Attributes:
-        truth: its address. owed: address to values of what must be served; None: the log does not give such a session.
+        truth: its address; where an amended record that holds no more had joined several, the first's, where it made one alone, that one's.
+        others: addresses of the further ones. owed: address to values of what must be served; None: the log does not give such a session.
         late: records in none of them that the stream dropped. since: others, which came after the publication.
         split: records by which what the stream emitted of it came apart.
+        amended: dead letters that were amended since. former: amended records that were counted and hold no more.
         unexplained: how many records are in none of them and came in time.
     """
 
@@ -173,7 +177,15 @@ class ServedSession:
     late: tuple[LateRow, ...] = ()
     since: tuple[LateRow, ...] = ()
     split: tuple[LateRow, ...] = ()
+    amended: tuple[AmendedRow, ...] = ()
+    former: tuple[AmendedRow, ...] = ()
     unexplained: int = 0
+    others: tuple[RowId, ...] = ()
+
+    @property
+    def decided(self) -> tuple[AmendedRow, ...]:
+        """What was decided about dead letters that what is served does not show."""
+        return (*self.amended, *self.former)
 
 
 @dataclass(frozen=True)

@@ -35,5 +35,5 @@ def late_rule(
         return FoldRule(spark, definition, rows, jumps)
     ((view, only),) = rows.items()
     if definition.window.is_session:
-        return SessionRule(spark, definition, only, chain)
+        return SessionRule(spark, definition, only, chain, cures.get(view))
     return LateRule(spark, definition, only, amended=cures.get(view))

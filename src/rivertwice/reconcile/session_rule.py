@@ -13,6 +13,7 @@ What Spark does (tried by hand on 4.2, gap 10 s; each line is also part of the p
 
 `sessions.follow_key` does the same to each key's records and says into which session each one went. Sessions that would
 merge if they were computed together go to different generations; the transform runs over the records of each.
+An amended dead letter is a record of the truth that no batch read; one whose amendment ended is none, but a publication may have counted it.
 Addresses are in milliseconds, as watermarks are.
 """
 
@@ -34,30 +35,46 @@ from rivertwice.pipeline.compile import compile_batch, included
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import unique_rows
-from rivertwice.reconcile.late_rule import LateRule
-from rivertwice.reconcile.model import Family, LateRow, RowId, Rows, ServedSession, Shape, Values
+from rivertwice.reconcile.late_rule import LateRule, as_read
+from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Rows, ServedSession, Shape, Values
 from rivertwice.reconcile.rederive import Chain
-from rivertwice.reconcile.session_served import Owed, PublishedSessions, owe_sessions
+from rivertwice.reconcile.session_served import Known, Owed, PublishedSessions, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.timeline.keys import key_text
+
+_ADDRESS = ["_partition", "_offset", "_from"]
+"""Of a dead letter there may be several amendments; `_from` is 0 of a record that was read as it is."""
 
 
 class SessionRule(LateRule):
     """The accepted rows of a path, followed key by key; one line per record lies in this process."""
 
-    def __init__(self, spark: SparkSession, definition: Definition, rows: DataFrame, chain: Chain) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        definition: Definition,
+        rows: DataFrame,
+        chain: Chain,
+        amended: DataFrame | None = None,
+    ) -> None:
         """Fetch key, time and address of every row that passes the row filter, and follow each key."""
         super().__init__(spark, definition, rows)
         _, source = definition.source
         self._topic = source.topic
+        self._every = rows.withColumns({"_from": F.lit(0).cast("long"), "_until": F.lit(None).cast("long")})
+        if amended is not None:
+            self._every = self._every.unionByName(as_read(amended), allowMissingColumns=True)
+        self._rows = self._every.where("_until IS NULL")
         event = F.unix_micros(source.event_time).alias("_event_us")
-        names = ("_partition", "_offset", "_index", "_group")
-        table = included(spark, definition, rows).select(*definition.keys, *names, event).toArrow()
+        names = ("_partition", "_offset", "_index", "_group", "_from", "_until")
+        table = included(spark, definition, self._every).select(*definition.keys, *names, event).toArrow()
         self._at: dict[str, list[Any]] = {name: table[name].to_pylist() for name in (*names, "_event_us")}
         by_key: dict[tuple[Any, ...], list[int]] = {}
+        self._ended: dict[tuple[Any, ...], list[int]] = {}
         columns = [table[name].to_pylist() for name in definition.keys]
         for position, key in enumerate(zip(*columns, strict=True)):
-            by_key.setdefault(key, []).append(position)
+            mine = by_key.setdefault(key, [])
+            (mine if self._at["_until"][position] is None else self._ended.setdefault(key, [])).append(position)
         self._late_us = [ms * 1000 for ms in chain.late]
         index, event_us = self._at["_index"], self._at["_event_us"]
         self._followed: dict[tuple[Any, ...], list[Followed]] = {
@@ -76,10 +93,10 @@ class SessionRule(LateRule):
         apart = [*left_out, *(one for rows in other.values() for one in rows)]
         first = self._rows
         if apart:
-            first = first.join(self._addresses(apart), ["_partition", "_offset"], "left_anti")
+            first = first.join(self._addresses(apart), _ADDRESS, "left_anti")
         frames = [first]
         for generation in sorted(other):
-            frames.append(self._rows.join(self._addresses(other[generation]), ["_partition", "_offset"], "left_semi"))
+            frames.append(self._rows.join(self._addresses(other[generation]), _ADDRESS, "left_semi"))
         results = [compile_batch(self._spark, definition, frame).toArrow() for frame in frames]
         return pa.concat_tables([table.cast(results[0].schema) for table in results])
 
@@ -88,6 +105,7 @@ class SessionRule(LateRule):
             {
                 "_partition": pa.array([self._at["_partition"][one] for one in positions], pa.int32()),
                 "_offset": pa.array([self._at["_offset"][one] for one in positions], pa.int64()),
+                "_from": pa.array([self._at["_from"][one] for one in positions], pa.int64()),
             }
         )
         return F.broadcast(self._spark.createDataFrame(table))
@@ -114,42 +132,48 @@ class SessionRule(LateRule):
         """Return, by the addresses of all that belongs to it, what must be served (`Rule.served_sessions`)."""
 
         def knew(seq: int, position: int) -> bool:
-            known: int = published.ends[seq].get(self._topic, {}).get(self._at["_partition"][position], 0)
-            return bool(self._at["_offset"][position] < known)
+            end: int = published.ends[seq].get(self._topic, {}).get(self._at["_partition"][position], 0)
+            since, until = self._at["_from"][position], self._at["_until"][position]
+            decided = published.amendments.get(seq, 0)
+            held = since <= decided and (until is None or decided < until)
+            return bool(self._at["_offset"][position] < end) and held
 
+        known = Known(self._at["_event_us"].__getitem__, knew, lambda position: bool(self._at["_from"][position]))
         found: list[tuple[tuple[Any, ...], Owed]] = []
         for key, families in self._followed.items():
             owed = owe_sessions(
                 families,
                 published.claims.get(key_text(shape.keys, key), ()),
-                self._at["_event_us"].__getitem__,
-                knew,
+                known,
                 closed_ms=published.closed_ms,
                 gap_us=self._size_us,
+                ended=self._ended.get(key, ()),
             )
             found += [(key, one) for one in owed if not one.is_truth]
         values = self._values_of(shape, [one for _, one in found])
         sessions: dict[RowId, ServedSession] = {}
         for key, one in found:
             served = self._served_session(shape, key, one, batches, {**expected, **values})
-            sessions |= dict.fromkeys((served.truth, *served.owed), served)
+            sessions |= dict.fromkeys((served.truth, *served.others, *served.owed), served)
         return sessions
 
     def _served_session(
         self, shape: Shape, key: tuple[Any, ...], one: Owed, batches: Sequence[int], values: Rows
     ) -> ServedSession:
         text = key_text(shape.keys, key)
-        truth = self._row_id(shape, key, one.followed.truth)
-        held = [*one.emitted, *(session for _, session in one.published)]
-        owed = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in held)}
+        owed = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in one.held)}
         owed |= {RowId(claim.start_ms, claim.end_ms, text): None for claim in one.unknown}
+        truth, *others = [self._row_id(shape, key, each.truth) for each in one.followed] or sorted(owed)[:1]
         return ServedSession(
             truth=truth,
             owed=owed,
             late=tuple(self._row(truth, row, batches) for row in one.late),
             since=tuple(self._row(truth, row, batches) for row in one.since),
             split=tuple(self._row(truth, row, batches) for row in one.split),
+            amended=tuple(self._amended(truth, row) for row in one.amended),
+            former=tuple(self._amended(truth, row) for row in one.former),
             unexplained=len(one.unexplained),
+            others=tuple(others),
         )
 
     def _values_of(self, shape: Shape, found: Sequence[Owed]) -> dict[RowId, Values]:
@@ -160,7 +184,7 @@ class SessionRule(LateRule):
                 by_seq.setdefault(seq, []).extend(session.rows)
         values: dict[RowId, Values] = {}
         for _, positions in sorted(by_seq.items()):
-            rows = self._rows.join(self._addresses(positions), ["_partition", "_offset"], "left_semi")
+            rows = self._every.join(self._addresses(positions), _ADDRESS, "left_semi")
             values |= unique_rows(compile_batch(self._spark, self._definition, rows).toArrow(), shape)
         return values
 
@@ -173,6 +197,18 @@ class SessionRule(LateRule):
             for one in family.late
         ]
         return sorted(found, key=lambda one: (one.partition, one.offset))
+
+    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+        """Return every amended dead letter that holds, with the session of the truth that it belongs to."""
+        return [
+            self._amended(self._row_id(shape, key, family.truth), one)
+            for key, families in self._followed.items()
+            for family in families
+            for one in self._cures_in(family)
+        ]
+
+    def _cures_in(self, family: Followed) -> list[int]:
+        return [one for one in family.skipped if self._at["_from"][one]]
 
     def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
         """Return, for each address of a session that is not the same on both sides, all that belongs to it."""
@@ -188,6 +224,7 @@ class SessionRule(LateRule):
                     parts=parts,
                     late=tuple(self._row(truth, row, batches) for row in one.late),
                     split=tuple(self._row(truth, row, batches) for row in one.split),
+                    amended=tuple(self._amended(truth, row) for row in self._cures_in(one)),
                 )
                 found |= dict.fromkeys((truth, *parts), family)
         return found
@@ -210,7 +247,8 @@ class SessionRule(LateRule):
 
     def filled(self) -> set[int]:
         """Return the starts (epoch ms) of all sessions that go with records which no batch read, but the archive has."""
-        return {start for family in self._all() if family.skipped for start in family.starts_ms}
+        gaps = [family for family in self._all() if len(family.skipped) > len(self._cures_in(family))]
+        return {start for family in gaps for start in family.starts_ms}
 
     def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
         """Return path index to the starts (epoch ms) of the sessions that go with its rows."""
@@ -222,7 +260,7 @@ class SessionRule(LateRule):
         """Return session start (epoch ms) to the numbers of the definitions whose batches touched it."""
         found: dict[int, set[int]] = {}
         for group, starts in self._starts_by("_group").items():
-            for start in starts:
+            for start in starts if group >= 0 else ():  # an amendment is of no batch
                 found.setdefault(start, set()).add(group)
         return found
 
@@ -239,6 +277,18 @@ class SessionRule(LateRule):
 
     def _row_id(self, shape: Shape, key: tuple[Any, ...], session: Session) -> RowId:
         return RowId(session.start_us // 1000, session.end_us // 1000, key_text(shape.keys, key))
+
+    def _amended(self, row: RowId, position: int) -> AmendedRow:
+        at = self._at
+        return AmendedRow(
+            row=row,
+            topic=self._topic,
+            partition=at["_partition"][position],
+            offset=at["_offset"][position],
+            event_time=EPOCH + timedelta(microseconds=at["_event_us"][position]),
+            first_seq=at["_from"][position],
+            until_seq=at["_until"][position],
+        )
 
     def _row(self, row: RowId, position: int, batches: Sequence[int]) -> LateRow:
         index = self._at["_index"][position]

@@ -2,13 +2,14 @@
 
 Of one session of the truth there may be served: sessions that the stream emitted, where no publication has one over them, and sessions
 of publications, each as the log was then, where no newer one lies over them. A record that came later may join two of
-them, or be in neither: it is named, and the next backfill counts it.
+them, or be in neither: it is named, and the next backfill counts it. So is a dead letter that was amended since, and one that a
+publication counted and that is dead again, or another record, by now: such a one may have joined sessions that are two again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rivertwice.reconcile.sessions import Followed, Session, merge_records
 
@@ -34,12 +35,14 @@ class PublishedSessions:
     Attributes:
         claims: key's text to its sessions in the publications that count.
         ends: publication to the offsets that it knew, by topic and partition.
+        amendments: publication to the newest decision about a dead letter that it knew.
         closed_ms: sessions of the stream that end later are not served yet.
     """
 
     claims: Mapping[str, Sequence[Claim]]
     ends: Mapping[int, Mapping[str, Mapping[int, int]]]
     closed_ms: int
+    amendments: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,82 +50,123 @@ class Owed:
     """What must be served of one session of the truth.
 
     Attributes:
-        followed: the session, and what the stream made of it.
+        followed: the session, and what the stream made of it; several, or none, where an amended record that holds no more had joined
+            them, or made one alone.
         emitted: sessions of the stream that no publication replaces.
         published: publication to its sessions that no newer one replaces, of the records that it knew.
         missing: records in none of them; none is in two, for two that hold the same record overlap.
         since: those of `missing` that the stream did not drop, but that a publication did not know yet, and those that the
             stream has in one session with such a one, where a publication replaces it.
+        amended: those of `missing` that are dead letters, amended when no publication could count them any more.
+        former: amended records that a publication counted and that hold no more.
         unexplained: those of `missing` that came in time for both.
         unknown: sessions of publications that the log does not give.
     """
 
-    followed: Followed
+    followed: tuple[Followed, ...]
     emitted: tuple[Session, ...]
     published: tuple[tuple[int, Session], ...]
     missing: tuple[int, ...] = ()
     since: tuple[int, ...] = ()
+    amended: tuple[int, ...] = ()
+    former: tuple[int, ...] = ()
     unexplained: tuple[int, ...] = ()
     unknown: tuple[Claim, ...] = ()
 
     @property
     def is_truth(self) -> bool:
-        """Whether just the session of the truth is served."""
-        held = [*self.emitted, *(session for _, session in self.published)]
-        return len(held) == 1 and not self.missing and not self.unknown
+        """Whether just the sessions of the truth are served."""
+        held = {frozenset(session.rows) for session in self.held}
+        return not self.unknown and held == {frozenset(one.truth.rows) for one in self.followed}
+
+    @property
+    def held(self) -> tuple[Session, ...]:
+        """All that must be served."""
+        return (*self.emitted, *(session for _, session in self.published))
 
     @property
     def late(self) -> tuple[int, ...]:
         """Records that are missing because the stream dropped them."""
-        dropped = set(self.followed.late)
+        dropped = {row for one in self.followed for row in one.late}
         return tuple(one for one in self.missing if one in dropped)
 
     @property
     def split(self) -> tuple[int, ...]:
         """Records by which what the stream emitted came apart, as far as it is served."""
         held = {one for session in self.emitted for one in session.rows}
-        return tuple(one for one in self.followed.split if one in held)
+        return tuple(row for one in self.followed for row in one.split if row in held)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a key's records, by their positions.
+
+    Attributes:
+        times_us: event time of a record.
+        knew: says whether a publication (by its number) knew a record.
+        is_cure: says whether a record is a dead letter that was amended.
+    """
+
+    times_us: Callable[[int], int]
+    knew: Callable[[int, int], bool]
+    is_cure: Callable[[int], bool] = lambda _: False
 
 
 def owe_sessions(
     followed: Iterable[Followed],
     claims: Sequence[Claim],
-    times_us: Callable[[int], int],
-    knew: Callable[[int, int], bool],
+    known: Known,
     *,
     closed_ms: int,
     gap_us: int,
+    ended: Iterable[int] = (),
 ) -> list[Owed]:
     """Return what must be served of those of a key's sessions that publications overlap.
 
     Args:
         followed: the key's sessions.
         claims: its sessions in all publications that count.
-        times_us: event time of a record, by position.
-        knew: says whether a publication (by its number) knew a record (by position).
+        known: its records.
         closed_ms: sessions of the stream that end later are not served yet.
         gap_us: the gap.
+        ended: positions of amended records that hold no more.
     """
+    former = [one for one in ended if any(known.knew(claim.seq, one) for claim in claims)]
     found = []
-    for one in followed:
-        low, high = one.truth.start_us // 1000, one.truth.end_us // 1000
+    for stretch, together in _joined(followed, former, known, gap_us):
+        low, high = stretch.start_us // 1000, stretch.end_us // 1000
         over = [claim for claim in claims if claim.overlaps(low, high)]
         if over:
-            found.append(_owed(one, over, times_us, knew, closed_ms, gap_us))
+            found.append(_owed(stretch, together, over, known, closed_ms, gap_us))
     return found
 
 
+def _joined(
+    followed: Iterable[Followed], former: Sequence[int], known: Known, gap_us: int
+) -> list[tuple[Session, tuple[Followed, ...]]]:
+    """Return the sessions of the truth, those that records which hold no more had joined together, with all their records."""
+    each = list(followed)
+    if not former:
+        return [(one.truth, (one,)) for one in each]
+    rows = [*former, *(row for one in each for row in one.truth.rows)]
+    return [
+        (stretch, tuple(one for one in each if stretch.start_us <= one.truth.start_us < stretch.end_us))
+        for stretch in merge_records(((known.times_us(row), row) for row in rows), gap_us)
+    ]
+
+
 def _owed(
-    followed: Followed,
+    stretch: Session,
+    followed: tuple[Followed, ...],
     claims: Sequence[Claim],
-    times_us: Callable[[int], int],
-    knew: Callable[[int, int], bool],
+    known: Known,
     closed_ms: int,
     gap_us: int,
 ) -> Owed:
+    parts = [part for one in followed for part in one.parts]
     emitted = tuple(
         part
-        for part in followed.parts
+        for part in parts
         if part.end_us // 1000 <= closed_ms
         and not any(claim.overlaps(part.start_us // 1000, part.end_us // 1000) for claim in claims)
     )
@@ -133,10 +177,10 @@ def _owed(
             other.seq > claim.seq and other.overlaps(claim.start_ms, claim.end_ms) for other in claims
         ):
             continue
-        known = [(times_us(one), one) for one in followed.truth.rows if knew(claim.seq, one)]
+        then = [(known.times_us(one), one) for one in stretch.rows if known.knew(claim.seq, one)]
         same = [
             session
-            for session in merge_records(known, gap_us)
+            for session in merge_records(then, gap_us)
             if (session.start_us // 1000, session.end_us // 1000) == (claim.start_ms, claim.end_ms)
         ]
         if same:
@@ -144,18 +188,21 @@ def _owed(
         else:
             unknown.append(claim)
     counted = {one for session in (*emitted, *(session for _, session in published)) for one in session.rows}
-    missing = tuple(one for one in followed.truth.rows if one not in counted)
-    dropped = set(followed.late)
+    true = {row for one in followed for row in one.truth.rows}
+    missing = tuple(one for one in stretch.rows if one in true and one not in counted)
+    dropped = {row for one in followed for row in one.late}
     rest = [one for one in missing if one not in dropped]
-    unknown_yet = {one for one in rest if not all(knew(claim.seq, one) for claim in claims)}
-    with_them = {one for part in followed.parts if unknown_yet & set(part.rows) for one in part.rows}
-    since = tuple(one for one in rest if one in unknown_yet or one in with_them)
+    unknown_yet = {one for one in rest if not all(known.knew(claim.seq, one) for claim in claims)}
+    with_them = {one for part in parts if unknown_yet & set(part.rows) for one in part.rows}
+    named = [one for one in rest if one in unknown_yet or one in with_them]
     return Owed(
         followed=followed,
         emitted=emitted,
         published=tuple(published),
         missing=missing,
-        since=since,
-        unexplained=tuple(one for one in rest if one not in since),
+        since=tuple(one for one in named if not known.is_cure(one)),
+        amended=tuple(one for one in named if known.is_cure(one)),
+        former=tuple(one for one in stretch.rows if one in counted and one not in true),
+        unexplained=tuple(one for one in rest if one not in named),
         unknown=tuple(unknown),
     )

@@ -179,6 +179,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
         verdict, reason = NOT_COMPARABLE, "mixed: a publication of an older definition serves the window"
     elif (session := served.sessions.get(row)) is not None:
         verdict, reason, missing = explain_served_session(evidence, session, row, got)
+        amended = len(session.decided) if row == session.truth else 0
     else:
         base = _base_of(evidence, served, row)
         where = evidence.cause_id(row)

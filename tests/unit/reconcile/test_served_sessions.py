@@ -19,7 +19,7 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.model import LateRow, RowId, ServedRow, ServedSession, Shape, Verdict
-from rivertwice.reconcile.session_served import Claim, Owed, owe_sessions
+from rivertwice.reconcile.session_served import Claim, Known, Owed, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.reconcile.verdict import judge_served
 from session_world import GAP, Row, World, random_batches
@@ -46,8 +46,7 @@ def owed_by(world: World) -> dict[str, list[Owed]]:
         found[key] = owe_sessions(
             families,
             claims,
-            times.__getitem__,
-            lambda seq, position: position < ends[seq],
+            Known(times.__getitem__, lambda seq, position: position < ends[seq]),
             closed_ms=world.closed_ms,
             gap_us=GAP * 1000,
         )
@@ -66,12 +65,12 @@ def check(world: World) -> int:
     for key, owed in owed_by(world).items():
         for one in owed:
             assert one.unknown == one.unexplained == ()
-            held = [*one.emitted, *(session for _, session in one.published)]
-            wanted = {as_row(key, session, world) for session in held}
-            low, high = one.followed.truth.start_us // 1000, one.followed.truth.end_us // 1000
+            wanted = {as_row(key, session, world) for session in one.held}
+            (whole,) = one.followed
+            low, high = whole.truth.start_us // 1000, whole.truth.end_us // 1000
             assert {row for row in served if row.key == key and low <= row.start_ms < high} == wanted
-            rows = [position for session in held for position in session.rows]
-            assert sorted([*rows, *one.missing]) == sorted(one.followed.truth.rows)
+            rows = [position for session in one.held for position in session.rows]
+            assert sorted([*rows, *one.missing]) == sorted(whole.truth.rows)
             assert set(one.missing) == {*one.late, *one.since}
             assert one.is_truth or one.late or one.since or one.split
             changed += not one.is_truth
@@ -141,8 +140,7 @@ def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
         (found,) = owe_sessions(
             [replace_times(whole)],
             [Claim(0, 10, 2)],
-            [0, 18_000, 9000].__getitem__,
-            known,
+            Known([0, 18_000, 9000].__getitem__, known),
             closed_ms=closed_ms,
             gap_us=10_000,
         )
@@ -154,6 +152,58 @@ def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
     assert [part.rows for part in owe(28).emitted] == [(1,)]
     assert owe(27).emitted == ()
     assert (owe(28).late, owe(28).missing) == ((2,), (2,))
+
+
+def owe_amended(claims: list[Claim], decided: dict[int, int], cures: dict[int, tuple[int, int | None]]) -> list[Owed]:
+    """Records at 0, 9 and 18 (gap 10); cures by position: from which decision on, and up to which, each holds."""
+    times = [0, 9000, 18_000]
+
+    def knew(seq: int, position: int) -> bool:
+        since, until = cures.get(position, (0, None))
+        return since <= decided[seq] and (until is None or decided[seq] < until)
+
+    rows = [(-2 if one in cures else 0, times[one], one) for one in range(3) if cures.get(one, (0, None))[1] is None]
+    return owe_sessions(
+        follow_key(rows, 10_000, [0, 40_000]),
+        claims,
+        Known(times.__getitem__, knew, cures.__contains__),
+        closed_ms=40,
+        gap_us=10_000,
+        ended=[one for one, (_, until) in cures.items() if until is not None],
+    )
+
+
+APART = [Claim(0, 10, 2), Claim(18, 28, 2)]
+WHOLE = [Claim(0, 28, 2)]
+
+
+def test_an_amendment_that_joins_published_sessions_is_named_until_they_are_published_anew() -> None:
+    (one,) = owe_amended(APART, {2: 0}, {1: (1, None)})
+    assert ([session.rows for session in one.held], one.amended, one.since) == ([(0,), (2,)], (1,), ())
+    (one,) = owe_amended([*APART, Claim(0, 28, 3)], {2: 0, 3: 1}, {1: (1, None)})
+    assert one.is_truth
+
+
+def test_an_amendment_that_holds_no_more_is_named_by_both_sessions_that_it_had_joined() -> None:
+    (one,) = owe_amended(WHOLE, {2: 1}, {1: (1, 2)})
+    assert [each.truth.rows for each in one.followed] == [(0,), (2,)]
+    assert ([session.rows for session in one.held], one.former, one.missing) == ([(0, 1, 2)], (1,), ())
+    (one,) = owe_amended([*WHOLE, Claim(0, 10, 3), Claim(18, 28, 3)], {2: 1, 3: 2}, {1: (1, 2)})
+    assert one.is_truth
+
+
+def test_an_amendment_that_had_made_a_session_of_its_own_is_named_though_the_truth_has_none() -> None:
+    cures: dict[int, tuple[int, int | None]] = {0: (1, 2), 1: (1, 2), 2: (1, 2)}
+    (one,) = owe_amended(WHOLE, {2: 1}, cures)
+    assert (one.followed, one.former, one.is_truth) == ((), (0, 1, 2), False)
+    (one,) = owe_amended([*WHOLE, Claim(0, 28, 3, vanishes=True)], {2: 1, 3: 2}, cures)
+    assert one.is_truth
+
+
+def test_an_amendment_that_a_publication_knew_and_left_out_is_not_explained() -> None:
+    (one,) = owe_amended([*APART], {2: 1}, {1: (1, None)})
+    assert one.unknown == tuple(APART)
+    assert not one.amended
 
 
 def replace_times(whole: Followed) -> Followed:
