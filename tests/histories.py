@@ -42,6 +42,7 @@ from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
 from rivertwice.reconcile.view import HeadView, Meaning
+from rivertwice.schemas.encode import encode_avro, prefixed
 from rivertwice.stream.late import late_rows, select_suspects
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.ledger import LedgerRow
@@ -294,6 +295,9 @@ def record_bytes(record: Record, definition: Definition) -> bytes:
     _, source = definition.by_topic[places_of(definition)[record.partition].topic]
     if "j" in source.schema_:
         fields = {"j": record.key, "at": at, "w": record.value}
+    if source.format == "avro":
+        (schema_id, writer), *_ = source.pins.writers.items()
+        return prefixed(schema_id, encode_avro(writer, fields))
     if source.envelope == "none":
         return json.dumps(fields).encode()
     deletes = record.value in (3, 11)

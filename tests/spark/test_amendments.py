@@ -92,7 +92,8 @@ class Desk:
 
 
 @pytest.mark.parametrize(
-    "kind", ["tumbling", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("hopping", "joined slices", "session"))]
+    "kind",
+    ["tumbling", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("hopping", "joined slices", "session"))],
 )
 def test_an_amendment_reaches_the_truth_and_through_a_backfill_what_is_served(
     kind: str, spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str

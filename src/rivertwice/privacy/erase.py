@@ -124,7 +124,7 @@ def _by_chance(value: Value) -> Value:
 def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePlan:
     """Return what would be done; nothing is changed."""
     definitions = _component(settings, asked.pipeline)
-    redactor = asked.redactor(value)
+    redactor = asked.redactor(value, definitions.values())
     topics = sorted({topic for one in definitions.values() for topic in one.topics})
     places: dict[Part, list[int]] = {}
     records, until = {}, {}
@@ -197,7 +197,7 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
             message = f"{erasure_id} waits: {'; '.join(plan.refusals)}; then `rivertwice privacy resume {erasure_id}`"
             raise RequestError(message)
         found = _first_found(settings, erasure_id, plan)
-        redactor = asked.redactor(value)
+        redactor = asked.redactor(value, definitions.values())
         for topic in topics:  # step 4
             rewrite_archive(settings, topic, redactor, progress)
         for name, definition in definitions.items():

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.pipeline.rules import InSet, Pattern
 from rivertwice.privacy.redact import Value
 from rivertwice.savepoint.catalogue import PROVED, Savepoint
@@ -52,9 +52,6 @@ def refuse_kind(definition: Definition) -> str | None:
     """Return why values in a pipeline of this definition cannot be replaced, or None."""
     if definition.window.is_fold:
         return "it is a fold, whose state keeps every key for ever: the stream would emit the old value again"
-    avro = [view for view, source in definition.sources.items() if source.format != "json"]
-    if avro:
-        return f"source {avro[0]!r} is Avro, and only JSON records are rewritten"
     return None
 
 
@@ -69,10 +66,25 @@ def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value
                 return f"field {name!r} of topic {source.topic} is {kind}, and {value!r} is no such value"
             if kind == "int" and isinstance(given, int) and given > 2**31 - 1:
                 return f"pseudonym {given} does not fit field {name!r} of topic {source.topic}, which is int; give a smaller one (--as)"
+            narrow = [] if source.format == "json" or kind is None else _avro_kinds(source, name)
+            if "enum" in narrow:
+                return f"field {name!r} of topic {source.topic} is an Avro enum, which has no symbol for a pseudonym"
+            if "int" in narrow and isinstance(given, int) and given > 2**31 - 1:
+                return f"pseudonym {given} does not fit field {name!r} of topic {source.topic}, which is an Avro int; give a smaller one (--as)"
             strict = [rule.name for rule in source.rules if rule.field == name and isinstance(rule, InSet | Pattern)]
             if strict and given is None:
                 return f"rule {strict[0]!r} judges field {name!r} of topic {source.topic}; give a pseudonym that it accepts (--as)"
     return None if held else f"none of its sources has a field {' or '.join(fields)}"
+
+
+def _avro_kinds(source: Source, name: str) -> list[str]:
+    """Return the Avro types that a field has in the schemas by which records are written."""
+    found = []
+    for schema in source.pins.writers.values() or (source.pins.writer,):
+        field = schema.field(name)
+        kinds = [] if field is None else getattr(field.type, "schemas", [field.type])
+        found += [str(kind.type) for kind in kinds]
+    return found
 
 
 def find_refusals(reader: Reader, places: Places) -> list[str]:

@@ -7,7 +7,7 @@ step), `plan.json` (what was found before the first change, for a second try fin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 from rivertwice.config import Place, Settings, below
 from rivertwice.errors import RequestError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Redactor, Value
+from rivertwice.privacy.redact_avro import avro_of
 from rivertwice.store.small_records import delete_record, list_records, put_record_if_absent, read_record
 
 FORMAT = 1
@@ -44,9 +46,9 @@ class Erasure:
     by: str
     asked_at: datetime
 
-    def redactor(self, value: Value) -> Redactor:
-        """Return what replaces the value."""
-        return Redactor(value, self.pseudonym, frozenset({*self.fields, *self.columns}))
+    def redactor(self, value: Value, definitions: Iterable[Definition]) -> Redactor:
+        """Return what replaces the value in what pipelines of these definitions keep."""
+        return Redactor(value, self.pseudonym, frozenset({*self.fields, *self.columns}), avro_of(definitions))
 
 
 def register(settings: Settings) -> Place:

@@ -16,6 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivertwice.privacy.redact_avro import AvroRecords, Swap
+from rivertwice.schemas.encode import PREFIX
+
 Value = str | int
 _KEY_COLUMN = "key"  # of raw records; in tables of verdicts the same name holds a JSON text
 _AS_RECORD_KEY = pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view
@@ -28,11 +31,18 @@ class Redactor:
     Attributes:
         value: what must go. pseudonym: what stands there afterwards, of the same type.
         names: fields of records and columns of tables that hold it.
+        avro: how Avro records among them are written.
     """
 
     value: Value
     pseudonym: Value
     names: frozenset[str]
+    avro: tuple[AvroRecords, ...] = ()
+
+    @property
+    def swap(self) -> Swap:
+        """The same, of a record by its schema."""
+        return Swap(self.value, self.pseudonym, self.names)
 
     def record_key(self, key: bytes) -> bytes:
         """Return a record's key: replaced if it is the value as a text or as JSON, else as it was."""
@@ -42,12 +52,24 @@ class Redactor:
         ):
             if key == old.encode():
                 return new.encode()
-        return self.text(key) if key.lstrip()[:1] == b"{" else key
+        for one in self.avro:
+            if (found := one.replaced_key(key, self.swap)) is not None:
+                return found
+        is_record = key.lstrip()[:1] == b"{" or (self.avro and key[:1] == PREFIX)
+        return self.record(key) if is_record else key
+
+    def record(self, data: bytes) -> bytes:
+        """Return the bytes of a record, Avro by one of the schemas or else as `text` has it."""
+        for one in self.avro:
+            if (found := one.replaced(data, self.swap)) is not None:
+                return found
+        return self.text(data)
 
     def text(self, data: bytes) -> bytes:
         """Return bytes of a JSON object, of any depth, with the value of the named fields replaced.
 
-        Bytes that are no JSON object (a dead letter) hold no fields: there the text itself is replaced wherever it stands alone.
+        Bytes that are no JSON object (a dead letter) hold no fields: there the text itself is replaced wherever it stands alone, or
+        wherever it stands, if it may be what is left of an Avro record: a length before it may look like a letter.
         """
         found = self._in_fields(data)
         try:
@@ -71,23 +93,23 @@ class Redactor:
     def _anywhere(self, data: bytes) -> bytes:
         if not isinstance(self.value, str):
             return data
-        word = re.compile(rb"(?<![A-Za-z0-9_])" + re.escape(self.value.encode()) + rb"(?![A-Za-z0-9_])")
+        plain = re.escape(self.value.encode())
+        word = re.compile(plain if self.avro else rb"(?<![A-Za-z0-9_])" + plain + rb"(?![A-Za-z0-9_])")
         return word.sub(lambda _: str(self.pseudonym).encode(), data)
 
-    def _holds(self, parsed: Any) -> bool:
+    def _holds(self, parsed: Any, *, named: bool = False) -> bool:
         if isinstance(parsed, dict):
-            return any(
-                (name in self.names and self._is_value(item)) or self._holds(item) for name, item in parsed.items()
-            )
-        return isinstance(parsed, list) and any(self._holds(item) for item in parsed)
+            return any(self._holds(item, named=name in self.names) for name, item in parsed.items())
+        if isinstance(parsed, list):
+            return any(self._holds(item, named=named) for item in parsed)
+        return named and self._is_value(parsed)
 
-    def _replaced(self, parsed: Any) -> Any:
+    def _replaced(self, parsed: Any, *, named: bool = False) -> Any:
         if isinstance(parsed, dict):
-            return {
-                name: self.pseudonym if name in self.names and self._is_value(item) else self._replaced(item)
-                for name, item in parsed.items()
-            }
-        return [self._replaced(item) for item in parsed] if isinstance(parsed, list) else parsed
+            return {name: self._replaced(item, named=name in self.names) for name, item in parsed.items()}
+        if isinstance(parsed, list):
+            return [self._replaced(item, named=named) for item in parsed]
+        return self.pseudonym if named and self._is_value(parsed) else parsed
 
     def _is_value(self, item: Any) -> bool:
         return type(item) is type(self.value) and item == self.value
@@ -110,8 +132,9 @@ class Redactor:
             named = field.name in self.names
             return self._rewritten(column, kind, lambda item: self._cell(item, named=named), self._needles())
         if any(check(kind) for check in _AS_RECORD_KEY):
-            rewrite = self.record_key if field.name == _KEY_COLUMN else self.text
-            return self._rewritten(column, kind, rewrite, self._needles())
+            rewrite = self.record_key if field.name == _KEY_COLUMN else self.record
+            as_text = isinstance(self.value, str) or not self.avro  # a number may be any bytes in Avro
+            return self._rewritten(column, kind, rewrite, self._needles() if as_text else ())
         if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
             return self._rewritten(column, kind, self._headers)
         return column, []

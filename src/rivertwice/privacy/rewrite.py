@@ -86,7 +86,7 @@ def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int])
 
 def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor) -> None:
     """Let the ledger say the digests of the batches that hold the pseudonym."""
-    back = Redactor(redactor.pseudonym, redactor.value, redactor.names)
+    back = replace(redactor, value=redactor.pseudonym, pseudonym=redactor.value)
     fresh = {
         (row.timeline, row.batch): digest
         for row, digest in _digests(home, rows, back.table(rows)[1])

@@ -111,12 +111,41 @@ def test_a_value_that_the_fields_cannot_hold_is_refused(
     assert found is None if said is None else found is not None and said in found
 
 
-def test_folds_and_avro_are_refused() -> None:
-    assert refuse_kind(DEFINITION) is None
-    avro = DEFINITION.model_copy(
-        update={"sources": {"rows": DEFINITION.source[1].model_copy(update={"format": "avro"})}}
+AVRO_YAML = """
+name: p
+description: x
+sources:
+  rows:
+    topic: flights
+    partitions: 1
+    format: avro
+    schema: {kind: string, n: bigint, at: timestamp}
+    event_time: at
+    watermark: 10 s
+    max_future: 1 day
+window: {size: 1 s}
+count_column: n
+columns: {n: {}}
+"""
+AVRO_SCHEMA = """{"type": "record", "name": "r", "fields": [
+  {"name": "kind", "type": ["null", {"type": "enum", "name": "kinds", "symbols": ["a"]}]}, {"name": "n", "type": "int"},
+  {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}]}"""
+
+
+def test_an_avro_field_that_cannot_hold_a_pseudonym_is_refused() -> None:
+    avro = parse_files(
+        {
+            "pipeline.yaml": AVRO_YAML.encode(),
+            "transform.sql": b"SELECT window.start AS window_start, window.end AS window_end, count(*) AS n FROM rows "
+            b"GROUP BY window(at, '1 second')",
+            "schemas/rows.avsc": AVRO_SCHEMA.encode(),
+        },
+        "p",
     )
-    assert "source 'rows' is Avro" in str(refuse_kind(avro))
+    assert refuse_kind(avro) is None
+    assert "is an Avro enum" in str(refuse_pseudonym(avro, ("kind",), "a", "b"))
+    assert "is an Avro int" in str(refuse_pseudonym(avro, ("n",), 1, 2**31))
+    assert refuse_pseudonym(avro, ("n",), 1, 2**31 - 1) is None
 
 
 def test_rows_of_the_ledger_are_what_the_cases_say() -> None:

@@ -22,6 +22,7 @@ NUMBER = Redactor(42, 7_000_000_001, frozenset({"user"}))
         (b'{"user":"u42","friend":"u42"}', b'{"user":"erased-1","friend":"u42"}'),
         (b'{"user": "u421"}', b'{"user": "u421"}'),
         (b'{"after": {"user" : "u42"}, "before": null}', b'{"after": {"user" : "erased-1"}, "before": null}'),
+        (b'{"user": ["u42", "u1"], "n": ["u42"]}', b'{"user": ["erased-1", "u1"], "n": ["u42"]}'),
         (b'{"user": "\\u00752"}', b'{"user": "\\u00752"}'),
         (b'{"amount": 1.0, "user": "\\u007542"}', b'{"amount": 1.0, "user": "erased-1"}'),
         (b'{"user": "u42", "amou', b'{"user": "erased-1", "amou'),

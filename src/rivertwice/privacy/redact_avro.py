@@ -1,0 +1,154 @@
+"""Replace one value of some fields in the bytes of Avro records. Pure.
+
+A record is followed by the schema it was written by, and copied piece by piece; only the value of a named field is written anew.
+Blocks of arrays and maps lose the byte counts they may have, which readers need not have; all else stays, byte by byte.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from avro import schema as avro_schema
+from avro.errors import AvroException
+from avro.io import BinaryDecoder, BinaryEncoder
+
+from rivertwice.pipeline.definition import Definition
+from rivertwice.schemas.encode import PREFIX
+
+ID_END = 5
+"""Confluent's prefix: a zero byte and a schema id of four."""
+_WHOLE = ("int", "long")
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What is replaced by what, in which fields."""
+
+    value: str | int
+    pseudonym: str | int
+    names: Set[str]
+
+
+@dataclass(frozen=True)
+class AvroRecords:
+    """How the records of a source are written: schema id to schema, or None to the one of records without an id."""
+
+    writers: Mapping[int | None, avro_schema.RecordSchema]
+
+    def replaced(self, data: bytes, swap: Swap) -> bytes | None:
+        """Return a record's bytes with the value replaced; None if they are no such record."""
+        framed = None not in self.writers
+        if framed and (data[:1] != PREFIX or len(data) < ID_END):
+            return None
+        start = ID_END if framed else 0
+        schema = self.writers.get(int.from_bytes(data[1:ID_END], "big") if framed else None)
+        body = None if schema is None else _replaced(schema, data[start:], swap)
+        return None if body is None else data[:start] + body
+
+    def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
+        """Return a record's key that is just a text or a number behind an id; None if it is no such key."""
+        if None in self.writers or key[:1] != PREFIX or len(key) <= ID_END:
+            return None
+        kind = avro_schema.parse('"string"' if isinstance(swap.value, str) else '"long"')
+        body = _replaced(kind, key[ID_END:], swap, named=True)
+        return None if body is None else key[:ID_END] + body
+
+
+def avro_of(definitions: Iterable[Definition]) -> tuple[AvroRecords, ...]:
+    """Return how the Avro sources of some definitions are written; those that share a topic share its schemas."""
+    by_topic: dict[str, dict[int | None, avro_schema.RecordSchema]] = {}
+    for definition in definitions:
+        for source in definition.sources.values():
+            if source.format == "avro":
+                pins = source.pins
+                mine: dict[int | None, avro_schema.RecordSchema] = {
+                    schema_id: schema.record for schema_id, schema in pins.writers.items()
+                }
+                by_topic.setdefault(source.topic, {}).update(mine or {None: pins.writer.record})
+    return tuple(AvroRecords(writers) for writers in by_topic.values())
+
+
+def _replaced(schema: avro_schema.Schema, body: bytes, swap: Swap, *, named: bool = False) -> bytes | None:
+    walk = _Walk(body, swap)
+    try:
+        walk.copy(schema, named=named)
+    except (AvroException, ValueError, IndexError, TypeError):
+        return None
+    return walk.written if walk.is_done else None
+
+
+class _Walk:
+    """Copies one value after another from the old bytes to the new."""
+
+    def __init__(self, body: bytes, swap: Swap) -> None:
+        self._body, self._swap = body, swap
+        self._from, self._to = io.BytesIO(body), io.BytesIO()
+        self._decoder, self._encoder = BinaryDecoder(self._from), BinaryEncoder(self._to)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all bytes were of the record."""
+        return self._from.tell() == len(self._body)
+
+    @property
+    def written(self) -> bytes:
+        """The new bytes."""
+        return self._to.getvalue()
+
+    def copy(self, schema: avro_schema.Schema, *, named: bool) -> None:
+        """Copy a value of `schema`; `named`: it is that of a named field, or lies in it.
+
+        Raises:
+            ValueError, AvroException, IndexError, TypeError: the bytes are none of it.
+        """
+        if isinstance(schema, avro_schema.RecordSchema):
+            for field in schema.fields:
+                self.copy(field.type, named=str(field.name) in self._swap.names)
+        elif isinstance(schema, avro_schema.UnionSchema):
+            branch = self._natural()
+            self._encoder.write_long(branch)
+            self.copy(schema.schemas[branch], named=named)
+        elif isinstance(schema, avro_schema.ArraySchema):
+            for _ in self._items():
+                self.copy(schema.items, named=named)
+        elif isinstance(schema, avro_schema.MapSchema):
+            for _ in self._items():
+                name = self._decoder.read_utf8()
+                self._encoder.write_utf8(name)
+                self.copy(schema.values, named=name in self._swap.names)
+        elif isinstance(schema, avro_schema.FixedSchema):
+            self._to.write(self._decoder.read(int(schema.size)))
+        else:
+            self._copy_plain(str(schema.type), named)
+
+    def _copy_plain(self, kind: str, named: bool) -> None:
+        value, pseudonym = self._swap.value, self._swap.pseudonym
+        if kind in ("string", "bytes"):
+            data = self._decoder.read(self._natural())
+            swapped = named and kind == "string" and isinstance(value, str) and data == value.encode()
+            self._encoder.write_bytes(str(pseudonym).encode() if swapped else data)
+        elif kind in _WHOLE or kind == "enum":
+            number = self._decoder.read_long()
+            swapped = named and kind != "enum" and isinstance(value, int) and number == value
+            self._encoder.write_long(int(pseudonym) if swapped else number)
+        else:
+            self._to.write(self._decoder.read(_SIZES[kind]))
+
+    def _items(self) -> Iterable[None]:
+        while count := self._decoder.read_long():
+            if count < 0:
+                self._decoder.read_long()  # bytes of the block
+            self._encoder.write_long(abs(count))
+            for _ in range(abs(count)):
+                yield
+        self._encoder.write_long(0)
+
+    def _natural(self) -> int:
+        number = self._decoder.read_long()
+        if number < 0:
+            message = "no length or branch is below 0"
+            raise ValueError(message)
+        return number
