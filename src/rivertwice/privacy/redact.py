@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.privacy.redact_avro import AvroRecords, Swap
 from rivertwice.schemas.encode import PREFIX
+from rivertwice.schemas.swap import AvroRecords, Swap
 
 Value = str | int
 _KEY_COLUMN = "key"  # of raw records; in tables of verdicts the same name holds a JSON text

@@ -7,15 +7,15 @@ import json
 from typing import Any
 
 import pytest
-from avro import schema as avro_schema
 from avro.io import BinaryDecoder, BinaryEncoder, DatumReader, DatumWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rivertwice.privacy.redact import Redactor
-from rivertwice.privacy.redact_avro import AvroRecords, Swap
+from rivertwice.schemas.avro_schema import parse_avro
+from rivertwice.schemas.swap import AvroRecords, Swap
 
-SCHEMA = avro_schema.parse(
+RECORD = parse_avro(
     json.dumps(
         {
             "type": "record",
@@ -36,11 +36,12 @@ SCHEMA = avro_schema.parse(
                 },
             ],
         }
-    )
+    ),
+    "the test",
 )
-assert isinstance(SCHEMA, avro_schema.RecordSchema)
-FRAMED = AvroRecords({7: SCHEMA})
-PLAIN = AvroRecords({None: SCHEMA})
+SCHEMA = RECORD.record
+FRAMED = AvroRecords({7: RECORD})
+PLAIN = AvroRecords({None: RECORD})
 NAMES = frozenset({"user", "friends"})
 TEXT = Swap("u42", "erased-1", NAMES)
 WORDS = st.sampled_from(["u42", "u421", "", "x" * 40])
@@ -129,10 +130,10 @@ def test_what_is_cut_short_goes_on_or_has_another_id_is_no_such_record(cut: int)
 
 
 def test_blocks_with_byte_counts_are_read_and_written_without() -> None:
-    arrays = avro_schema.parse(
-        '{"type": "record", "name": "r", "fields": [{"name": "user", "type": {"type": "array", "items": "string"}}]}'
+    arrays = parse_avro(
+        '{"type": "record", "name": "r", "fields": [{"name": "user", "type": {"type": "array", "items": "string"}}]}',
+        "the test",
     )
-    assert isinstance(arrays, avro_schema.RecordSchema)
     block = b"\x03\x0a" + b"\x06u42" + b"\x00" + b"\x00"  # two items in five bytes, the end
     assert AvroRecords({None: arrays}).replaced(block, TEXT) == b"\x04" + b"\x10erased-1" + b"\x00" + b"\x00"
 

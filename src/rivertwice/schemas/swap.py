@@ -14,7 +14,7 @@ from avro import schema as avro_schema
 from avro.errors import AvroException
 from avro.io import BinaryDecoder, BinaryEncoder
 
-from rivertwice.pipeline.definition import Definition
+from rivertwice.schemas.avro_schema import AvroSchema
 from rivertwice.schemas.encode import PREFIX
 
 ID_END = 5
@@ -36,7 +36,7 @@ class Swap:
 class AvroRecords:
     """How the records of a source are written: schema id to schema, or None to the one of records without an id."""
 
-    writers: Mapping[int | None, avro_schema.RecordSchema]
+    writers: Mapping[int | None, AvroSchema]
 
     def replaced(self, data: bytes, swap: Swap) -> bytes | None:
         """Return a record's bytes with the value replaced; None if they are no such record."""
@@ -45,7 +45,7 @@ class AvroRecords:
             return None
         start = ID_END if framed else 0
         schema = self.writers.get(int.from_bytes(data[1:ID_END], "big") if framed else None)
-        body = None if schema is None else _replaced(schema, data[start:], swap)
+        body = None if schema is None else _replaced(schema.record, data[start:], swap)
         return None if body is None else data[:start] + body
 
     def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
@@ -55,20 +55,6 @@ class AvroRecords:
         kind = avro_schema.parse('"string"' if isinstance(swap.value, str) else '"long"')
         body = _replaced(kind, key[ID_END:], swap, named=True)
         return None if body is None else key[:ID_END] + body
-
-
-def avro_of(definitions: Iterable[Definition]) -> tuple[AvroRecords, ...]:
-    """Return how the Avro sources of some definitions are written; those that share a topic share its schemas."""
-    by_topic: dict[str, dict[int | None, avro_schema.RecordSchema]] = {}
-    for definition in definitions:
-        for source in definition.sources.values():
-            if source.format == "avro":
-                pins = source.pins
-                mine: dict[int | None, avro_schema.RecordSchema] = {
-                    schema_id: schema.record for schema_id, schema in pins.writers.items()
-                }
-                by_topic.setdefault(source.topic, {}).update(mine or {None: pins.writer.record})
-    return tuple(AvroRecords(writers) for writers in by_topic.values())
 
 
 def _replaced(schema: avro_schema.Schema, body: bytes, swap: Swap, *, named: bool = False) -> bytes | None:
