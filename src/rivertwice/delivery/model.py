@@ -140,9 +140,13 @@ class Newest:
 
 @dataclass(frozen=True)
 class Shape:
-    """Result columns of a pipeline: window start, window end, keys, the others, in this order; whether windows are sessions.
+    """Result columns of a pipeline: window start, window end, keys, the others, in this order.
 
-    With `newest` the keys are the fold's own, and no window tells rows apart.
+    Attributes:
+        sessions: whether windows are sessions.
+        newest: of a fold: the keys are its own, and no window tells rows apart.
+        updates_ms: a batch emits every row that it changed; the newest of an address counts, also while its window is open. How
+            long windows are, in milliseconds; None: rows are emitted once, when their window closes.
     """
 
     pipeline: str
@@ -152,6 +156,7 @@ class Shape:
     others: tuple[str, ...]
     sessions: bool = False
     newest: Newest | None = None
+    updates_ms: int | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:

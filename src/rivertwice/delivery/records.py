@@ -26,6 +26,7 @@ from rivertwice.delivery.wire import key_text
 from rivertwice.errors import LedgerError
 from rivertwice.timeline.key_view import as_folded
 from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.served import newest_by
 from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
 from rivertwice.timeline.session_cover import STREAM_SEQ, select_replaced
 
@@ -53,14 +54,22 @@ def records_of(step: Step, position: Position | None, view: View, shape: Shape, 
         LedgerError: the tables hold two rows of one window and key, or not the rows that the ledger counts.
     """
     if step.kind == BATCHES:
-        return _rows_of_batches(step, view, shape, reader)
+        return _rows_of_batches(step, position, view, shape, reader)
     assert position is not None, "only batches come first"
-    assert view.held is not None, "the plan has seen it"
-    touched = _touched_by(step, view, shape, reader)
+    return _differing(step, position, view, shape, reader, _touched_by(step, view, shape, reader))
+
+
+def _differing(
+    step: Step, position: Position | None, view: View, shape: Shape, reader: Reader, touched: _Touched
+) -> list[Record]:
+    """Return what brings a sink from what it holds to what is served behind the step, of the rows that are `touched`."""
     hold = _by_key if shape.newest is None else _newest_there
-    held = _served(view.held, position, view.held_closed_ms, touched, view, shape, reader)
+    held: Mapping[str, _Row] = {}
+    if position is not None:
+        assert view.held is not None, "the plan has seen it"
+        held = hold(_served(view.held, position, view.held_closed_ms, touched, view, shape, reader), shape)
     wanted = _served(view.head, step.to, step.closed_ms, touched, view, shape, reader)
-    return diff(hold(held, shape), hold(wanted, shape))
+    return diff(held, hold(wanted, shape))
 
 
 def _touched_by(step: Step, view: View, shape: Shape, reader: Reader) -> _Touched:
@@ -83,7 +92,15 @@ def _touched_by(step: Step, view: View, shape: Shape, reader: Reader) -> _Touche
     return overlapped
 
 
-def _rows_of_batches(step: Step, view: View, shape: Shape, reader: Reader) -> list[Record]:
+def _closes_published(counting: Sequence[Publication], held_closed_ms: int, shape: Shape) -> bool:
+    """Say whether a publication reaches windows that were open at the sink: of updates it may hold rows that the publication lacks."""
+    reach_ms = shape.updates_ms
+    if reach_ms is None:
+        return False
+    return any(end + reach_ms > held_closed_ms for entry in counting for _, end in entry.ranges)
+
+
+def _rows_of_batches(step: Step, position: Position | None, view: View, shape: Shape, reader: Reader) -> list[Record]:
     batches = step.batches
     found = reader.changelog(batches[0].batch, batches[-1].batch)
     rows = found.filter(_on_path(found, view.head.path))
@@ -95,6 +112,8 @@ def _rows_of_batches(step: Step, view: View, shape: Shape, reader: Reader) -> li
         )
         raise LedgerError(message)
     counting = _counting(view.publications, view.head, step.to.seq)
+    if _closes_published(counting, view.held_closed_ms, shape):
+        return _differing(step, position, view, shape, reader, lambda found: found)
     claims = corrections = _corrections(counting, reader)
     if corrections is not None:  # a publication can cover windows that close on this path only now
         corrections = corrections.filter(pa.array(to_epoch_ms(corrections[shape.end]) > view.held_closed_ms))
@@ -190,7 +209,9 @@ def _select(
     closed_ms: int,
     shape: Shape,
 ) -> pa.Table:
-    return select_served(
+    if shape.updates_ms is not None:
+        rows = newest_by(rows, [shape.start, shape.end, *shape.keys])
+    served = select_served(
         rows,
         corrections,
         publications,
@@ -201,6 +222,19 @@ def _select(
         session_keys=shape.keys if shape.sessions else None,
         claims=claims,
     )
+    if shape.updates_ms is None:
+        return served
+    return pa.concat_tables([served, _still_open(rows, served.schema, closed_ms, shape)])
+
+
+def _still_open(rows: pa.Table, schema: pa.Schema, closed_ms: int, shape: Shape) -> pa.Table:
+    """Return the rows of windows that are not closed, as those that are served."""
+    found = rows.filter(pa.array(to_epoch_ms(rows[shape.end]) > closed_ms))
+    columns = [
+        found[name] if name in found.schema.names else pa.nulls(found.num_rows, schema.field(name).type)
+        for name in schema.names
+    ]
+    return pa.table(columns, names=schema.names).cast(schema)
 
 
 def _within(rows: pa.Table, ranges: Ranges, shape: Shape) -> pa.Table:

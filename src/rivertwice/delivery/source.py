@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -103,6 +104,7 @@ class StoredSource:
             tuple(definition.row_keys),
             tuple(definition.columns),
             window.is_session,
+            updates_ms=window.length // timedelta(milliseconds=1) if definition.has_updates else None,
         )
 
     def schema(self) -> pa.Schema:

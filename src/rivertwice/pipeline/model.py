@@ -145,7 +145,7 @@ class DefinitionFile(Strict):
     def _time_conflict(self) -> str | None:
         """Return why what becomes of late rows, or when rows are emitted, does not go with the rest; None if it does."""
         return find_late_conflict(self.window, self.late) or find_emit_conflict(
-            self.window, has_updates=self.has_updates, delivers=bool(self.deliver)
+            self.window, has_updates=self.has_updates
         )
 
     def _check_slices(self) -> None:

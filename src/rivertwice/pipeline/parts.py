@@ -91,7 +91,7 @@ def find_late_conflict(window: Window, late: LatePolicy) -> str | None:
     return None
 
 
-def find_emit_conflict(window: Window, *, has_updates: bool, delivers: bool) -> str | None:
+def find_emit_conflict(window: Window, *, has_updates: bool) -> str | None:
     """Return why rows cannot be emitted with every batch that changes them, or None."""
     if not has_updates:
         return None
@@ -100,8 +100,6 @@ def find_emit_conflict(window: Window, *, has_updates: bool, delivers: bool) -> 
             f"emit is updates, but the window is {window.text}: only tumbling and hopping windows have rows before they close "
             "(a fold's are final at once); say emit: final"
         )
-    if delivers:
-        return "emit is updates, but deliver takes rows that stay as they are; say emit: final, or remove deliver"
     return None
 
 

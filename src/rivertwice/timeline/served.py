@@ -90,7 +90,11 @@ def newest_rows(rows: pa.Table, definition: Definition) -> pa.Table:
     """Return of each row that was emitted more than once (emit: updates) the newest: batches only rise on a path."""
     if not definition.has_updates:
         return rows
-    names = [definition.window.start_column, definition.window.end_column, *definition.row_keys]
+    return newest_by(rows, [definition.window.start_column, definition.window.end_column, *definition.row_keys])
+
+
+def newest_by(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return of the rows of a path the newest of each address, which these columns tell."""
     ordered = rows.sort_by("_batch")
     keys = zip(*(ordered[name].to_pylist() for name in names), strict=True)
     newest = {key: place for place, key in enumerate(keys)}
