@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
@@ -30,6 +29,7 @@ from rivertwice.metrics.model import BatchFigures, Measures
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, list_savepoints, select_newest
+from rivertwice.store.trees import sizes_below
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
@@ -148,23 +148,11 @@ def _from_checkpoint(found: Measures, home: PipelineHome) -> Measures:
     name = head(home)
     if name is None:
         return found
-    sizes = _sizes(home.checkpoint(name))
+    sizes = sizes_below(home.checkpoint(name))
     state = sum(size for path, size in sizes.items() if path.parts[0] == "state")
     return replace(
         found, checkpoint_bytes=sum(sizes.values()), checkpoint_files=len(sizes), state_bytes=state if sizes else None
     )
-
-
-def _sizes(folder: Path) -> dict[Path, int]:
-    """Return path below the folder to bytes; a file that Spark removes meanwhile is left out."""
-    sizes = {}
-    for path in folder.rglob("*"):
-        try:
-            if path.is_file():
-                sizes[path.relative_to(folder)] = path.stat().st_size
-        except FileNotFoundError:
-            continue
-    return sizes
 
 
 def _from_savepoints(found: Measures, home: PipelineHome, first: datetime | None, now: datetime) -> Measures:

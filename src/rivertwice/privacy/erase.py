@@ -40,6 +40,7 @@ from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.prune import protected_savepoints, remove_savepoints
 from rivertwice.store import delta
 from rivertwice.store.table_upkeep import purge
+from rivertwice.store.trees import files_below
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.rest import at_rest
 from rivertwice.timeline.lineage import head_definition, path_ledger
@@ -303,7 +304,7 @@ def _left(settings: Settings, definitions: Mapping[str, Definition], value: Valu
 def _files_with(home: PipelineHome, value: Value) -> list[str]:
     if not isinstance(value, str):
         return []
-    files = (path for path in home.root.rglob("*") if path.suffix in (".json", ".log", ".html", ".txt"))
+    files = (path for path in files_below(home.root) if path.suffix in (".json", ".log", ".html", ".txt"))
     return [
         str(path.relative_to(home.root))
         for path in sorted(files)

@@ -15,7 +15,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store.table_upkeep import set_retention
+from rivertwice.store.trees import files_below, sizes_below
 from rivertwice.stream.heartbeat import lag_of
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise.launch import agent_status
@@ -175,15 +176,15 @@ class Soak:
     def _sample(self) -> None:
         home, owner = self._lab.home, lease_owner(self._lab.home)
         agent = agent_status(self._lab.settings)
-        checkpoint = list(_files(self._lab.checkpoint))
+        checkpoint = sizes_below(self._lab.checkpoint)
         sample = Sample(
             at_s=round(time.monotonic() - self._began, 1),
             driver_mb=None if owner is None else _memory_mb((owner.pid, owner.jvm_pid)),
             agent_mb=None if agent is None else _memory_mb((agent.pid,)),
-            table_files=sum(1 for _ in _files(home.root / "tables")),
+            table_files=sum(1 for _ in files_below(home.root / "tables")),
             checkpoint_files=len(checkpoint),
-            checkpoint_bytes=sum(_size(path) for path in checkpoint),
-            savepoint_bytes=sum(_size(path) for path in _files(home.savepoints)),
+            checkpoint_bytes=sum(checkpoint.values()),
+            savepoint_bytes=sum(sizes_below(home.savepoints).values()),
             batches=len(path_ledger(home)),
         )
         self.samples.append(sample)
@@ -286,17 +287,6 @@ def run_soak(
             lab.close(keep=True)
     finally:
         stop_broker(own)
-
-
-def _files(folder: Path) -> Iterable[Path]:
-    return (path for path in folder.rglob("*") if path.is_file()) if folder.exists() else ()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _memory_mb(pids: Sequence[int | None]) -> float | None:
