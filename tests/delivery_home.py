@@ -21,7 +21,7 @@ from rivertwice.store import delta
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import last_seq, move_head, publish
-from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.served import read_provisional, read_served, rebuild_served
 from rivertwice.timeline.serving import Publication
 
 Row = tuple[int, str, int]
@@ -31,10 +31,10 @@ Row = tuple[int, str, int]
 class DeliveryHome:
     """Pipeline `p` with sinks, and what a stream and backfills would write."""
 
-    def __init__(self, root: Path, deliver: str, bootstrap: str | None = None) -> None:
+    def __init__(self, root: Path, deliver: str, bootstrap: str | None = None, emit: str = "final") -> None:
         folder = root / "project" / "pipelines" / "p"
         folder.mkdir(parents=True)
-        (folder / "pipeline.yaml").write_text(f"{YAML}\ndeliver: {deliver}\n")
+        (folder / "pipeline.yaml").write_text(f"{YAML}\nemit: {emit}\ndeliver: {deliver}\n")
         (folder / "transform.sql").write_text(SQL)
         self.settings = Settings(project=root / "project", home=root / "home", bootstrap=bootstrap)
         self.home: PipelineHome = self.settings.pipeline("p")
@@ -79,6 +79,16 @@ class DeliveryHome:
         rebuild_served(self.home, self.definition)
         rows = read_served(self.home)
         assert rows is not None
+        return self._by_hour(rows)
+
+    def shown(self) -> dict[tuple[int, str], int]:
+        """What is served of closed windows, and the newest rows of open ones (emit: updates)."""
+        rows = read_provisional(self.home, self.definition)
+        assert rows is not None
+        return {**self.served(), **self._by_hour(rows)}
+
+    @staticmethod
+    def _by_hour(rows: pa.Table) -> dict[tuple[int, str], int]:
         return {(_hour(row["window_start"]), row["k"]): row["n"] for row in rows.to_pylist()}
 
     def with_bootstrap(self, bootstrap: str) -> Settings:

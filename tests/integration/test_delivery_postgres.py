@@ -99,6 +99,25 @@ def test_the_table_is_what_is_served_over_publications_restores_and_rewinds(worl
     assert stamps == [(None, None, "bf-2")]
 
 
+def test_of_a_stream_that_emits_updates_the_table_has_the_newest_row_of_every_window(
+    tmp_path: Path, address: str
+) -> None:
+    world = DeliveryHome(tmp_path, SINK, emit="updates")
+    world.commit("t1", 0, 0, [(0, "a", 1), (1, "a", 1)])
+    world.commit("t1", 1, 1, [(0, "a", 2), (0, "b", 1)])
+    world.commit("t1", 2, 1, [(1, "a", 2), (2, "a", 1)])
+    assert deliver(world).records == 4  # of three batches in one step the last row of each window alone
+    assert table(address) == world.shown() == {(0, "a"): 2, (0, "b"): 1, (1, "a"): 2, (2, "a"): 1}
+    world.publish(0, 1, [(0, "a", 3)])
+    assert deliver(world).records == 2
+    assert table(address) == world.shown() == {(0, "a"): 3, (1, "a"): 2, (2, "a"): 1}
+    world.begin("t2", ("t1", 1))  # a rewind: hours 1 and 2 are open, as they were, and hour 0 stays published
+    world.move_head("t2")
+    world.commit("t2", 2, 2, [(1, "a", 5)])
+    deliver(world)
+    assert table(address) == world.shown() == {(0, "a"): 3, (1, "a"): 5}
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.faults)])
 def test_a_deliverer_killed_in_its_transactions_leaves_rows_and_position_together(
     world: DeliveryHome, address: str, tmp_path: Path, kills: int
