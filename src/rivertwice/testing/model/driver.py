@@ -7,13 +7,13 @@ from typing import Any
 
 from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
 from rivertwice.stream.catch_up import covers
-from rivertwice.stream.checkpoint import PlannedBatch, parse_offsets
-from rivertwice.stream.damage import CheckpointView
+from rivertwice.stream.checkpoint import PlannedBatch
 from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.lease_terms import Held, Terms
 from rivertwice.stream.side import encode_ranges
+from rivertwice.testing.model.checkpoints import compute_planned, planned_of, ranges_between, start_of, view_of
 from rivertwice.testing.model.process import Process, Steps, point
-from rivertwice.testing.model.stream import DELAY_MS, TOPIC, Computed, compute_batch, split_rate
+from rivertwice.testing.model.stream import DELAY_MS, TOPIC, Computed, split_rate
 from rivertwice.testing.model.world import KEPT, Checkpoint, World, commit_text, offsets_text
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intent import Exit, Heartbeat
@@ -216,32 +216,6 @@ def _resolve(world: World, me: Process) -> Any:
     return line, rows
 
 
-def view_of(checkpoint: Checkpoint) -> CheckpointView:
-    """Return a checkpoint's small files as the product reads them."""
-    texts = {f"offsets/{n}": checkpoint.offsets[n] for n in checkpoint.offsets}
-    texts |= {f"commits/{n}": checkpoint.commits[n] for n in checkpoint.commits}
-    metadata = '{"id":"q"}'
-    return CheckpointView(metadata, frozenset(checkpoint.offsets), frozenset(checkpoint.commits), texts)
-
-
-def planned_of(checkpoint: Checkpoint, batch: int) -> PlannedBatch:
-    """Return what `offsets/N` says."""
-    if batch not in checkpoint.offsets:
-        message = f"offsets/{batch} is missing"
-        raise LedgerError(message)
-    return parse_offsets(checkpoint.offsets[batch], batch)
-
-
-def start_of(checkpoint: Checkpoint, batch: int) -> Any:
-    """Return where a batch's range begins."""
-    if batch - 1 in checkpoint.offsets:
-        return planned_of(checkpoint, batch - 1).end_offsets
-    if batch > 0:
-        message = f"offsets/{batch - 1} is missing"
-        raise LedgerError(message)
-    return checkpoint.initial
-
-
 def _plan(world: World, checkpoint: Checkpoint, batch: int) -> str | None:
     """Plan a batch as Spark does: new records, or a watermark that rose; None if there is neither."""
     begin = [int(value) for value in start_of(checkpoint, batch)[TOPIC].values()]
@@ -255,27 +229,6 @@ def _plan(world: World, checkpoint: Checkpoint, batch: int) -> str | None:
             message = f"offset {offset} of partition {partition}: Some data may have been lost"
             raise LogGapError(message)
     return offsets_text(world.offsets(ends), watermark, int(world.forward_s))
-
-
-def ranges_between(start: Any, end: Any) -> dict[int, tuple[int, int]]:
-    """Return partition to half-open range."""
-    return {int(p): (int(start[TOPIC][p]), int(offset)) for p, offset in end[TOPIC].items()}
-
-
-def compute_planned(world: World, checkpoint: Checkpoint, batch: int, records: Any = None) -> Computed:
-    """Compute a planned batch from the checkpoint's state before it."""
-    planned, start = planned_of(checkpoint, batch), start_of(checkpoint, batch)
-    late = planned_of(checkpoint, batch - 1).batch_watermark_ms if batch - 1 in checkpoint.offsets else 0
-    if records is None:
-        records = world.read_kafka(ranges_between(start, planned.end_offsets))
-    state = checkpoint.state.get(batch - 1, {} if batch == 0 else None)
-    if state is None:
-        world.report_damage(f"state of batch {batch - 1} is missing")
-        message = f"CANNOT_LOAD_STATE_STORE: version {batch} is missing"
-        raise CheckpointError(message)
-    if world.broken == "late by the own watermark":
-        late = planned.batch_watermark_ms
-    return compute_batch(state, records, late_ms=late, watermark_ms=planned.batch_watermark_ms)
 
 
 def _write(world: World, me: Process, line: Timeline, checkpoint: Checkpoint, batch: int) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rivertwice.savepoint.operation import MOVED
 from rivertwice.savepoint.rewind_record import MOVED as REWOUND
 from rivertwice.testing.model.agent import look_served
-from rivertwice.testing.model.driver import start_of
+from rivertwice.testing.model.checkpoints import start_of
 from rivertwice.testing.model.events import produce
 from rivertwice.testing.model.judge import fail
 from rivertwice.testing.model.process import Process

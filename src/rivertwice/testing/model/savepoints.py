@@ -10,7 +10,7 @@ from rivertwice.errors import LedgerError, LogGapError, LostRaceError, ReplayMis
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.plan import KAFKA, ReplayPlan, is_on_path
 from rivertwice.stream.checkpoint import parse_offsets
-from rivertwice.testing.model.driver import compute_planned
+from rivertwice.testing.model.checkpoints import compute_planned
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.saved import Saved
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC, compute_batch
