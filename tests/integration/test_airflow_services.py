@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -82,12 +83,12 @@ def test_secrets_are_for_the_owner_only_and_the_server_listens_on_loopback(world
     home = airflow_home(world)
     for path in (home.config, home.secrets, home.passwords):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    listening = {
-        connection.laddr.ip
-        for process in session_members(pids(world).values())
-        for connection in process.net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    listening = set()
+    for process in session_members(pids(world).values()):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a worker that ended since it was listed
+            listening |= {
+                one.laddr.ip for one in process.net_connections(kind="inet") if one.status == psutil.CONN_LISTEN
+            }
     assert listening == {"127.0.0.1"}
 
 
