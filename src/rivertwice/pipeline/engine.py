@@ -19,6 +19,8 @@ from rivertwice.setup.java import java_env
 
 logger = logging.getLogger(__name__)
 LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
+# A JVM says its warnings on stdout, which belongs to a command's results (ran: `--output json` behind an archive it refused).
+JVM_SPEAKS = "-Xlog:disable -Xlog:all=warning:stderr -XX:+DisplayVMOutputToStderr"
 _STATE = "spark.sql.streaming.stateStore"
 
 
@@ -48,6 +50,7 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
                 "-Duser.timezone=UTC",
                 "-XX:+ExitOnOutOfMemoryError",
                 f"-Dlog4j2.configurationFile={LOGGING}",
+                JVM_SPEAKS,
                 AVRO_LIMITS,
                 class_options(settings),
             ]

@@ -11,7 +11,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from rivertwice.config import Settings
@@ -22,15 +22,25 @@ _TRAINING = "rivertwice.testing.train_jvm"
 
 
 def archive_file(settings: Settings) -> Path:
-    """Return where the archive of this Java and these jars lies; another Java or jar has another file."""
+    """Return where the archive of this Java and these jars lies; another Java or jar has another file.
+
+    The JVM refuses an archive if a jar of its class path was written anew since, be it with the same bytes.
+    """
     home = Path(os.path.realpath(java_env(settings)["JAVA_HOME"]))
-    told = [str(home), version("pyspark")]
+    told = [str(home)]
     release = home / "release"
     if release.exists():
         told.append(release.read_text(errors="replace"))
-    told += [f"{os.path.realpath(jar)} {jar.stat().st_size}" for jar in sorted(settings.spark_jars.glob("*.jar"))]
+    for jar in sorted([*_spark_home().glob("jars/*.jar"), *settings.spark_jars.glob("*.jar")]):
+        found = jar.stat()
+        told.append(f"{os.path.realpath(jar)} {found.st_size} {found.st_mtime_ns}")
     digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
     return settings.build / "jvm" / f"spark-{digest[:16]}.jsa"
+
+
+def _spark_home() -> Path:
+    spec = find_spec("pyspark")
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else Path()
 
 
 def class_options(settings: Settings) -> str:

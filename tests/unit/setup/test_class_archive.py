@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from definition_files import PROJECT
 from rivertwice.config import Settings
 from rivertwice.pipeline.engine import start_confs
 from rivertwice.setup import class_archive
 from rivertwice.setup.class_archive import archive_file, class_options, train_archive
+from rivertwice.setup.java import java_env
 
 
 @pytest.fixture
@@ -28,6 +32,18 @@ def test_another_jar_has_another_archive(settings: Settings) -> None:
     assert archive_file(settings) != before
 
 
+def test_spark_s_jars_put_there_anew_have_another_archive(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "jars" / "spark-core.jar"
+    jar.parent.mkdir(parents=True)
+    jar.write_bytes(b"core")
+    monkeypatch.setattr(class_archive, "_spark_home", lambda: tmp_path)
+    before = archive_file(settings)
+    os.utime(jar, (1, 1))
+    assert archive_file(settings) != before
+
+
 def test_the_option_is_given_only_where_the_archive_is(settings: Settings) -> None:
     assert class_options(settings) == ""
     assert "SharedArchiveFile" not in start_confs(settings, [])["spark.driver.extraJavaOptions"]
@@ -35,6 +51,25 @@ def test_the_option_is_given_only_where_the_archive_is(settings: Settings) -> No
     archive_file(settings).write_bytes(b"classes")
     option = f"-XX:SharedArchiveFile={archive_file(settings)}"
     assert start_confs(settings, [])["spark.driver.extraJavaOptions"].endswith(option)
+
+
+def test_an_archive_that_the_jvm_refuses_is_told_on_stderr(tmp_path: Path) -> None:
+    """Stdout is a command's results; a JVM would say it there."""
+    settings = Settings(PROJECT, tmp_path / "home")
+    (found,) = settings.spark_jars.glob("commons-pool2*.jar")
+    jar, archive = Path(shutil.copy(found, tmp_path)), tmp_path / "classes.jsa"
+    java = [str(Path(java_env(settings)["JAVA_HOME"]) / "bin" / "java")]
+    loads = ["-cp", str(jar), "org.apache.commons.pool2.PoolUtils"]  # it has no main: loaded, told, and left
+    subprocess.run([*java, f"-XX:ArchiveClassesAtExit={archive}", *loads], check=False, capture_output=True)
+    assert archive.exists()
+    os.utime(jar, (1, 1))
+    said = start_confs(settings, [])["spark.driver.extraJavaOptions"].split()
+    own = [option for option in said if not option.startswith(("-XX:SharedArchiveFile", "-Dlog4j2"))]
+    refused = [*java, *own, f"-XX:SharedArchiveFile={archive}", *loads]
+    done = subprocess.run(refused, check=False, capture_output=True, text=True)
+    assert done.stdout == ""
+    assert "[warning][cds" in done.stderr
+    assert "Main method not found" in done.stderr
 
 
 def test_a_path_with_a_blank_is_left_out(tmp_path: Path) -> None:
