@@ -31,9 +31,10 @@ def archive_file(settings: Settings) -> Path:
     release = home / "release"
     if release.exists():
         told.append(release.read_text(errors="replace"))
-    for jar in sorted([*_spark_home().glob("jars/*.jar"), *settings.spark_jars.glob("*.jar")]):
-        found = jar.stat()
-        told.append(f"{os.path.realpath(jar)} {found.st_size} {found.st_mtime_ns}")
+    jars = [*_spark_home().glob("jars/*.jar"), *settings.spark_jars.glob("*.jar")]
+    for jar in sorted({os.path.realpath(jar) for jar in jars}):  # a project may link another's jars
+        found = os.stat(jar)
+        told.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
     digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
     return settings.build / "jvm" / f"spark-{digest[:16]}.jsa"
 

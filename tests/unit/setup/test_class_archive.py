@@ -32,6 +32,19 @@ def test_another_jar_has_another_archive(settings: Settings) -> None:
     assert archive_file(settings) != before
 
 
+def test_a_project_that_links_another_s_jars_shares_its_archive(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = tmp_path / "jars" / "spark-core.jar"
+    spark.parent.mkdir()
+    spark.write_bytes(b"core")
+    monkeypatch.setattr(class_archive, "_spark_home", lambda: tmp_path)
+    linked = Settings(project=tmp_path / "a folder before that of Spark's jars", home=tmp_path / "home")
+    linked.project.mkdir()
+    linked.build.symlink_to(settings.build)
+    assert archive_file(linked).name == archive_file(settings).name
+
+
 def test_spark_s_jars_put_there_anew_have_another_archive(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
