@@ -59,6 +59,11 @@ class Tables:
         return below(self.root, "served")
 
     @property
+    def provisional(self) -> Place:
+        """The newest rows of windows that are open (emit: updates)."""
+        return below(self.root, "provisional")
+
+    @property
     def verdicts(self) -> Place:
         """One row per (reconcile run, pair, window, key)."""
         return below(self.root, "verdicts")

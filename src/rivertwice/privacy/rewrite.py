@@ -16,10 +16,11 @@ from rivertwice.privacy.redact import Redactor
 from rivertwice.store import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger, to_table
-from rivertwice.timeline.served import METADATA_KEY, served_stamp
+from rivertwice.timeline.served import METADATA_KEY, provisional_stamp, served_stamp
 from rivertwice.timeline.upkeep import tables_of
 
 Progress = Callable[[str], None]
+STAMPS = {"served": served_stamp, "provisional": provisional_stamp}
 
 
 def own_tables(home: PipelineHome, definition: Definition) -> dict[str, Place]:
@@ -62,7 +63,7 @@ def rewrite_tables(home: PipelineHome, definition: Definition, redactor: Redacto
         if name == "changelog":
             _check_untouched(home, rows, changed)
         if changed:
-            stamp = served_stamp(home) if name == "served" else None
+            stamp = STAMPS[name](home) if name in STAMPS else None
             delta.replace_rows(path, new, metadata=None if stamp is None else {METADATA_KEY: vars(stamp)})
             progress(f"{home.root.name}.{name}: {len(changed)} of {rows.num_rows} rows rewritten")
         if name == "changelog":

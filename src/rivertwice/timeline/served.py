@@ -1,4 +1,7 @@
-"""The served table: what each closed window serves now, rebuilt as a whole and stamped with what it shows."""
+"""The served table: what each closed window serves now, rebuilt as a whole and stamped with what it shows.
+
+Beside it, of a pipeline that emits updates, `provisional`: the newest rows of the windows that are open.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place
 from rivertwice.errors import LedgerError, ServiceError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.definition import Definition
@@ -107,16 +110,21 @@ def read_provisional(home: PipelineHome, definition: Definition) -> pa.Table | N
     rows = stream_rows(home)
     if rows is None or not ledger:
         return None
-    newest = newest_rows(rows, definition)
+    return open_rows(newest_rows(rows, definition), definition, ledger[-1].batch_watermark_ms)
+
+
+def open_rows(newest: pa.Table, definition: Definition, watermark_ms: int) -> pa.Table:
+    """Return the rows of windows that are not closed at a watermark."""
     ends = pc.cast(pc.cast(newest[definition.window.end_column], pa.timestamp("ms", "UTC"), safe=False), pa.int64())
-    return newest.filter(pc.greater(ends, definition.window.closed_ms(ledger[-1].batch_watermark_ms)))
+    return newest.filter(pc.greater(ends, definition.window.closed_ms(watermark_ms)))
 
 
 def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
     """Make the served table show the newest sequence and the last committed batch, in one commit.
 
     1. Look: sequence, path, ledger. 2. Stop if the table has that stamp already. 3. Choose the rows. 4. Overwrite,
-    with the stamp in the commit. A crash before 4 changes nothing; a crash after it changes nothing either.
+    with the stamp in the commit. A crash before 4 changes nothing; a crash after it changes nothing either. 5. Of a pipeline
+    that emits updates the same with `provisional`: a window that has just closed is in both for a moment, never in none.
     """
     with _alone(home):
         # Step 1.
@@ -129,18 +137,26 @@ def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
             return ServedReport(None, rebuilt=False)
         stamp = ServedStamp(entries[-1].seq, ledger[-1].timeline, ledger[-1].batch)
         # Step 2.
-        if served_stamp(home) == stamp:
+        tables = home.tables
+        wanted = [tables.served, tables.provisional] if definition.has_updates else [tables.served]
+        if all(_stamp_of(table) == stamp for table in wanted):
             return ServedReport(stamp, rebuilt=False)
         # Step 3.
-        served = rows_served_by(home, definition, entries, ledger)
-        if served is None:
+        stream = _newest_stream(home, definition, entries, ledger)
+        if stream is None:
             message = (
                 f"the ledger of {home.root.name} has batch {stamp.batch} of {stamp.timeline}, but there is no changelog; "
                 "its rows are lost: restore the table, or rewind to a savepoint"
             )
             raise LedgerError(message)
         # Step 4.
-        delta.overwrite(home.tables.served, served, metadata={METADATA_KEY: asdict(stamp)})
+        served = _select(home, definition, entries, ledger, stream)
+        metadata = {METADATA_KEY: asdict(stamp)}
+        delta.overwrite(tables.served, served, metadata=metadata)
+        # Step 5.
+        if definition.has_updates:
+            still_open = open_rows(stream, definition, ledger[-1].batch_watermark_ms)
+            delta.overwrite(tables.provisional, still_open, metadata=metadata)
         published = pc.sum(pc.equal(served["_status"], "published")).as_py() or 0
         return ServedReport(stamp, rebuilt=True, rows=served.num_rows, published=published)
 
@@ -156,17 +172,31 @@ def rows_served_by(
         entries: the sequence.
         ledger: the committed batches on the head's path.
     """
+    stream = _newest_stream(home, definition, entries, ledger)
+    return None if stream is None else _select(home, definition, entries, ledger, stream)
+
+
+def _newest_stream(
+    home: PipelineHome, definition: Definition, entries: Sequence[Entry], ledger: Sequence[LedgerRow]
+) -> pa.Table | None:
+    stream = _stream_rows(home, _head_path(home, entries), ledger)
+    return None if stream is None else newest_rows(stream, definition)
+
+
+def _head_path(home: PipelineHome, entries: Sequence[Entry]) -> Sequence[Segment]:
     head = select_head(entries)
-    path = [] if head is None else path_of(home, head)
-    stream = _stream_rows(home, path, ledger)
-    if stream is None:
-        return None
+    return [] if head is None else path_of(home, head)
+
+
+def _select(
+    home: PipelineHome, definition: Definition, entries: Sequence[Entry], ledger: Sequence[LedgerRow], stream: pa.Table
+) -> pa.Table:
     publications = publications_of(entries)
     return select_served(
-        newest_rows(stream, definition),
+        stream,
         read_corrections(home, publications),
         publications,
-        semantics=path_semantics(home, path),
+        semantics=path_semantics(home, _head_path(home, entries)),
         closed_ms=definition.window.closed_ms(ledger[-1].batch_watermark_ms),
         start_column=definition.window.start_column,
         end_column=definition.window.end_column,
@@ -193,8 +223,17 @@ def _alone(home: PipelineHome) -> Iterator[None]:
 
 def served_stamp(home: PipelineHome) -> ServedStamp | None:
     """Return what the served table shows, or None if it was never built."""
+    return _stamp_of(home.tables.served)
+
+
+def provisional_stamp(home: PipelineHome) -> ServedStamp | None:
+    """Return what the table of open windows shows, or None if it was never built."""
+    return _stamp_of(home.tables.provisional)
+
+
+def _stamp_of(table: Place) -> ServedStamp | None:
     for limit in (4, None):
-        found = delta.commits(home.tables.served, METADATA_KEY, limit=limit)
+        found = delta.commits(table, METADATA_KEY, limit=limit)
         if found:
             return ServedStamp(**found[-1][1])
     return None

@@ -65,6 +65,7 @@ def tables_of(tables: Tables, views: Iterable[str] = ()) -> dict[str, Place]:
         "sequence",
         "corrections",
         "served",
+        "provisional",
         "verdicts",
         "causes",
         "reconciles",

@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from backfill_views import HOUR, add_timeline, emitted, hours, make_home, result
+from delivery_home import DeliveryHome
 from ledger_rows import NOW, ledger_row
 from rivertwice.errors import ServiceError
 from rivertwice.store import delta
+from rivertwice.timeline import served as served_module
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, publish
@@ -18,6 +20,7 @@ from rivertwice.timeline.served import (
     ServedStamp,
     export_lines,
     export_sha256,
+    provisional_stamp,
     read_served,
     rebuild_served,
     served_stamp,
@@ -146,6 +149,45 @@ def test_waiting_for_a_sequence_returns_when_it_is_served_and_fails_with_what_is
     agent.start()
     assert wait_served(home, 2, timeout=20).sequence == 2
     agent.join()
+
+
+def test_open_windows_of_early_results_lie_in_a_table_of_their_own_until_they_close(tmp_path):
+    world = DeliveryHome(tmp_path, "{}", emit="updates")
+    home = world.home
+    world.commit("t1", 0, 0, [(0, "a", 1), (1, "a", 2)])
+    world.commit("t1", 1, 0, [(0, "a", 3)])
+    assert world.served() == {}
+    assert numbers(delta.read(home.tables.provisional)) == [(1, "a", 2), (0, "a", 3)]
+    world.commit("t1", 2, 1, [(1, "b", 1)])
+    assert world.served() == {(0, "a"): 3}
+    assert sorted(numbers(delta.read(home.tables.provisional))) == [(1, "a", 2), (1, "b", 1)]
+    assert provisional_stamp(home) == served_stamp(home)
+
+
+def test_a_build_that_was_killed_before_the_open_windows_were_written_is_done_again(tmp_path, monkeypatch):
+    world = DeliveryHome(tmp_path, "{}", emit="updates")
+    home = world.home
+    world.commit("t1", 0, 0, [(0, "a", 1)])
+    world.served()
+    world.commit("t1", 1, 1, [(1, "a", 5)])
+
+    def killed(*_):
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served_module, "open_rows", killed)
+        with pytest.raises(InterruptedError):
+            rebuild_served(home, world.definition)
+    assert provisional_stamp(home) != served_stamp(home)
+    assert rebuild_served(home, world.definition).rebuilt
+    assert provisional_stamp(home) == served_stamp(home)
+    assert numbers(delta.read(home.tables.provisional)) == [(1, "a", 5)]
+
+
+def test_results_that_are_final_have_no_table_of_open_windows(made):
+    _, home, bundle = made
+    rebuild_served(home, bundle.definition)
+    assert provisional_stamp(home) is None
 
 
 def test_racing_rebuilds_leave_the_newest_stamp(made):
