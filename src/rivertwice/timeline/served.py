@@ -177,19 +177,19 @@ def rows_served_by(
 
 
 def _newest_stream(
-    home: PipelineHome, definition: Definition, entries: Sequence[Entry], ledger: Sequence[LedgerRow]
+    home: PipelineHome, definition: Definition, entries: list[Entry], ledger: Sequence[LedgerRow]
 ) -> pa.Table | None:
     stream = _stream_rows(home, _head_path(home, entries), ledger)
     return None if stream is None else newest_rows(stream, definition)
 
 
-def _head_path(home: PipelineHome, entries: Sequence[Entry]) -> Sequence[Segment]:
+def _head_path(home: PipelineHome, entries: list[Entry]) -> Sequence[Segment]:
     head = select_head(entries)
     return [] if head is None else path_of(home, head)
 
 
 def _select(
-    home: PipelineHome, definition: Definition, entries: Sequence[Entry], ledger: Sequence[LedgerRow], stream: pa.Table
+    home: PipelineHome, definition: Definition, entries: list[Entry], ledger: Sequence[LedgerRow], stream: pa.Table
 ) -> pa.Table:
     publications = publications_of(entries)
     return select_served(
