@@ -203,6 +203,7 @@ def test_pipelines_and_schema_are_json(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     assert run("schema", "--file", str(file)).exit_code == 0
     assert json.loads(file.read_text()) == schema
+    assert file.read_text() == (PROJECT / "docs" / "pipeline.schema.json").read_text()
 
 
 def test_agent_status_without_an_agent_says_how_to_start_one(run: Any) -> None:

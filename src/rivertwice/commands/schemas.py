@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +37,13 @@ def schema(ctx: click.Context, file: Path | None) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from rivertwice.pipeline.model import DefinitionFile
+    from rivertwice.pipeline.schema import json_schema
 
-    text = json.dumps(DefinitionFile.model_json_schema(by_alias=True), indent=2, sort_keys=True)
+    text = json_schema()
     if file is None:
-        click.echo(text)
+        click.echo(text, nl=False)
     else:
-        file.write_text(text + "\n")
+        file.write_text(text)
         ctx.obj.emit({"file": str(file)}, f"wrote {file}")
 
 
@@ -170,7 +171,7 @@ def refresh(
     others = draft.sources.keys() - {view}
     mine = {path: data for path, data in read_pinned(folder).items() if split_name(path)[0] not in others}
     plan = plan_refresh(source.subject, view, source.schema_, mine, versions, framed=framed, reader_version=reader)
-    began = _begun_otherwise(frame, name, plan)
+    began = _begun_otherwise(frame, name, plan.write)
     if plan.write and not dry_run:
         if began and not change_decode:
             message = (
@@ -189,6 +190,65 @@ def refresh(
         raise SystemExit(DEFECT)
 
 
+@schema.command(
+    "pin",
+    epilog=example(
+        "protoc --include_imports --descriptor_set_out=order.protoset order.proto",
+        "rivertwice schema pin order_states order.protoset --message shop.Order",
+    ),
+)
+@click.argument("name", metavar="PIPELINE")
+@click.argument("file", type=_FILE)
+@click.option("--message", "wanted", metavar="NAME", help="Full name of the message; default: the file's only one.")
+@click.option("--source", "chosen", metavar="VIEW", help="Of several sources: whose message it is.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be pinned.")
+@click.option(
+    "--change-decode", is_flag=True, help="Write although a stream has begun, which then needs `rivertwice upgrade`."
+)
+@pass_frame
+def pin(
+    frame: Frame, name: str, file: Path, wanted: str | None, chosen: str | None, dry_run: bool, change_decode: bool
+) -> None:
+    """Pin the Protobuf message that FILE (what protoc compiled) has, as schemas/VIEW.protobuf.json beside pipeline.yaml.
+
+    A message that could not read the records of the one pinned before is refused: exit 3. Its text is JSON, for reviews.
+    """
+    from rivertwice.pipeline.definition import load_draft
+    from rivertwice.schemas.pins import proto_file_name
+    from rivertwice.schemas.proto_pin import plan_pin
+    from rivertwice.store.files import replace_bytes
+
+    folder = frame.settings.definitions / frame.known_pipeline(name)
+    view, source = _source_of(load_draft(folder), chosen)
+    if source.format != "protobuf":
+        message = f"the source {view} of {name} has format {source.format}; only of format: protobuf a compiled message is pinned"
+        raise RequestError(message)
+    path = proto_file_name(view)
+    before = (folder / path).read_bytes() if (folder / path).is_file() else None
+    found = plan_pin(file.read_bytes(), wanted, source.schema_, before, str(file))
+    write = {} if found.findings or not found.changed else {path: found.text}
+    began = _begun_otherwise(frame, name, write) if write else None
+    if write and not dry_run:
+        if began and not change_decode:
+            message = (
+                f"timeline {began} of {name} decodes by the message it began with; with another its driver would not start "
+                "again. Write it with --change-decode and go on with `rivertwice upgrade`"
+            )
+            raise RequestError(message)
+        (folder / path).parent.mkdir(exist_ok=True)
+        replace_bytes(folder / path, found.text.encode())
+    wrote = bool(write) and not dry_run
+    said = [f"{file}: {finding}" for finding in found.findings] or [
+        f"{'wrote' if wrote else 'would write'} {path}: {found.message}"
+        if write
+        else f"{path} has that message already"
+    ]
+    value = {"message": found.message, "findings": list(found.findings), "written": wrote, "began": began}
+    frame.emit(value, "\n".join(said))
+    if found.findings:
+        raise SystemExit(DEFECT)
+
+
 def _source_of(draft: DefinitionFile, chosen: str | None) -> tuple[str, Source]:
     """Return the named source, or the only one that has a subject, or the only one at all."""
     with_subject = [view for view, source in draft.sources.items() if source.subject is not None]
@@ -201,7 +261,7 @@ def _source_of(draft: DefinitionFile, chosen: str | None) -> tuple[str, Source]:
     return views[0], draft.sources[views[0]]
 
 
-def _begun_otherwise(frame: Frame, name: str, plan: RefreshPlan) -> str | None:
+def _begun_otherwise(frame: Frame, name: str, write: Mapping[str, str]) -> str | None:
     """Return the head timeline if it decodes otherwise than the definition will."""
     from rivertwice.pipeline.definition import parse_files, read_files
     from rivertwice.pipeline.fingerprint import fingerprint_of
@@ -213,7 +273,7 @@ def _begun_otherwise(frame: Frame, name: str, plan: RefreshPlan) -> str | None:
     if began is None:
         return None
     folder = frame.settings.definitions / name
-    files = {**read_files(folder), **{path: text.encode() for path, text in plan.write.items()}}
+    files = {**read_files(folder), **{path: text.encode() for path, text in write.items()}}
     after = fingerprint_of(parse_files(files, str(folder))).decode
     return began if load_timeline(home, began).fingerprint["decode"] != after else None
 

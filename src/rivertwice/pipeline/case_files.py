@@ -17,6 +17,7 @@ from rivertwice.pipeline.definition import describe
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.source_model import Source
 from rivertwice.schemas.encode import encode_avro, prefixed
+from rivertwice.schemas.proto_read import encode_proto, indexes_of
 
 Row = dict[str, Any]
 
@@ -143,7 +144,13 @@ def record_value(case: Case, event: Event, definition: Definition) -> bytes | No
     fields = {**case.defaults, **(event.value or {})}
     source = source_of(event, definition)
     schema_id = newest_id(source) if event.schema_id is None else event.schema_id
-    body = _avro(source, schema_id, fields) if source.format == "avro" else json.dumps(fields, default=_json).encode()
+    if source.format == "avro":
+        body = _avro(source, schema_id, fields)
+    elif source.format == "protobuf":
+        indexes = indexes_of(source.message_type) if source.framing == "confluent" else b""
+        body = indexes + encode_proto(source.message_type, fields)
+    else:
+        body = json.dumps(fields, default=_json).encode()
     return body if source.framing == "none" else prefixed(schema_id, body)
 
 

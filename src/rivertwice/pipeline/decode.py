@@ -1,4 +1,4 @@
-"""Kafka records to typed rows, or to a reason why not. JVM expressions only, and none that can throw.
+"""Kafka records to typed rows, or to a reason why not. JVM expressions, of Protobuf a Python function, and none that can throw.
 
 JSON is read strictly: one object, double quotes, no NaN, timestamps as ISO 8601 with a zone. Two leniencies of
 Spark's parser stand, the same in a stream and in a recompute: a repeated key's last value wins, and a `string` field
@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.decode_avro import avro_cases, avro_columns
+from rivertwice.pipeline.decode_proto import proto_cases, proto_columns
 from rivertwice.pipeline.envelope import (
     change_time,
     envelope_cases,
@@ -38,6 +39,7 @@ REASONS = (
     "json",
     "envelope",
     "avro",
+    "protobuf",
     "schema",
     "missing",
     "rule",
@@ -78,6 +80,8 @@ def decode(raw: DataFrame, source: Source) -> DataFrame:
     fits = F.octet_length("_value") <= F.lit(source.max_record_bytes)
     if source.format == "avro":
         typed, broken = avro_columns(records, source, fits), [*_schema_id_case(source), *avro_cases(source)]
+    elif source.format == "protobuf":
+        typed, broken = proto_columns(records, source, fits), [*_schema_id_case(source), *proto_cases(source)]
     else:
         typed, broken = _json_columns(records, source, fits), _json_cases(source)
     if source.tombstones == "delete":

@@ -17,7 +17,15 @@ from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.window_call import check_transform_shape
 from rivertwice.pipeline.windows import Window
-from rivertwice.schemas.pins import FOLDER, parse_pins, read_pinned, split_name
+from rivertwice.schemas.pins import (
+    FOLDER,
+    is_proto_file,
+    parse_message,
+    parse_pins,
+    proto_file_name,
+    read_pinned,
+    split_name,
+)
 
 __all__ = [
     "Definition",
@@ -190,19 +198,28 @@ def describe(error: ValidationError, path: str) -> str:
 def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> Definition:
     """Return the definition with the schemas pinned beside it, for each source that decodes by schemas."""
     by_schema = {view: source for view, source in definition.sources.items() if source.format == "avro"}
+    messages = {view: source for view, source in definition.sources.items() if source.format == "protobuf"}
+    texts = {name: files[name] for name in files if is_proto_file(name)}
+    files = {name: data for name, data in files.items() if name not in texts}
+    strange = sorted(texts.keys() - {proto_file_name(view) for view in messages})
+    if strange:
+        message = f"{where}/{strange[0]} is a Protobuf schema, but no source of that name says format: protobuf; remove it, or say so"
+        raise DefinitionError(message)
     others = definition.sources.keys() - by_schema.keys()
     schemas = {name: by_schema and split_name(name)[0] for name in files if name.startswith(f"{FOLDER}/")}
     stray = sorted(name for name, view in schemas.items() if not by_schema or view in others)
     if stray:
-        message = f"{where}/{stray[0]} is an Avro schema, but the format is json; remove it, or say format: avro"
+        message = f"{where}/{stray[0]} is an Avro schema, but the format is no Avro; remove it, or say format: avro"
         raise DefinitionError(message)
     pinned = dict(definition.sources)
+    for view, source in messages.items():
+        pinned[view] = source.with_message(parse_message(texts, view, source.schema_, where=where))
     for view, source in by_schema.items():
         foreign = {name for name, named in schemas.items() if named != view and named in by_schema}
         mine = {name: data for name, data in files.items() if name not in foreign}
         pins = parse_pins(mine, view, source.schema_, framed=source.framing == "confluent", where=where)
         pinned[view] = source.with_pins(pins)
-    return definition.model_copy(update={"sources": pinned}) if by_schema else definition
+    return definition.model_copy(update={"sources": pinned}) if by_schema or messages else definition
 
 
 def _text(data: bytes, path: str) -> str:

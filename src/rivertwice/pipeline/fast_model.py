@@ -52,6 +52,10 @@ def find_fast_conflict(definition: DefinitionFile) -> str | None:
         return (
             "fast takes plain records, but the source's are change events or may delete; give it a pipeline of its own"
         )
+    if source.format == "protobuf":
+        return (
+            "fast runs without Python, which decodes Protobuf here; write the topic in Avro or JSON, or leave fast out"
+        )
     if definition.fast.topic in definition.topics:
         return f"fast.topic is {definition.fast.topic!r}, which the pipeline reads; its rows would come back as records: name another"
     return None

@@ -181,6 +181,8 @@ def _schema_parts(source: Source) -> dict[str, Any]:
         wrote = source.pins.writers or {0: source.pins.writer}
         writers = {str(each): hashlib.sha256(schema.text.encode()).hexdigest() for each, schema in wrote.items()}
         parts["pinned"] = {"reader": source.pins.reader.text, "writers": writers}
+    if source.format == "protobuf":
+        parts["pinned"] = {"message": source.message_type.text}
     return parts
 
 

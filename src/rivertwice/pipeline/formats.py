@@ -18,6 +18,11 @@ def format_finding(kind: str, framing: str, schema_ids: list[str], *, optional: 
             "schema_ids and schema_id_optional do not go with framed Avro: the ids are those of the files "
             "schemas/VIEW-ID.avsc, and a record without an id cannot be decoded; remove both"
         )
+    if kind == "protobuf" and optional:
+        return (
+            "schema_id_optional does not go with framed Protobuf: without the prefix nobody knows whether the list of "
+            "message indexes is there; remove it"
+        )
     wrong = [each for each in schema_ids if not _NUMBER.match(each) or int(each) > MAX_ID]
     if wrong:
         return f"schema_ids holds {wrong[0][:40]!r}; with framing confluent ids are whole numbers from 1 to {MAX_ID}"

@@ -14,6 +14,7 @@ from rivertwice.pipeline.names import Column, Topic, without_null
 from rivertwice.pipeline.parts import Strict
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
 from rivertwice.schemas.pins import Pins
+from rivertwice.schemas.proto_schema import ProtoSchema
 from rivertwice.schemas.registry import SUBJECT
 
 
@@ -50,9 +51,10 @@ class Source(Strict):
     )
     table_keys: list[Column] = Field(default_factory=list, description="Of a table: the fields that name its rows.")
     partitions: int = Field(ge=1, le=10_000, description="Partitions the topic is created with.")
-    format: Literal["json", "avro"] = Field(
+    format: Literal["json", "avro", "protobuf"] = Field(
         default="json",
-        description="json: one JSON object per record value, UTF-8. avro: one Avro record, by the pinned schemas/VIEW*.avsc.",
+        description="json: one JSON object per record value, UTF-8. avro: one Avro record, by the pinned schemas/VIEW*.avsc. "
+        "protobuf: one message, by the pinned schemas/VIEW.protobuf.json.",
     )
     framing: Literal["none", "confluent"] = Field(
         default="none", description="confluent: byte 0 and a 4-byte schema id stand before the value."
@@ -93,6 +95,7 @@ class Source(Strict):
         json_schema_extra=without_null,
     )
     _pins: Pins | None = PrivateAttr(default=None)
+    _message: ProtoSchema | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -173,6 +176,18 @@ class Source(Strict):
         """The schemas that Avro records are decoded by."""
         assert self._pins is not None, "the definition was loaded with its files"
         return self._pins
+
+    def with_message(self, message: ProtoSchema) -> Self:
+        """Return the source with the Protobuf message that was pinned for it."""
+        found = self.model_copy()
+        found._message = message
+        return found
+
+    @property
+    def message_type(self) -> ProtoSchema:
+        """The message that Protobuf records are decoded by."""
+        assert self._message is not None, "the definition was loaded with its files"
+        return self._message
 
     @property
     def key_fields(self) -> list[str]:

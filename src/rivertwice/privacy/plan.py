@@ -52,6 +52,9 @@ def refuse_kind(definition: Definition) -> str | None:
     """Return why values in a pipeline of this definition cannot be replaced, or None."""
     if definition.window.is_fold:
         return "it is a fold, whose state keeps every key for ever: the stream would emit the old value again"
+    binary = [source.topic for source in definition.sources.values() if source.format == "protobuf"]
+    if binary:
+        return f"topic {binary[0]} is in Protobuf, whose records are not rewritten"
     return None
 
 
@@ -66,7 +69,7 @@ def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value
                 return f"field {name!r} of topic {source.topic} is {kind}, and {value!r} is no such value"
             if kind == "int" and isinstance(given, int) and given > 2**31 - 1:
                 return f"pseudonym {given} does not fit field {name!r} of topic {source.topic}, which is int; give a smaller one (--as)"
-            narrow = [] if source.format == "json" or kind is None else _avro_kinds(source, name)
+            narrow = [] if source.format != "avro" or kind is None else _avro_kinds(source, name)
             if "enum" in narrow:
                 return f"field {name!r} of topic {source.topic} is an Avro enum, which has no symbol for a pseudonym"
             if "int" in narrow and isinstance(given, int) and given > 2**31 - 1:

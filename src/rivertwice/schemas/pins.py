@@ -1,8 +1,8 @@
 """What a source has pinned beside its definition: one reader schema, and the writer schemas known by id.
 
 `schemas/VIEW.avsc` is the reader: what the pipeline wants to see. `schemas/VIEW-ID.avsc` is what records with schema id
-ID were written by. The files belong to the bundle, so a recompute decodes for ever as the stream did, whatever a
-registry says by then.
+ID were written by. Of Protobuf there is one file, `schemas/VIEW.protobuf.json`: a record tells its fields by their numbers. The
+files belong to the bundle, so a recompute decodes for ever as the stream did, whatever a registry says by then.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from avro import schema as avro_schema
 from rivertwice.errors import DefinitionError
 from rivertwice.schemas.avro_schema import MAX_BYTES, AvroSchema, narrow, parse_avro
 from rivertwice.schemas.compatibility import meaning_of, read_findings
+from rivertwice.schemas.proto_schema import ProtoSchema, parse_proto, proto_findings
 
 FOLDER = "schemas"
 MAX_WRITERS = 200
 MAX_ID = 2**31 - 1
-_FILE = re.compile(r"^(?P<view>[a-z][a-z0-9_]{0,63})(?:-(?P<id>[1-9][0-9]{0,9}))?\.avsc\Z")
+_FILE = re.compile(r"^(?P<view>[a-z][a-z0-9_]{0,63})(?:(?:-(?P<id>[1-9][0-9]{0,9}))?\.avsc|\.protobuf\.json)\Z")
 _PRIMITIVE = {
     "string": ("string",),
     "boolean": ("boolean",),
@@ -53,6 +54,16 @@ def file_name(view: str, schema_id: int | None) -> str:
     return f"{FOLDER}/{view}.avsc" if schema_id is None else f"{FOLDER}/{view}-{schema_id}.avsc"
 
 
+def proto_file_name(view: str) -> str:
+    """Return the pinned file of a Protobuf message, relative to the definition."""
+    return f"{FOLDER}/{view}.protobuf.json"
+
+
+def is_proto_file(path: str) -> bool:
+    """Say whether a file of a definition is a pinned Protobuf message."""
+    return path.startswith(f"{FOLDER}/") and path.endswith(".protobuf.json")
+
+
 def split_name(path: str) -> tuple[str, int | None]:
     """Return view and id (None: the reader) that a pinned file's path says.
 
@@ -62,8 +73,9 @@ def split_name(path: str) -> tuple[str, int | None]:
     found = _FILE.match(path.removeprefix(f"{FOLDER}/"))
     if found is None or int(found["id"] or 1) > MAX_ID:
         message = (
-            f"{path[:120]!r} is no name of a pinned schema; use {FOLDER}/VIEW.avsc for what is read and "
-            f"{FOLDER}/VIEW-ID.avsc for what wrote the records with schema id ID, or remove the file"
+            f"{path[:120]!r} is no name of a pinned schema; use {FOLDER}/VIEW.avsc for what is read, "
+            f"{FOLDER}/VIEW-ID.avsc for what wrote the records with schema id ID and {FOLDER}/VIEW.protobuf.json for a Protobuf "
+            "message, or remove the file"
         )
         raise DefinitionError(message)
     return found["view"], int(found["id"]) if found["id"] else None
@@ -76,7 +88,8 @@ def read_pinned(folder: Path) -> dict[str, bytes]:
         DefinitionError: one is misnamed, too large, or a link.
     """
     files: dict[str, bytes] = {}
-    for path in sorted((folder / FOLDER).glob("*.avsc")):
+    pinned = folder / FOLDER
+    for path in sorted([*pinned.glob("*.avsc"), *pinned.glob("*.protobuf.json")]):
         relative = f"{FOLDER}/{path.name}"
         split_name(relative)
         if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_BYTES:
@@ -135,6 +148,26 @@ def parse_pins(files: Mapping[str, bytes], view: str, fields: Mapping[str, str],
             )
             raise DefinitionError(message)
     return Pins(wanted, dict(sorted(writers.items())), reader)
+
+
+def parse_message(files: Mapping[str, bytes], view: str, fields: Mapping[str, str], *, where: str) -> ProtoSchema:
+    """Return the checked Protobuf message of the source `view`.
+
+    Raises:
+        DefinitionError: it is missing, broken, or cannot give the fields.
+    """
+    path = proto_file_name(view)
+    if path not in files:
+        message = (
+            f"{where}/{path} does not exist, so no Protobuf record could be decoded; compile the .proto file with `protoc "
+            "--include_imports --descriptor_set_out=FILE` and run `rivertwice schema pin PIPELINE FILE`"
+        )
+        raise DefinitionError(message)
+    schema = parse_proto(files[path], f"{where}/{path}")
+    findings = proto_findings(schema, fields)
+    if findings:
+        raise DefinitionError("\n".join(f"{where}/{path}: {finding}" for finding in findings))
+    return schema
 
 
 def field_findings(reader: AvroSchema, fields: Mapping[str, str]) -> list[str]:
