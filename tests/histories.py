@@ -43,6 +43,7 @@ from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
 from rivertwice.reconcile.view import HeadView, Meaning
 from rivertwice.schemas.encode import encode_avro, prefixed
+from rivertwice.schemas.proto_read import encode_proto
 from rivertwice.stream.late import late_rows, select_suspects
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.ledger import LedgerRow
@@ -298,6 +299,8 @@ def record_bytes(record: Record, definition: Definition) -> bytes:
     if source.format == "avro":
         (schema_id, writer), *_ = source.pins.writers.items()
         return prefixed(schema_id, encode_avro(writer, fields))
+    if source.format == "protobuf":
+        return encode_proto(source.message_type, fields)
     if source.envelope == "none":
         return json.dumps(fields).encode()
     deletes = record.value in (3, 11)

@@ -17,6 +17,7 @@ from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.pipeline.rules import InSet, Pattern
 from rivertwice.privacy.redact import Value
 from rivertwice.savepoint.catalogue import PROVED, Savepoint
+from rivertwice.schemas.proto_schema import narrow_kind
 from rivertwice.timeline.ledger import LedgerRow
 
 Places = Mapping[Part, Sequence[int]]
@@ -52,9 +53,6 @@ def refuse_kind(definition: Definition) -> str | None:
     """Return why values in a pipeline of this definition cannot be replaced, or None."""
     if definition.window.is_fold:
         return "it is a fold, whose state keeps every key for ever: the stream would emit the old value again"
-    binary = [source.topic for source in definition.sources.values() if source.format == "protobuf"]
-    if binary:
-        return f"topic {binary[0]} is in Protobuf, whose records are not rewritten"
     return None
 
 
@@ -69,19 +67,21 @@ def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value
                 return f"field {name!r} of topic {source.topic} is {kind}, and {value!r} is no such value"
             if kind == "int" and isinstance(given, int) and given > 2**31 - 1:
                 return f"pseudonym {given} does not fit field {name!r} of topic {source.topic}, which is int; give a smaller one (--as)"
-            narrow = [] if source.format != "avro" or kind is None else _avro_kinds(source, name)
+            narrow = [] if source.format == "json" or kind is None else _kinds_in_schemas(source, name)
             if "enum" in narrow:
-                return f"field {name!r} of topic {source.topic} is an Avro enum, which has no symbol for a pseudonym"
+                return f"field {name!r} of topic {source.topic} is an enum, which has no symbol for a pseudonym"
             if "int" in narrow and isinstance(given, int) and given > 2**31 - 1:
-                return f"pseudonym {given} does not fit field {name!r} of topic {source.topic}, which is an Avro int; give a smaller one (--as)"
+                return f"pseudonym {given} does not fit field {name!r} of topic {source.topic}, whose schema says int; give a smaller one (--as)"
             strict = [rule.name for rule in source.rules if rule.field == name and isinstance(rule, InSet | Pattern)]
             if strict and given is None:
                 return f"rule {strict[0]!r} judges field {name!r} of topic {source.topic}; give a pseudonym that it accepts (--as)"
     return None if held else f"none of its sources has a field {' or '.join(fields)}"
 
 
-def _avro_kinds(source: Source, name: str) -> list[str]:
-    """Return the Avro types that a field has in the schemas by which records are written."""
+def _kinds_in_schemas(source: Source, name: str) -> list[str]:
+    """Return the types that a field has in the schemas by which records are written, by Avro's names."""
+    if source.format == "protobuf":
+        return [narrow_kind(source.message_type, name)]
     found = []
     for schema in source.pins.writers.values() or (source.pins.writer,):
         field = schema.field(name)

@@ -15,10 +15,11 @@ from typing import Any
 from rivertwice.config import Place, Settings, below
 from rivertwice.errors import RequestError
 from rivertwice.instants import parse_iso, to_iso
-from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.privacy.redact import Redactor, Value
 from rivertwice.schemas.avro_schema import AvroSchema
-from rivertwice.schemas.swap import AvroRecords
+from rivertwice.schemas.proto_swap import ProtoRecords
+from rivertwice.schemas.swap import AvroRecords, Records
 from rivertwice.store.small_records import delete_record, list_records, put_record_if_absent, read_record
 
 FORMAT = 1
@@ -49,19 +50,23 @@ class Erasure:
 
     def redactor(self, value: Value, definitions: Iterable[Definition]) -> Redactor:
         """Return what replaces the value in what pipelines of these definitions keep."""
-        return Redactor(value, self.pseudonym, frozenset({*self.fields, *self.columns}), avro_of(definitions))
+        return Redactor(value, self.pseudonym, frozenset({*self.fields, *self.columns}), binary_of(definitions))
 
 
-def avro_of(definitions: Iterable[Definition]) -> tuple[AvroRecords, ...]:
-    """Return how the Avro sources of some definitions are written; those that share a topic share its schemas."""
+def binary_of(definitions: Iterable[Definition]) -> tuple[Records, ...]:
+    """Return how the sources of some definitions are written that are no JSON; those that share a topic share its schemas."""
     by_topic: dict[str, dict[int | None, AvroSchema]] = {}
+    messages: dict[tuple[str, str], Source] = {}
     for definition in definitions:
         for source in definition.sources.values():
             if source.format == "avro":
                 mine = by_topic.setdefault(source.topic, {})
                 for schema_id, schema in source.pins.writers.items() or ((None, source.pins.writer),):
                     mine[schema_id] = schema
-    return tuple(AvroRecords(writers) for writers in by_topic.values())
+            if source.format == "protobuf":
+                messages[source.message_type.text, source.framing] = source
+    proto = (ProtoRecords(one.message_type, one.framing == "confluent") for one in messages.values())
+    return (*(AvroRecords(writers) for writers in by_topic.values()), *proto)
 
 
 def register(settings: Settings) -> Place:

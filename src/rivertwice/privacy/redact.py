@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.schemas.encode import PREFIX
-from rivertwice.schemas.swap import AvroRecords, Swap
+from rivertwice.schemas.swap import Records, Swap
 
 Value = str | int
 _KEY_COLUMN = "key"  # of raw records; in tables of verdicts the same name holds a JSON text
@@ -31,13 +31,13 @@ class Redactor:
     Attributes:
         value: what must go. pseudonym: what stands there afterwards, of the same type.
         names: fields of records and columns of tables that hold it.
-        avro: how Avro records among them are written.
+        binary: how records among them are written that are no JSON.
     """
 
     value: Value
     pseudonym: Value
     names: frozenset[str]
-    avro: tuple[AvroRecords, ...] = ()
+    binary: tuple[Records, ...] = ()
 
     @property
     def swap(self) -> Swap:
@@ -52,15 +52,15 @@ class Redactor:
         ):
             if key == old.encode():
                 return new.encode()
-        for one in self.avro:
+        for one in self.binary:
             if (found := one.replaced_key(key, self.swap)) is not None:
                 return found
-        is_record = key.lstrip()[:1] == b"{" or (self.avro and key[:1] == PREFIX)
+        is_record = key.lstrip()[:1] == b"{" or (self.binary and key[:1] == PREFIX)
         return self.record(key) if is_record else key
 
     def record(self, data: bytes) -> bytes:
-        """Return the bytes of a record, Avro by one of the schemas or else as `text` has it."""
-        for one in self.avro:
+        """Return the bytes of a record, Avro and Protobuf by their schemas or else as `text` has it."""
+        for one in self.binary:
             if (found := one.replaced(data, self.swap)) is not None:
                 return found
         return self.text(data)
@@ -69,7 +69,7 @@ class Redactor:
         """Return bytes of a JSON object, of any depth, with the value of the named fields replaced.
 
         Bytes that are no JSON object (a dead letter) hold no fields: there the text itself is replaced wherever it stands alone, or
-        wherever it stands, if it may be what is left of an Avro record: a length before it may look like a letter.
+        wherever it stands, if it may be what is left of such a record: a length before it may look like a letter.
         """
         found = self._in_fields(data)
         try:
@@ -94,7 +94,7 @@ class Redactor:
         if not isinstance(self.value, str):
             return data
         plain = re.escape(self.value.encode())
-        word = re.compile(plain if self.avro else rb"(?<![A-Za-z0-9_])" + plain + rb"(?![A-Za-z0-9_])")
+        word = re.compile(plain if self.binary else rb"(?<![A-Za-z0-9_])" + plain + rb"(?![A-Za-z0-9_])")
         return word.sub(lambda _: str(self.pseudonym).encode(), data)
 
     def _holds(self, parsed: Any, *, named: bool = False) -> bool:
@@ -133,7 +133,7 @@ class Redactor:
             return self._rewritten(column, kind, lambda item: self._cell(item, named=named), self._needles())
         if any(check(kind) for check in _AS_RECORD_KEY):
             rewrite = self.record_key if field.name == _KEY_COLUMN else self.record
-            as_text = isinstance(self.value, str) or not self.avro  # a number may be any bytes in Avro
+            as_text = isinstance(self.value, str) or not self.binary  # a number may be any bytes there
             return self._rewritten(column, kind, rewrite, self._needles() if as_text else ())
         if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
             return self._rewritten(column, kind, self._headers)

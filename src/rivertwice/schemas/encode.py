@@ -18,6 +18,8 @@ from rivertwice.schemas.avro_schema import AvroSchema
 from rivertwice.schemas.compatibility import meaning_of
 
 PREFIX = b"\x00"
+PREFIX_BYTES = 5
+"""Confluent's prefix: a zero byte and a schema id of four."""
 
 
 def prefixed(schema_id: int, body: bytes) -> bytes:

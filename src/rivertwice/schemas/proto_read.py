@@ -64,7 +64,7 @@ class ProtoReader:
         if data is None:
             return None
         if self.framed:
-            start = _after_indexes(data, self.schema.index_path)
+            start = after_indexes(data, self.schema.index_path)
             if start is None:
                 return {REASON: "framing", DETAIL: f"the prefix does not name {self.schema.message}"}
             data = data[start:]
@@ -108,7 +108,7 @@ def _instant(value: Any, name: str) -> int:
     return int(value.seconds * 1_000_000 + value.nanos // 1000)
 
 
-def _after_indexes(data: bytes, wanted: tuple[int, ...]) -> int | None:
+def after_indexes(data: bytes, wanted: tuple[int, ...]) -> int | None:
     """Return where the message begins behind Confluent's indexes; None if they are none, or name another message.
 
     Source: Confluent's wire format: a count and the indexes, each a zigzag varint; a single 0 stands for the first message.
@@ -145,10 +145,11 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int] | None:
 def indexes_of(schema: ProtoSchema) -> bytes:
     """Return what stands between Confluent's prefix and the message."""
     path = schema.index_path
-    return b"\x00" if path == (0,) else b"".join(_varint(number << 1) for number in (len(path), *path))
+    return b"\x00" if path == (0,) else b"".join(varint(number << 1) for number in (len(path), *path))
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Return a natural number as it stands on the wire."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

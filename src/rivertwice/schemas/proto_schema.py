@@ -47,6 +47,14 @@ _KINDS: dict[int, tuple[str, ...]] = {
     **dict.fromkeys((FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64), ("decimal(20,0)",)),
     **dict.fromkeys((FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE), ("double",)),
 }
+_NARROW = {
+    FieldDescriptor.TYPE_INT32,
+    FieldDescriptor.TYPE_SINT32,
+    FieldDescriptor.TYPE_UINT32,
+    FieldDescriptor.TYPE_FIXED32,
+    FieldDescriptor.TYPE_SFIXED32,
+}
+_NARROW_WRAPPERS = {"google.protobuf.Int32Value", "google.protobuf.UInt32Value"}
 
 
 @dataclass(frozen=True)
@@ -159,6 +167,15 @@ def sql_types(field: FieldDescriptor) -> tuple[str, ...]:
         name = field.message_type.full_name
         return ("timestamp",) if name == TIMESTAMP else WRAPPERS.get(name, ())
     return _KINDS.get(field.type, ())
+
+
+def narrow_kind(schema: ProtoSchema, name: str) -> str:
+    """Return `enum`, `int` (32 bits) or `other`: what a field of the message can hold at most."""
+    field = schema.descriptor.fields_by_name[name]
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return "enum"
+    wrapped = field.message_type is not None and field.message_type.full_name in _NARROW_WRAPPERS
+    return "int" if wrapped or field.type in _NARROW else "other"
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 from avro import schema as avro_schema
 from avro.errors import AvroException
 from avro.io import BinaryDecoder, BinaryEncoder
 
 from rivertwice.schemas.avro_schema import AvroSchema
-from rivertwice.schemas.encode import PREFIX
+from rivertwice.schemas.encode import PREFIX, PREFIX_BYTES
 
-ID_END = 5
-"""Confluent's prefix: a zero byte and a schema id of four."""
 _WHOLE = ("int", "long")
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
@@ -32,6 +31,16 @@ class Swap:
     names: Set[str]
 
 
+class Records(Protocol):
+    """How the records of a source are written, where they are no JSON."""
+
+    def replaced(self, data: bytes, swap: Swap) -> bytes | None:
+        """Return a record's bytes with the value replaced; None if they are no such record."""
+
+    def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
+        """Return a record's key with the value replaced; None if it is no such key."""
+
+
 @dataclass(frozen=True)
 class AvroRecords:
     """How the records of a source are written: schema id to schema, or None to the one of records without an id."""
@@ -41,20 +50,20 @@ class AvroRecords:
     def replaced(self, data: bytes, swap: Swap) -> bytes | None:
         """Return a record's bytes with the value replaced; None if they are no such record."""
         framed = None not in self.writers
-        if framed and (data[:1] != PREFIX or len(data) < ID_END):
+        if framed and (data[:1] != PREFIX or len(data) < PREFIX_BYTES):
             return None
-        start = ID_END if framed else 0
-        schema = self.writers.get(int.from_bytes(data[1:ID_END], "big") if framed else None)
+        start = PREFIX_BYTES if framed else 0
+        schema = self.writers.get(int.from_bytes(data[1:PREFIX_BYTES], "big") if framed else None)
         body = None if schema is None else _replaced(schema.record, data[start:], swap)
         return None if body is None else data[:start] + body
 
     def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
         """Return a record's key that is just a text or a number behind an id; None if it is no such key."""
-        if None in self.writers or key[:1] != PREFIX or len(key) <= ID_END:
+        if None in self.writers or key[:1] != PREFIX or len(key) <= PREFIX_BYTES:
             return None
         kind = avro_schema.parse('"string"' if isinstance(swap.value, str) else '"long"')
-        body = _replaced(kind, key[ID_END:], swap, named=True)
-        return None if body is None else key[:ID_END] + body
+        body = _replaced(kind, key[PREFIX_BYTES:], swap, named=True)
+        return None if body is None else key[:PREFIX_BYTES] + body
 
 
 def _replaced(schema: avro_schema.Schema, body: bytes, swap: Swap, *, named: bool = False) -> bytes | None:

@@ -143,8 +143,8 @@ def test_an_avro_field_that_cannot_hold_a_pseudonym_is_refused() -> None:
         "p",
     )
     assert refuse_kind(avro) is None
-    assert "is an Avro enum" in str(refuse_pseudonym(avro, ("kind",), "a", "b"))
-    assert "is an Avro int" in str(refuse_pseudonym(avro, ("n",), 1, 2**31))
+    assert "is an enum" in str(refuse_pseudonym(avro, ("kind",), "a", "b"))
+    assert "whose schema says int" in str(refuse_pseudonym(avro, ("n",), 1, 2**31))
     assert refuse_pseudonym(avro, ("n",), 1, 2**31 - 1) is None
 
 

@@ -75,7 +75,7 @@ BROKEN = {
     ),
     "ids in the yaml": (lambda f: replace(f / "pipeline.yaml", "framing: confluent", "framing: confluent\n    schema_ids: ['1']"), "remove both"),
     "writers without framing": (lambda f: replace(f / "pipeline.yaml", "framing: confluent", "framing: none"), "framing is 'none'"),
-    "schemas beside JSON": (lambda f: replace(f / "pipeline.yaml", "format: avro", "format: json"), "format is json"),
+    "schemas beside JSON": (lambda f: replace(f / "pipeline.yaml", "format: avro", "format: json"), "format is no Avro"),
     "a link": (lambda f: ((f / "schemas/orders-1.avsc").unlink(), (f / "schemas/orders-1.avsc").symlink_to("/etc/hosts")), "is a link"),
 }  # fmt: skip
 
