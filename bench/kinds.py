@@ -1,8 +1,8 @@
 """Throughput of each kind of windows: events per CPU-second of the stream's whole process tree, start-up left out. Report only.
 
-`python -m bench.kinds [--only KIND ...] [--events 120000]`. The definitions are those of the random histories in `tests/`: count, sum and
+`python -m bench.kinds [--only KIND ...] [--format FORMAT ...] [--events 120000]`. The definitions are those of the random histories in `tests/`: count, sum and
 maximum per key, or what is like it of the kind. Each runs twice over the same topic, once over a sixth of it: the difference is
-what the events cost, without JVM and Python starting. 1,000 keys, ten events a second of event time, one in a hundred out of order.
+what the events cost, without JVM and Python starting. `--format` runs tumbling windows over records in other formats too. 1,000 keys, ten events a second of event time, one in a hundred out of order.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bench.measure import run_measured  # noqa: E402
 from histories import Record, places_of, record_bytes  # noqa: E402
 from history_kinds import KINDS  # noqa: E402
 from kinds_world import NAME, make_project  # noqa: E402
+from record_formats import WRITTEN_AS  # noqa: E402
 from rivertwice.config import Settings  # noqa: E402
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker  # noqa: E402
 from rivertwice.log.kafka import ensure_topic  # noqa: E402
@@ -48,10 +49,12 @@ def events_of(count: int) -> list[Record]:
 
 
 def run_once(broker: BrokerInfo, folder: Path, kind: str, records: list[Record]) -> tuple[float, int]:
-    """Stream the records under a kind; return the CPU-seconds and how many rows were emitted."""
+    """Stream the records under a kind, or under tumbling windows in a format; return the CPU-seconds and how many rows were emitted."""
     folder.mkdir()
     topic = f"bench-{kind.replace(' ', '-')}-{len(records)}"
-    settings = make_project(folder, broker, topic, kind)
+    settings = make_project(folder, broker, topic, "tumbling" if kind in WRITTEN_AS else kind)
+    if kind in WRITTEN_AS:
+        WRITTEN_AS[kind](settings.definitions / NAME)
     path = settings.definitions / NAME / "pipeline.yaml"
     path.write_text(path.read_text().replace("max_offsets_per_trigger: 50", f"max_offsets_per_trigger: {PER_BATCH}"))
     definition = load_definition(path.parent)
@@ -80,6 +83,9 @@ def main() -> None:
     """Run every kind and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.kinds", description=__doc__)
     parser.add_argument("--only", nargs="*", choices=tuple(KINDS), help="these kinds")
+    parser.add_argument(
+        "--format", nargs="*", choices=tuple(WRITTEN_AS), default=[], help="tumbling windows, in these formats too"
+    )
     parser.add_argument("--events", type=int, default=120_000)
     arguments = parser.parse_args()
     records = events_of(arguments.events)
@@ -89,7 +95,7 @@ def main() -> None:
         broker = start_broker(own)
         try:
             print(f"{'kind':<20} {'CPU-s':>7} {'CPU-s of a sixth':>17} {'rows':>9} {'events per CPU-s':>17}")
-            for kind in arguments.only or KINDS:
+            for kind in [*(arguments.only or KINDS), *arguments.format]:
                 few = records[: len(records) // 6]
                 small, _ = run_once(broker, root / f"{kind}-few", kind, few)
                 large, rows = run_once(broker, root / f"{kind}-all", kind, records)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -11,10 +10,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
 
 from histories import Record, random_batches
 from kinds_world import NAME, check_explained, command, make_project, run_to_end, send
+from record_formats import WRITTEN_AS
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
@@ -24,56 +23,9 @@ from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure, r
 from rivertwice.privacy.record import Erasure, read_erasures, read_value
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.schemas.pins import proto_file_name
-from rivertwice.schemas.proto_schema import compiled_proto
 from rivertwice.timeline.served import rebuild_served
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-
-def write_as_avro(settings: Settings) -> None:
-    folder = settings.definitions / NAME
-    path = folder / "pipeline.yaml"
-    path.write_text(
-        path.read_text().replace("    schema: {", "    format: avro\n    framing: confluent\n    schema: {", 1)
-    )
-    (folder / "schemas").mkdir()
-    for name in ("events.avsc", "events-7.avsc"):
-        (folder / "schemas" / name).write_text(json.dumps(AVRO))
-
-
-AVRO = {
-    "type": "record",
-    "name": "event",
-    "fields": [
-        {"name": "v", "type": ["null", "long"]},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "k", "type": "string"},  # last, so that a record ends with it, and `holds` finds it
-    ],
-}
-
-
-def write_as_protobuf(settings: Settings) -> None:
-    folder = settings.definitions / NAME
-    path = folder / "pipeline.yaml"
-    path.write_text(path.read_text().replace("    schema: {", "    format: protobuf\n    schema: {", 1))
-    file = descriptor_pb2.FileDescriptorProto(name="event.proto", package="test", syntax="proto3")
-    message = file.message_type.add(name="Event")
-    for number, (name, kind) in enumerate({"v": "Int64Value", "at": "Timestamp", "k": None}.items(), 1):
-        field = message.field.add(name=name, number=number, type="TYPE_MESSAGE" if kind else "TYPE_STRING")
-        if kind:
-            field.type_name = f".google.protobuf.{kind}"
-    known = []
-    for one in (timestamp_pb2, wrappers_pb2):
-        known.append(descriptor_pb2.FileDescriptorProto())
-        one.DESCRIPTOR.CopyToProto(known[-1])
-        file.dependency.append(known[-1].name)
-    compiled = descriptor_pb2.FileDescriptorSet(file=[*known, file]).SerializeToString()
-    (folder / "schemas").mkdir()
-    (folder / proto_file_name("events")).write_text(compiled_proto(compiled, None, "the test").text)
-
-
-WRITTEN = {"avro": write_as_avro, "protobuf": write_as_protobuf}
 
 
 def judge(settings: Settings) -> dict[str, Any]:
@@ -106,9 +58,9 @@ def holds(settings: Settings, key: str) -> list[str]:
 def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN else kind)
-    if kind in WRITTEN:
-        WRITTEN[kind](settings)
+    settings = make_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN_AS else kind)
+    if kind in WRITTEN_AS:
+        WRITTEN_AS[kind](settings.definitions / NAME)
     definition = load_definition(settings.definitions / NAME)
     records = [record for batch in random_batches(random.Random(f"privacy {kind}"), 20) for record in batch]
     part = len(records) // 20
