@@ -92,6 +92,21 @@ def test_a_body_that_breaks_off_is_read_again(store, proxy, tmp_path):
     assert len(proxy.met("reset_answer")) == 3
 
 
+def test_an_absence_whose_answer_breaks_off_is_asked_for_again(store, proxy, tmp_path):
+    proxy.fail(Fault("reset_answer", "GET", "nothing", times=2))
+    assert store.get("nothing") is None
+    proxy.fail(Fault("reset_answer", "HEAD|GET", "nothing", times=2))
+    with pytest.raises(FileNotFoundError):
+        store.get_file("nothing", tmp_path / "out")
+
+
+def test_a_refusal_whose_answer_breaks_off_all_the_time_is_a_service_error_of_class_store(store, proxy):
+    proxy.fail(Fault("reset_answer", "GET", "nothing", times=None))
+    with pytest.raises(ServiceError) as found:
+        store.get("nothing")
+    assert classify_failure(found.value) == "store"
+
+
 def test_an_upload_of_many_parts_survives_resets_and_shows_nothing_before_its_end(store, proxy, tmp_path):
     (tmp_path / "in").write_bytes(uuid.uuid4().bytes * 1_500_000)  # 24 MB
     proxy.fail(Fault("reset_request", "PUT", "partNumber=2"), Fault("error_500", "PUT", "partNumber=3"))

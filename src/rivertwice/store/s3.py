@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -20,6 +21,7 @@ from rivertwice.store.s3_client import (
     ABSENT,
     CONFLICT,
     TAKEN,
+    UNANSWERED,
     code_of,
     describe_failure,
     explained,
@@ -33,6 +35,7 @@ __all__ = ["S3Store", "s3_client"]
 _CONFLICT_TRIES = 8  # two creations met; S3 answers 409 and asks to try again
 _BODY_TRIES = 4  # a body that breaks off is not repeated by the client, nor is a look after a lost answer
 _NONCE = "rivertwice-nonce"
+T = TypeVar("T")
 
 
 class S3Store:
@@ -158,20 +161,18 @@ class S3Store:
 
     def get_versioned(self, key: str) -> Versioned | None:
         """Return an object's bytes and ETag, or None."""
+
+        def read() -> Versioned | None:
+            try:
+                answer = self._client.get_object(Bucket=self.bucket, Key=self._key(key))
+                return Versioned(bytes(answer["Body"].read()), str(answer["ETag"]))
+            except ClientError as error:
+                if code_of(error) in ABSENT:
+                    return None
+                raise
+
         with self._explained(f"reading {key}"):
-            for attempt in range(_BODY_TRIES):
-                try:
-                    answer = self._client.get_object(Bucket=self.bucket, Key=self._key(key))
-                    return Versioned(bytes(answer["Body"].read()), str(answer["ETag"]))
-                except ClientError as error:
-                    if code_of(error) in ABSENT:
-                        return None
-                    raise
-                except BotoCoreError:
-                    if attempt + 1 == _BODY_TRIES:
-                        raise
-                time.sleep(0.05 * 2**attempt)
-        return None
+            return _read_whole(read)
 
     def list(self, prefix: str = "") -> list[str]:
         """Return all keys that start with `prefix`, sorted."""
@@ -197,7 +198,7 @@ class S3Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._explained(f"reading {key}"):
             try:
-                self._client.download_file(self.bucket, self._key(key), str(path))
+                _read_whole(lambda: self._client.download_file(self.bucket, self._key(key), str(path)))
             except ClientError as error:
                 raise _absent(error, self, key) from error
 
@@ -212,6 +213,16 @@ class S3Store:
                 )
             except ClientError as error:
                 raise _absent(error, self, source) from error
+
+
+def _read_whole(read: Callable[[], T]) -> T:
+    """Read once more when an answer breaks off; the client itself repeats only what breaks off before the body."""
+    for attempt in range(_BODY_TRIES - 1):
+        try:
+            return read()
+        except UNANSWERED:
+            time.sleep(0.05 * 2**attempt)
+    return read()
 
 
 def _absent(error: ClientError, store: S3Store, key: str) -> Exception:

@@ -11,6 +11,7 @@ import boto3
 from boto3.exceptions import Boto3Error
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
 
 from rivertwice.errors import ServiceError
 
@@ -31,6 +32,8 @@ DENIED = frozenset(
         "TokenRefreshRequired",
     }
 )
+# The body of a refused read is read outside of what botocore wraps and repeats: its break is urllib3's own error.
+UNANSWERED = (BotoCoreError, HTTPError)
 DEFAULT_REGION = "us-east-1"
 
 
@@ -100,7 +103,7 @@ def explained(place: str, doing: str) -> Iterator[None]:
     """Turn boto3's errors into a ServiceError that names place, action and remedy."""
     try:
         yield
-    except (ClientError, BotoCoreError) as error:
+    except (ClientError, *UNANSWERED) as error:
         raise ServiceError(describe_failure(place, doing, error)) from error
     except Boto3Error as error:  # an upload's own wrapper; what happened is behind it
         cause = error.__cause__ or error.__context__
