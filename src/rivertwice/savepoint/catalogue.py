@@ -70,17 +70,42 @@ def savepoint_store(home: PipelineHome) -> BlobStore:
     return open_store(home.savepoint_url or home.savepoints)
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What lies in a pipeline's savepoint store.
+
+    Attributes:
+        sound: the savepoints that exist (have a manifest and are not being deleted), oldest first.
+        damaged: id to why its manifest cannot be read.
+    """
+
+    sound: list[Savepoint]
+    damaged: dict[str, str]
+
+
+def survey_savepoints(home: PipelineHome) -> Survey:
+    """Return the savepoints that exist, and those whose manifest cannot be read, which must not hide the others."""
+    store = savepoint_store(home)
+    names = _by_savepoint(store.list())
+    there = [name for name, files in names.items() if MANIFEST in files and DELETING not in files]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        read = dict(zip(there, pool.map(lambda name: _read_listed(store, name), there), strict=True))
+    sound = [found for found in read.values() if isinstance(found, Savepoint)]
+    return Survey(
+        sorted(sound, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.id)),
+        {name: found for name, found in read.items() if isinstance(found, str)},
+    )
+
+
 def list_savepoints(home: PipelineHome) -> list[Savepoint]:
     """Return the savepoints that exist (have a manifest and are not being deleted), oldest first.
 
     One whose manifest cannot be read is left out, with a warning: it must not hide the others.
     """
-    store = savepoint_store(home)
-    names = _by_savepoint(store.list())
-    there = [name for name, files in names.items() if MANIFEST in files and DELETING not in files]
-    with ThreadPoolExecutor(WORKERS) as pool:
-        found = [savepoint for savepoint in pool.map(lambda name: _read_listed(store, name), there) if savepoint]
-    return sorted(found, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.id))
+    found = survey_savepoints(home)
+    for name, why in found.damaged.items():
+        _log.warning("savepoint %s is left out: %s", name, why)
+    return found.sound
 
 
 def load_savepoint(home: PipelineHome, savepoint_id: str) -> Savepoint:
@@ -99,12 +124,12 @@ def load_savepoint(home: PipelineHome, savepoint_id: str) -> Savepoint:
     return found
 
 
-def _read_listed(store: BlobStore, name: str) -> Savepoint | None:
+def _read_listed(store: BlobStore, name: str) -> Savepoint | str | None:
+    """Return the savepoint, why its manifest cannot be read, or None if it went meanwhile."""
     try:
         return _read(store, name)
     except SavepointError as error:
-        _log.warning("savepoint %s is left out: %s", name, error)
-        return None
+        return str(error)
 
 
 def _read(store: BlobStore, name: str) -> Savepoint | None:

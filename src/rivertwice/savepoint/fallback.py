@@ -32,7 +32,7 @@ from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, Se
 from rivertwice.instants import parse_iso, utc_now
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.abandon import abandon_restore
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
+from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
 from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.operation import FallBackReport, read_operations, write_fall_back
 from rivertwice.savepoint.plan import is_on_path
@@ -124,10 +124,13 @@ def fall_back(
 
 def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: SparkSession | None) -> Fallen:
     pipeline = home.root.name
-    passed_over: dict[str, str] = {}
+    there = survey_savepoints(home)
+    passed_over = dict(there.damaged)
+    for name, why in passed_over.items():
+        progress(f"{name} is passed over: {why}")
     interrupted = _unfinished(home)
     names = [interrupted] if interrupted is not None else []
-    names += [one.id for one in select_candidates(list_savepoints(home), head_path(home)) if one.id != interrupted]
+    names += [one.id for one in select_candidates(there.sound, head_path(home)) if one.id != interrupted]
     for name in names:
         try:
             report = restore_savepoint(settings, pipeline, name, progress=progress, spark=spark, keep_intent=True)
@@ -138,7 +141,7 @@ def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: 
                 abandon_restore(home, now=utc_now())
         else:
             return Fallen(report, passed_over)
-    raise SavepointError(describe_none(pipeline, list_savepoints(home), passed_over))
+    raise SavepointError(describe_none(pipeline, there.sound, passed_over))
 
 
 def _unfinished(home: PipelineHome) -> str | None:

@@ -1,7 +1,12 @@
-"""The manifest: what a savepoint is, format 1. It is written last; without it the savepoint does not exist."""
+"""The manifest: what a savepoint is. It is written last; without it the savepoint does not exist.
+
+Format 2 carries a digest of itself, for the hashes of the files it lists say nothing of a bit that flips in a manifest.
+Format 1, without it, is read for ever.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -11,9 +16,11 @@ from typing import Any
 
 from rivertwice.errors import RequestError, SavepointError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.store.base import require_key
 from rivertwice.store.files import encode_json
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
 _ID = re.compile(r"^sp-[a-z0-9][a-z0-9_-]{0,63}-[0-9]{1,18}-[0-9a-f]{8}\Z")
 
 
@@ -65,8 +72,9 @@ class Manifest:
         return sum(entry.size for entry in self.files.values())
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as canonical JSON."""
-        return encode_json({"format": FORMAT, **asdict(self), "created_at": to_iso(self.created_at)})
+        """Return the manifest as canonical JSON with its digest."""
+        values = {"format": FORMAT, **asdict(self), "created_at": to_iso(self.created_at)}
+        return encode_json({**values, "digest": _digest(values)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
@@ -80,18 +88,29 @@ class Manifest:
         except (ValueError, TypeError) as error:
             message = f"a savepoint's manifest is no JSON ({error}): it is damaged; use another savepoint"
             raise SavepointError(message) from error
-        found = values.pop("format", None)
-        if found != FORMAT:
-            message = f"a savepoint has format {found!r}, this version reads {FORMAT}; use a newer rivertwice"
+        found = values.get("format")
+        if found not in READABLE:
+            message = f"a savepoint has format {found!r}, this version reads 1 to {FORMAT}; use a newer rivertwice"
             raise SavepointError(message)
-        try:
-            files = {path: FileEntry(**entry) for path, entry in values.pop("files").items()}
-            return cls(**{**values, "files": files, "created_at": parse_iso(values["created_at"])})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if found != 1 and (written := values.pop("digest", None)) != (computed := _digest(values)):
             message = (
-                f"a savepoint's manifest has not the fields of format {FORMAT} ({error}): it is damaged; use another"
+                f"a savepoint's manifest says {computed[:12]} of itself, and {str(written)[:12]} was written: it is damaged; "
+                "use another savepoint"
+            )
+            raise SavepointError(message)
+        del values["format"]
+        try:
+            files = {require_key(path): FileEntry(**entry) for path, entry in values.pop("files").items()}
+            return cls(**{**values, "files": files, "created_at": parse_iso(values["created_at"])})
+        except (KeyError, TypeError, ValueError, AttributeError, RequestError) as error:
+            message = (
+                f"a savepoint's manifest has not the fields of format {found} ({error}): it is damaged; use another"
             )
             raise SavepointError(message) from error
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(encode_json(values)).hexdigest()
 
 
 def require_savepoint_id(value: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from rivertwice.errors import FingerprintError
-from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
+from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operation import read_fall_back, read_operations
 from rivertwice.savepoint.records import MANIFEST
 from rivertwice.savepoint.restore import restore_savepoint
@@ -128,9 +128,9 @@ def rotten_savepoint(lab: Lab) -> None:
     report = read_fall_back(lab.home)
     require(answer == "fell back" and report is not None, f"{answer}; {lab.log_end()}")
     lab.fact("used", None if report is None else report.savepoint)
-    hidden = newer not in {one.id for one in list_savepoints(lab.home)}
     require(report is not None and report.savepoint == older, f"used {report}")
-    require(report is not None and (hidden or newer in report.passed_over), "the rotten one is not named")
+    there = (folder / MANIFEST).exists()  # without a manifest a savepoint does not exist, and nothing is to be named
+    require(report is not None and (newer in report.passed_over) == there, "the rotten one is not named")
 
 
 # ---- changed definitions

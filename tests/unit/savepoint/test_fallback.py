@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -58,7 +59,18 @@ def test_one_with_a_damaged_manifest_does_not_hide_the_older(world):
     for damage in (b"", b"{", b"[]", b'{"format":1}', manifest.read_bytes().replace(b'"batch":5', b'"batch":4')):
         manifest.write_bytes(damage)
         names = [one.id for one in select_candidates(list_savepoints(home), [Segment("t1", 0, None)])]
-        assert names[-1] == taken.id
+        assert names == [taken.id]
+    fallen = fall_back(settings, "p", progress=print)
+    assert fallen.report is not None
+    assert fallen.report.savepoint == taken.id
+    assert "it is damaged; use another savepoint" in fallen.passed_over[newer.id]
+
+
+def test_one_whose_manifest_is_not_what_the_ledger_says_is_passed_over(world):
+    settings, home, taken, _ = world
+    newer = proved_again(world)
+    manifest = home.savepoints / newer.id / "manifest.json"
+    manifest.write_bytes(replace(newer.manifest, batch=4).to_bytes())
     fallen = fall_back(settings, "p", progress=print)
     assert fallen.report is not None
     assert fallen.report.savepoint == taken.id

@@ -9,7 +9,7 @@ from rivertwice.errors import LedgerError, LostRaceError, RequestError, Savepoin
 from rivertwice.savepoint import catalogue, hotcopy
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.hotcopy import hot_copy
-from rivertwice.savepoint.manifest import Manifest, require_savepoint_id
+from rivertwice.savepoint.manifest import require_savepoint_id
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.timeline.ledger import append_ledger
@@ -178,19 +178,6 @@ def test_a_copy_without_the_offsets_of_its_batch_is_refused():
     with pytest.raises(SavepointError, match="no offsets of \\[4\\]"):
         select_batch(["commits/5", "offsets/5"], {5})
     assert select_batch(["commits/0", "offsets/0"], {0}) == 0
-
-
-def test_a_manifest_survives_its_encoding(tmp_path):
-    settings, _ = make_home(tmp_path)
-    manifest = take_savepoint(settings, "p", now=NOW).manifest
-    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
-
-
-def test_an_unknown_format_is_not_guessed():
-    with pytest.raises(SavepointError, match="format 2"):
-        Manifest.from_bytes(b'{"format":2}')
-    with pytest.raises(SavepointError, match="no JSON"):
-        Manifest.from_bytes(b"{")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from rivertwice.errors import SavepointError
+from rivertwice.savepoint.manifest import FORMAT, FileEntry, Manifest
+from rivertwice.store.files import encode_json
+from savepoint_home import savepoint
+
+MANIFEST = replace(
+    savepoint(7).manifest, files={f"state/0/{part}/8_aa.changelog": FileEntry("0" * 64, 1) for part in range(2)}
+)
+
+
+def test_a_manifest_is_read_as_it_was_written():
+    assert Manifest.from_bytes(MANIFEST.to_bytes()) == MANIFEST
+
+
+def test_no_bit_of_a_manifest_flips_unseen():
+    data = MANIFEST.to_bytes()
+    for place in range(len(data)):
+        for bit in range(8):
+            rotten = bytearray(data)
+            rotten[place] ^= 1 << bit
+            try:
+                read = Manifest.from_bytes(bytes(rotten))
+            except SavepointError:
+                continue
+            assert read == MANIFEST, f"bit {bit} of byte {place} flipped unseen"
+
+
+def test_no_part_of_a_manifest_counts_as_one():
+    data = MANIFEST.to_bytes()
+    for size in range(len(data)):
+        with pytest.raises(SavepointError):
+            Manifest.from_bytes(data[:size])
+
+
+def test_a_manifest_of_format_1_has_no_digest_and_is_read():
+    values = json.loads(MANIFEST.to_bytes())
+    del values["digest"]
+    assert Manifest.from_bytes(encode_json({**values, "format": 1})) == MANIFEST
+
+
+def test_a_manifest_of_a_later_format_asks_for_a_newer_version():
+    values = json.loads(MANIFEST.to_bytes())
+    with pytest.raises(SavepointError, match=f"has format {FORMAT + 1}.*use a newer rivertwice"):
+        Manifest.from_bytes(encode_json({**values, "format": FORMAT + 1}))
+
+
+@pytest.mark.parametrize("path", ["../../home", "/etc/passwd", "state/0/1/1_de)8779.changelog", "a//b"])
+def test_a_manifest_that_lists_a_path_outside_of_its_savepoint_is_damaged(path):
+    values = json.loads(MANIFEST.to_bytes())
+    del values["digest"]
+    values["files"] = {path: {"sha256": "0" * 64, "size": 1}}
+    with pytest.raises(SavepointError, match="damaged"):
+        Manifest.from_bytes(encode_json({**values, "format": 1}))
