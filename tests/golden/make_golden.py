@@ -123,7 +123,7 @@ def copy_home(settings: Settings, name: str, target: Path) -> None:
 def forget_folder(target: Path, folder: Path) -> None:
     """Take the temporary folder out of the commits' descriptions, which nobody reads."""
     for path in target.rglob("_delta_log/*.json"):
-        path.write_text(path.read_text().replace(folder.as_uri(), "file://"))
+        path.write_text(path.read_text().replace((folder / "home").as_uri(), "file:///golden"))
 
 
 def main() -> int:

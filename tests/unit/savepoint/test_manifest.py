@@ -39,6 +39,11 @@ def test_no_part_of_a_manifest_counts_as_one():
             Manifest.from_bytes(data[:size])
 
 
+def test_what_is_no_json_says_so():
+    with pytest.raises(SavepointError, match="no JSON"):
+        Manifest.from_bytes(b"{")
+
+
 def test_a_manifest_of_format_1_has_no_digest_and_is_read():
     values = json.loads(MANIFEST.to_bytes())
     del values["digest"]
@@ -49,6 +54,8 @@ def test_a_manifest_of_a_later_format_asks_for_a_newer_version():
     values = json.loads(MANIFEST.to_bytes())
     with pytest.raises(SavepointError, match=f"has format {FORMAT + 1}.*use a newer rivertwice"):
         Manifest.from_bytes(encode_json({**values, "format": FORMAT + 1}))
+    with pytest.raises(SavepointError, match="format 3"):
+        Manifest.from_bytes(b'{"format":3}')
 
 
 @pytest.mark.parametrize("path", ["../../home", "/etc/passwd", "state/0/1/1_de)8779.changelog", "a//b"])
