@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import psutil
 from websockets.sync.client import connect
 
 from rivertwice.config import Settings
@@ -94,8 +96,14 @@ class Browser:
 
     def __exit__(self, *_):
         self._connection.__exit__(None, None, None)
+        helpers = psutil.Process(self._process.pid).children(recursive=True)
         self._process.terminate()
         self._process.wait()
+        for left in psutil.wait_procs(helpers, timeout=10)[1]:  # one that outlives the browser writes on in the profile
+            with suppress(psutil.NoSuchProcess):
+                left.kill()
+        _, alive = psutil.wait_procs(helpers, timeout=10)
+        assert not alive, alive
         self._profile.cleanup()
 
 
