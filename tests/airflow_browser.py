@@ -13,14 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
-import psutil
 from websockets.sync.client import connect
 
 from rivertwice.config import Settings
+from rivertwice.orchestration.processes import end_sessions
 from rivertwice.orchestration.services import airflow_info
 
 
@@ -47,6 +46,7 @@ class Browser:
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         port_file = Path(self._profile.name) / "DevToolsActivePort"
         deadline = time.monotonic() + 60
@@ -96,14 +96,9 @@ class Browser:
 
     def __exit__(self, *_):
         self._connection.__exit__(None, None, None)
-        helpers = psutil.Process(self._process.pid).children(recursive=True)
         self._process.terminate()
         self._process.wait()
-        for left in psutil.wait_procs(helpers, timeout=10)[1]:  # one that outlives the browser writes on in the profile
-            with suppress(psutil.NoSuchProcess):
-                left.kill()
-        _, alive = psutil.wait_procs(helpers, timeout=10)
-        assert not alive, alive
+        end_sessions([self._process.pid])  # a helper that outlives the browser writes on in the profile
         self._profile.cleanup()
 
 

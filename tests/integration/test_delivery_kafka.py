@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from delivery_home import DeliveryHome, fill, fold, read_topic
 from rivertwice.config import Settings
@@ -25,10 +25,9 @@ from rivertwice.delivery.model import Parcel, Position
 from rivertwice.delivery.source import StoredSource
 from rivertwice.errors import LeaseLostError, LedgerError
 from rivertwice.log.broker import BrokerInfo
-from rivertwice.log.kafka import delete_topic, ensure_topic
+from rivertwice.log.kafka import delete_topic, end_offsets, ensure_topic
 
 pytestmark = pytest.mark.kafka
-YOUNG = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}
 
 
 @pytest.fixture
@@ -111,19 +110,9 @@ def watched_end(settings: Settings, topic: str) -> Iterator[Callable[[], int]]:
         {"bootstrap.servers": settings.bootstrap_servers(), "group.id": "w", "isolation.level": "read_uncommitted"}
     )
     places = [TopicPartition(topic, partition) for partition in range(2)]
-
-    def end() -> int:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                return sum(reader.get_watermark_offsets(place, timeout=10)[1] for place in places)
-            except KafkaException as error:  # the leaders of a topic made a moment ago may not know it yet
-                if error.args[0].code() not in YOUNG or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.1)
-
+    end_offsets(settings, topic)  # waits for the leaders of a topic made a moment ago; the reader would not
     try:
-        yield end
+        yield lambda: sum(reader.get_watermark_offsets(place, timeout=10)[1] for place in places)
     finally:
         reader.close()
 

@@ -22,6 +22,7 @@ from rivertwice.log.archive import extend_archive
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.prove import prove_savepoint, session_of
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.restore import restore_savepoint
@@ -258,8 +259,6 @@ def test_what_kafka_forgot_is_replayed_from_the_archive_and_a_hole_in_both_is_re
             prove_savepoint(settings, NAME, savepoint, spark=spark)
     finally:
         fed = {str(one.args[0]) for one in caplog.records if one.name == "rivertwice.log.replay_topic" and one.args}
-        deadline = time.monotonic() + 60  # a broker lists a deleted topic for a moment
-        while left := {topic for topic in fed if kafka.topic_exists(settings, topic)}:
-            assert time.monotonic() < deadline, left
-            time.sleep(0.2)
+        deleted = Deadline.after(60).wait_until(lambda: not any(kafka.topic_exists(settings, topic) for topic in fed))
+        assert deleted, fed  # waited for, as a broker lists a deleted topic for a moment
     assert len(fed) == 2, "the proof's and the restore's; the refused one fed nothing"
