@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from rivertwice.config import Place
 from rivertwice.errors import LostRaceError, ServiceError
+from rivertwice.store.again import again
 from rivertwice.store.delta_place import name_of, read_log, require_writable, storage_options
 
 Table = DeltaTable
@@ -73,17 +74,13 @@ def _opened(path: Place) -> Table:
 
 def _repeated(path: Place, doing: str, act: Callable[[dict[str, str] | None], _T]) -> _T:
     """Do something that only reads; on S3 again if it fails, for delta-rs repeats no body that breaks off (ran)."""
-    attempt = 0
-    while True:
-        attempt += 1
+
+    def once() -> _T:
         options = storage_options(path)
-        try:
-            with _explained(path, doing):
-                return act(options)
-        except ServiceError:
-            if attempt == _TRIES:
-                raise
-            time.sleep(0.1 * 2**attempt)
+        with _explained(path, doing):
+            return act(options)
+
+    return again(_TRIES, 0.2, lambda error: isinstance(error, ServiceError))(once)
 
 
 def applied_version(path: Place, app: str) -> int | None:

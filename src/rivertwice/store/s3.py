@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from rivertwice.errors import ConfigError, ServiceError, UnknownOutcomeError
+from rivertwice.store.again import again
 from rivertwice.store.base import Versioned, is_temporary, require_key
 from rivertwice.store.s3_client import (
     ABSENT,
@@ -62,15 +63,9 @@ class S3Store:
         return explained(str(self), doing)
 
     def _probe(self) -> None:
-        for left in reversed(range(_BODY_TRIES)):
-            try:
-                broken = self._broken_condition()
-            except (UnknownOutcomeError, ServiceError):
-                if not left:
-                    raise
-                time.sleep(0.05 * 2 ** (_BODY_TRIES - left))
-            else:
-                break
+        broken = again(_BODY_TRIES, 0.1, lambda error: isinstance(error, UnknownOutcomeError | ServiceError))(
+            self._broken_condition
+        )
         if broken:
             message = (
                 f"the object store {self} ignores {broken}: two writers of one savepoint, table or lease could both win; "
@@ -131,18 +126,13 @@ class S3Store:
 
     def _wrote(self, key: str, nonce: str, doing: str, cause: Exception) -> bool:
         """Say whether the object there is the one this call wrote; asked again while the server answers wrongly."""
-        for left in reversed(range(_BODY_TRIES)):
-            try:
-                head = self._client.head_object(Bucket=self.bucket, Key=self._key(key))
-            except (ClientError, BotoCoreError) as error:
-                if isinstance(error, ClientError) and code_of(error) in ABSENT:
-                    return False
-                if not left or (isinstance(error, ClientError) and is_refusal(error)):
-                    raise UnknownOutcomeError(self._unknown(doing, cause)) from error
-            else:
-                return bool(head.get("Metadata", {}).get(_NONCE) == nonce)
-            time.sleep(0.02 * 2 ** (_BODY_TRIES - left))
-        return False
+        try:
+            head = again(_BODY_TRIES, 0.04, _may_come)(self._client.head_object, Bucket=self.bucket, Key=self._key(key))
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and code_of(error) in ABSENT:
+                return False
+            raise UnknownOutcomeError(self._unknown(doing, cause)) from error
+        return bool(head.get("Metadata", {}).get(_NONCE) == nonce)
 
     def _unknown(self, doing: str, error: Exception) -> str:
         return (
@@ -172,7 +162,7 @@ class S3Store:
                 raise
 
         with self._explained(f"reading {key}"):
-            return _read_whole(read)
+            return _whole(read)
 
     def list(self, prefix: str = "") -> list[str]:
         """Return all keys that start with `prefix`, sorted."""
@@ -198,7 +188,7 @@ class S3Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._explained(f"reading {key}"):
             try:
-                _read_whole(lambda: self._client.download_file(self.bucket, self._key(key), str(path)))
+                _whole(lambda: self._client.download_file(self.bucket, self._key(key), str(path)))
             except ClientError as error:
                 raise _absent(error, self, key) from error
 
@@ -215,14 +205,14 @@ class S3Store:
                 raise _absent(error, self, source) from error
 
 
-def _read_whole(read: Callable[[], T]) -> T:
+def _may_come(error: BaseException) -> bool:
+    """Say whether the next try may be answered: not of what the store refuses, or has not."""
+    return isinstance(error, ClientError | BotoCoreError) and not is_refusal(error)
+
+
+def _whole(read: Callable[[], T]) -> T:
     """Read once more when an answer breaks off; the client itself repeats only what breaks off before the body."""
-    for attempt in range(_BODY_TRIES - 1):
-        try:
-            return read()
-        except UNANSWERED:
-            time.sleep(0.05 * 2**attempt)
-    return read()
+    return again(_BODY_TRIES, 0.05, lambda error: isinstance(error, UNANSWERED))(read)
 
 
 def _absent(error: ClientError, store: S3Store, key: str) -> Exception:
