@@ -1,9 +1,14 @@
 """S19: from a transaction's record time to its visible alert, at 1,000 transactions a second. Report only.
 
-`python -m bench.alerts [--seconds 60] [--rate 1000]`. Two ways of one pipeline, `fraud_scores`, beside each other over the same records:
-the fast path (score over 0.9: stateless, real-time mode, Kafka to Kafka), and the stream (count of five minutes: state per card,
-micro-batches with a trigger of 0 s, delivered to Kafka exactly once). One consumer of each topic, committed records only, notes when it
-saw an alert; the record's own timestamp is when the producer made it. All on this one machine, so one clock.
+`python -m bench.alerts [--rate 1000] [--seconds 60] [--warm 60] [--ways score count score+count]`. Three ways to tell:
+
+- score: the fast path of `fraud_scores` (a score over 0.9: stateless, real-time mode, Kafka to Kafka, at least once).
+- count: the stream of `card_counts` (windows of five minutes, early results, micro-batches with a trigger of 0 s), delivered exactly once.
+- fold: the stream of `fraud_scores` (the five minutes up to each transaction, in Python), delivered exactly once.
+
+Ways joined by + run beside each other over the same records. Each has processes of its own, as the agent would run them. One
+consumer of each topic, committed records only, notes when it saw what; a record's own timestamp is when the producer made it. All on one
+machine, so one clock. A count tells of a card's n-th transaction of a window when a row with a count of n or more is visible.
 """
 
 from __future__ import annotations
@@ -20,62 +25,154 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from rivertwice.config import Settings
-from rivertwice.delivery.deliver import Deliverer
 from rivertwice.fast.compare import compare_fast
 from rivertwice.fast.runs import committed_offsets
 from rivertwice.log import kafka
 from rivertwice.log.broker import start_broker, stop_broker
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import spark_session
+from rivertwice.timeline.lineage import path_ledger
 
 PROJECT = Path(__file__).resolve().parents[1]
-NAME = "fraud_scores"
-DELIVER = "deliver:\n  counts: {to: kafka, topic: fraud-counts, partitions: 4, guarantee: exactly_once}\nstream: {trigger: 0 s}\n"
-WARM_S = 15.0
+TOPIC, PARTITIONS = "transactions", 4
+SCORES, COUNTS = "fraud_scores", "card_counts"
+DELIVER = "deliver:\n  folded: {to: kafka, topic: fraud-folded, partitions: 4, guarantee: exactly_once}\nstream: {trigger: 0 s}\n"
+WINDOW_S = 300
 SHARE = 0.05
 CARDS = 2_000
+GRACE_S = 60.0
+
+Id = str | tuple[str, int, int]
+"""What is told: a transaction, or the n-th one of a card and a window."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A transaction that was sent, and when; `measured` is false of those that warm up."""
+
+    tx: str
+    card: str
+    score: float
+    at: float
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to tell.
+
+    Attributes:
+        label: for the table. pipeline: its name. topic: where it tells.
+        commands: module and arguments of its processes.
+        owed: what it owes of the transactions, with the time of each.
+        told: what a record that is seen tells, of rows whose last count is known.
+    """
+
+    label: str
+    pipeline: str
+    topic: str
+    commands: Sequence[Sequence[str]]
+    owed: Callable[[Iterable[Made]], dict[Id, float]]
+    told: Callable[[Mapping[str, Any], dict[tuple[str, int], int]], list[Id]]
+
+
+def hot(made: Iterable[Made]) -> dict[Id, float]:
+    """Return the transactions that score above 0.9."""
+    return {one.tx: one.at for one in made if one.measured and one.score > 0.9}
+
+
+def every(made: Iterable[Made]) -> dict[Id, float]:
+    """Return all transactions."""
+    return {one.tx: one.at for one in made if one.measured}
+
+
+def ranked(made: Iterable[Made]) -> dict[Id, float]:
+    """Return all transactions by their number in their card's window; those that warmed up count, too."""
+    ranks: dict[tuple[str, int], int] = defaultdict(int)
+    found: dict[Id, float] = {}
+    for one in made:
+        window = int(one.at) // WINDOW_S * WINDOW_S
+        ranks[one.card, window] += 1
+        if one.measured:
+            found[one.card, window, ranks[one.card, window]] = one.at
+    return found
+
+
+def told_tx(body: Mapping[str, Any], _: dict[tuple[str, int], int]) -> list[Id]:
+    """Return the transaction that a row is of."""
+    return [(body.get("values") or body)["tx"]]
+
+
+def told_count(body: Mapping[str, Any], counts: dict[tuple[str, int], int]) -> list[Id]:
+    """Return the transactions up to a row's count that no row told before."""
+    card, window = body["keys"]["card_id"], int(datetime.fromisoformat(body["window"][0]).timestamp())
+    before, count = counts.get((card, window), 0), body["values"]["transactions"]
+    counts[card, window] = max(before, count)
+    return [(card, window, rank) for rank in range(before + 1, count + 1)]
+
+
+def _stream(pipeline: str, sink: str) -> list[list[str]]:
+    deliver = ["rivertwice.cli", "deliver", "run", pipeline, "--sink", sink]
+    return [["rivertwice.stream.driver", "--pipeline", pipeline], deliver]
+
+
+WAYS = {
+    "score": Way(
+        "score, fast path (at least once)",
+        SCORES,
+        "fraud-alerts",
+        [["rivertwice.fast.job", "--pipeline", SCORES]],
+        hot,
+        told_tx,
+    ),
+    "count": Way(
+        "count, early results (exactly once)", COUNTS, "fraud-counts", _stream(COUNTS, "counts"), ranked, told_count
+    ),
+    "fold": Way("count, fold (exactly once)", SCORES, "fraud-folded", _stream(SCORES, "folded"), every, told_tx),
+}
 
 
 @dataclass
 class Watch:
-    """What a consumer saw: transaction to seconds from its record time, and how often it saw it."""
+    """What a consumer saw: when it was told what first, and how many rows told nothing new."""
 
+    way: Way
     consumer: Consumer
-    field_of: str
-    seen: dict[str, float] = field(default_factory=dict)
+    seen: dict[Id, float] = field(default_factory=dict)
     again: int = 0
 
-    def follow(self, stop: threading.Event, made: dict[str, float]) -> None:
+    def follow(self, stop: threading.Event) -> None:
         """Note each row as it comes."""
+        counts: dict[tuple[str, int], int] = {}
         while not stop.is_set():
             for message in self.consumer.consume(500, 0.05):
                 now = time.time()
                 if message.error() is not None:
                     continue
-                body = json.loads(message.value() or b"{}")
-                tx = (body.get("values") or body).get(self.field_of)
-                if tx in self.seen:
-                    self.again += 1
-                elif tx in made:
-                    self.seen[tx] = now - made[tx]
+                fresh = [
+                    one for one in self.way.told(json.loads(message.value() or b"{}"), counts) if one not in self.seen
+                ]
+                self.seen |= dict.fromkeys(fresh, now)
+                self.again += not fresh
 
 
 @contextmanager
-def running(settings: Settings, module: str, log: Path) -> Iterator[None]:
-    """Run one of the pipeline's processes, and end it by SIGTERM."""
+def running(settings: Settings, command: Sequence[str], log: Path) -> Iterator[None]:
+    """Run one of a pipeline's processes, and end it by SIGTERM."""
     env = {**os.environ, **settings.to_env()}
-    with log.open("wb") as out:
+    with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, "--pipeline", NAME], env=env, stdout=out, stderr=out, start_new_session=True
+            [sys.executable, "-m", *command], env=env, stdout=out, stderr=out, start_new_session=True
         )
         try:
             yield
@@ -84,8 +181,8 @@ def running(settings: Settings, module: str, log: Path) -> Iterator[None]:
             process.wait(60)
 
 
-def produce(settings: Settings, seconds: float, rate: int, made: dict[str, float]) -> tuple[int, int]:
-    """Send `rate` transactions a second, spread over each; return how many were sent and how many of them score above 0.9."""
+def produce(settings: Settings, warm: float, seconds: float, rate: int) -> list[Made]:
+    """Send `rate` transactions a second, spread over each; return them."""
     config = {
         "bootstrap.servers": settings.bootstrap_servers(),
         "acks": "all",
@@ -93,27 +190,25 @@ def produce(settings: Settings, seconds: float, rate: int, made: dict[str, float
         "linger.ms": 1,
     }
     client, chance = Producer(config), random.Random("alerts")
-    began, sent, hot = time.time(), 0, 0
-    while sent < seconds * rate:
-        due = min(int((time.time() - began) * rate), int(seconds * rate))
-        for number in range(sent, due):
-            now = time.time()
+    began, made = time.time(), list[Made]()
+    while len(made) < (warm + seconds) * rate:
+        due = min(int((time.time() - began) * rate), int((warm + seconds) * rate))
+        for number in range(len(made), due):
             score = chance.uniform(0.901, 1) if chance.random() < SHARE else chance.uniform(0, 0.9)
-            hot += score > 0.9
-            at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            card = f"c{chance.randrange(CARDS)}"
-            body = {"tx": f"t{number}", "card_id": card, "amount": 10, "score": score, "at": at}
-            made[f"t{number}"] = now
-            client.produce("transactions", json.dumps(body).encode(), card, timestamp=int(now * 1000))
-        sent = due
+            ms = int(time.time() * 1000)
+            one = Made(f"t{number}", f"c{chance.randrange(CARDS)}", score, ms / 1000, number >= warm * rate)
+            at = datetime.fromtimestamp(one.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            body = {"tx": one.tx, "card_id": one.card, "amount": 10, "score": score, "at": at}
+            client.produce(TOPIC, json.dumps(body).encode(), one.card, timestamp=ms)
+            made.append(one)
         client.poll(0.001)
     client.flush(30)
-    return sent, hot
+    return made
 
 
-def consumer_of(settings: Settings, topic: str, partitions: int) -> Consumer:
+def consumer_of(settings: Settings, topic: str) -> Consumer:
     """Return a reader of a topic's committed records, from its end on, that waits for nothing."""
-    kafka.ensure_topic(settings, topic, partitions)
+    kafka.ensure_topic(settings, topic, PARTITIONS)
     config = {
         "bootstrap.servers": settings.bootstrap_servers(),
         "group.id": f"bench-{topic}",
@@ -126,88 +221,116 @@ def consumer_of(settings: Settings, topic: str, partitions: int) -> Consumer:
     return reader
 
 
-def told(name: str, seconds: list[float], wanted: int, again: int) -> str:
+def told_row(watch: Watch, owed: Mapping[Id, float], beside: str) -> str:
     """Return one row of the table, in milliseconds."""
-    if len(seconds) < 2:
-        return f"{name:<34} {len(seconds)} seen of {wanted}"
-    cuts = statistics.quantiles([1000 * each for each in seconds], n=100)
+    waits = [1000 * (watch.seen[one] - at) for one, at in owed.items() if one in watch.seen]
+    name = f"{watch.way.label}{beside}"
+    if len(waits) < 2:
+        return f"{name:<52} {len(waits)} seen of {len(owed)}"
+    cuts = statistics.quantiles(waits, n=100)
     shown = "  ".join(f"{cuts[at]:8.0f}" for at in (49, 94, 98))
-    return f"{name:<34} {shown}  {1000 * max(seconds):8.0f}   {len(seconds)} of {wanted}, {again} again"
-
-
-def main() -> None:
-    """Run both ways and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.alerts", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rate", type=int, default=1000)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rivertwice-alerts-") as folder:
-        settings = prepare(Path(folder))
-        try:
-            measure(settings, Path(folder), arguments.seconds, arguments.rate)
-        finally:
-            stop_broker(settings)
+    return f"{name:<52} {shown}  {max(waits):8.0f}   {len(waits)} of {len(owed)}, {watch.again} again"
 
 
 def prepare(folder: Path) -> Settings:
-    """Return a project of the one pipeline, with a broker that runs."""
-    target = folder / "project" / "pipelines" / NAME
-    shutil.copytree(PROJECT / "pipelines" / "examples" / NAME, target)
-    with (target / "pipeline.yaml").open("a") as file:
+    """Return a project of the two pipelines, with a broker that runs."""
+    for name in (SCORES, COUNTS):
+        shutil.copytree(PROJECT / "pipelines" / "examples" / name, folder / "project" / "pipelines" / name)
+    with (folder / "project" / "pipelines" / SCORES / "pipeline.yaml").open("a") as file:
         file.write(DELIVER)
     for name in (".build", "expectations"):
         (folder / "project" / name).symlink_to(PROJECT / name)
     settings = Settings(folder / "project", folder / "home", spark_master="local[2]")
     start_broker(settings)
-    kafka.ensure_topic(settings, "transactions", 4)
+    kafka.ensure_topic(settings, TOPIC, PARTITIONS)
     return settings
 
 
-def measure(settings: Settings, folder: Path, seconds: float, rate: int) -> None:
-    """Run driver, fast path and delivery, feed them, and print what consumers saw."""
-    made: dict[str, float] = {}
-    stop, finish = threading.Event(), threading.Event()
-    watches = {
-        "fast": Watch(consumer_of(settings, "fraud-alerts", 4), "tx"),
-        "counts": Watch(consumer_of(settings, "fraud-counts", 4), "tx"),
-    }
-    asked = load_definition(settings.definitions / NAME).deliver["counts"]
-    deliverer = threading.Thread(target=Deliverer(settings, NAME, "counts", asked).run, args=(stop, finish))
-    readers = [threading.Thread(target=watch.follow, args=(stop, made)) for watch in watches.values()]
-    with (
-        running(settings, "rivertwice.stream.driver", folder / "driver.log"),
-        running(settings, "rivertwice.fast.job", folder / "fast.log"),
-    ):
-        wait_for(lambda: committed_offsets(settings.pipeline(NAME), "transactions") is not None, folder / "fast.log")
-        deliverer.start()
+def measure(settings: Settings, folder: Path, ways: Sequence[Way], *, warm: float, seconds: float, rate: int) -> None:
+    """Run some ways beside each other, feed them, and print what consumers saw."""
+    stop = threading.Event()
+    watches = [Watch(way, consumer_of(settings, way.topic)) for way in ways]
+    readers = [threading.Thread(target=watch.follow, args=(stop,)) for watch in watches]
+    with ExitStack() as stack:
+        for way in ways:
+            for number, command in enumerate(way.commands):
+                stack.enter_context(running(settings, command, folder / f"{way.topic}-{number}.log"))
+                _wait_for_start(settings, way, command)
         for reader in readers:
             reader.start()
-        produce(settings, WARM_S, rate, {})
-        sent, hot = produce(settings, seconds, rate, made)
-        time.sleep(12.0)
+        made = produce(settings, warm, seconds, rate)
+        owed = [watch.way.owed(made) for watch in watches]
+        ended = time.monotonic() + GRACE_S
+        while time.monotonic() < ended and any(
+            each.keys() - watch.seen.keys() for each, watch in zip(owed, watches, strict=True)
+        ):
+            time.sleep(0.2)
     stop.set()
-    for thread in (*readers, deliverer):
-        thread.join(30)
-    print(
-        f"{rate} transactions a second for {seconds:.0f} s ({WARM_S:.0f} s before it to warm up), {sent} sent, {hot} of them above 0.9"
-    )
-    print(f"{'record time to visible alert, ms':<34} {'p50':>8}  {'p95':>8}  {'p99':>8}  {'max':>8}")
-    print(told("score, fast path (at least once)", list(watches["fast"].seen.values()), hot, watches["fast"].again))
-    print(told("count, stream (exactly once)", list(watches["counts"].seen.values()), sent, watches["counts"].again))
-    spark = spark_session(settings, "bench-alerts")
-    try:
-        print(compare_fast(spark, settings, NAME))
-    finally:
-        spark.stop()
+    for reader in readers:
+        reader.join(30)
+    for watch, each in zip(watches, owed, strict=True):
+        others = "+".join(other.topic for other in ways if other is not watch.way)
+        print(told_row(watch, each, f", beside {others}" if others else ""), flush=True)
+        _print_batches(settings, watch.way)
+    if any(way.owed is hot for way in ways):
+        spark = spark_session(settings, "bench-alerts")
+        try:
+            print(compare_fast(spark, settings, SCORES), flush=True)
+        finally:
+            spark.stop()
 
 
-def wait_for(condition: object, log: Path) -> None:
-    """Wait until a condition holds."""
+def _wait_for_start(settings: Settings, way: Way, command: Sequence[str]) -> None:
+    """Wait for the fast path to have a position, and for a driver to have a head."""
+    home = settings.pipeline(way.pipeline)
     deadline = time.monotonic() + 120
-    while not condition():  # type: ignore[operator]
-        if time.monotonic() > deadline:
-            raise RuntimeError(log.read_text()[-3000:])
+    while time.monotonic() < deadline:
+        if command[0].endswith("fast.job") and committed_offsets(home, TOPIC) is not None:
+            return
+        if not command[0].endswith("fast.job") and (home.root / "timelines").exists():
+            return
         time.sleep(0.1)
+    message = f"{' '.join(command)} did not start in time"
+    raise RuntimeError(message)
+
+
+def _print_batches(settings: Settings, way: Way) -> None:
+    rows = path_ledger(settings.pipeline(way.pipeline)) if way.owed is not hot else []
+    if len(rows) > 1:
+        halves = rows[len(rows) // 2 :]
+        records = statistics.median(row.read for row in halves)
+        print(f"  {len(rows)} batches; {records:.0f} records in a batch of the second half (median)")
+
+
+def main() -> None:
+    """Run the ways and print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.alerts", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--warm", type=float, default=60.0, help="seconds of the same load before it")
+    parser.add_argument("--ways", nargs="*", default=["score", "count", "score+count"])
+    arguments = parser.parse_args()
+    print(
+        f"{arguments.rate} transactions a second, {arguments.warm:.0f} s to warm up and {arguments.seconds:.0f} s measured"
+    )
+    print(f"{'record time to visible alert, ms':<52} {'p50':>8}  {'p95':>8}  {'p99':>8}  {'max':>8}", flush=True)
+    for asked in arguments.ways:
+        ways = [WAYS[name] for name in asked.split("+")]
+        with tempfile.TemporaryDirectory(prefix="rivertwice-alerts-") as name:
+            settings = prepare(Path(name))
+            try:
+                measure(
+                    settings,
+                    Path(name),
+                    ways,
+                    warm=arguments.warm,
+                    seconds=arguments.seconds,
+                    rate=arguments.rate,
+                )
+            finally:
+                stop_broker(settings)
 
 
 if __name__ == "__main__":

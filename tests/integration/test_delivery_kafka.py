@@ -25,7 +25,7 @@ from rivertwice.delivery.model import Parcel, Position
 from rivertwice.delivery.source import StoredSource
 from rivertwice.errors import LeaseLostError, LedgerError
 from rivertwice.log.broker import BrokerInfo
-from rivertwice.log.kafka import delete_topic, end_offsets, ensure_topic
+from rivertwice.log.kafka import delete_topic, ensure_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -110,7 +110,6 @@ def watched_end(settings: Settings, topic: str) -> Iterator[Callable[[], int]]:
         {"bootstrap.servers": settings.bootstrap_servers(), "group.id": "w", "isolation.level": "read_uncommitted"}
     )
     places = [TopicPartition(topic, partition) for partition in range(2)]
-    end_offsets(settings, topic)  # waits for the leaders of a topic made a moment ago; the reader would not
     try:
         yield lambda: sum(reader.get_watermark_offsets(place, timeout=10)[1] for place in places)
     finally:

@@ -139,7 +139,7 @@ def read_at(settings: Settings, places: Sequence[TopicPartition]) -> dict[tuple[
 
 
 def ensure_topic(settings: Settings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-    """Create `topic` if it is absent; retention is unlimited unless `config` says otherwise.
+    """Create `topic` if it is absent, and wait for its leaders; retention is unlimited unless `config` says otherwise.
 
     Raises:
         ConfigError: it exists with another number of partitions; addresses and keys would not fit.
@@ -159,6 +159,7 @@ def ensure_topic(settings: Settings, topic: str, partitions: int, config: Mappin
             f"the definition; write `partitions: {found}` in the definition or use another topic"
         )
         raise ConfigError(message)
+    end_offsets(settings, topic)  # asked until every partition has a leader: a plain reader would not wait
 
 
 def _described(settings: Settings, topic: str) -> list[int]:
