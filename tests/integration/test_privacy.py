@@ -11,18 +11,21 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from histories import Record, random_batches
+from histories import keyed, random_batches
 from kinds_world import NAME, check_explained, command, make_project, run_to_end, send
 from record_formats import WRITTEN_AS
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure, resume_erasure
 from rivertwice.privacy.record import Erasure, read_erasures, read_value
 from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import rebuild_served
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -113,12 +116,69 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     assert again["outcome"] == done["outcome"]
 
 
-def test_a_pipeline_that_never_ran_and_a_fold_are_refused(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
-    records = [Record(0, 0, "a", 100.0, 1)]
+@pytest.mark.faults
+def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
+    tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
     settings = make_project(tmp_path, broker, topic, "fold")
-    with pytest.raises(RequestError, match="never ran here"):
-        new_erasure(settings, NAME, "a", fields=("k",), why="x", by="test", now=utc_now())
-    send(settings, load_definition(settings.definitions / NAME), records)
+    home, definition = settings.pipeline(NAME), load_definition(settings.definitions / NAME)
+    records = [
+        record for batch in keyed(random_batches(random.Random("privacy fold"), 20), spread=False) for record in batch
+    ]
+    part = len(records) // 3
+    send(settings, definition, records[:part])
     run_to_end(settings, tmp_path / "driver.log")
-    with pytest.raises(RequestError, match="it is a fold"):
+    early = take_savepoint(settings, NAME, now=utc_now(), reason="test")
+    send(settings, definition, records[part : 2 * part])
+    run_to_end(settings, tmp_path / "driver.log")
+    key = Counter(one.key for one in records[:part]).most_common(1)[0][0]
+    before = judge(settings)
+    batches = path_ledger(home)
+    assert holds(settings, key)
+    assert f'"{key}"' in decoded_state(settings, definition)
+
+    asked = new_erasure(settings, NAME, key, fields=("k",), why="request 118", by="test", now=utc_now())
+    assert plan_erasure(settings, asked, key).refusals == ()
+
+    def cut_off(line: str) -> None:
+        if line.startswith("replaying"):
+            raise InterruptedError(line)
+
+    with pytest.raises(InterruptedError):  # the tables are rewritten, the restore has decided where it forks
+        begin_erasure(settings, asked, key, now=utc_now(), progress=cut_off)
+    assert head(home) == "t1"
+    done = command(settings, "privacy", "resume", asked.id)
+
+    assert done["outcome"]["savepoints"] == {NAME: [early.id]}
+    assert list_savepoints(home) == []
+    assert holds(settings, key) == []
+    assert head(home) == "t2"
+    assert not home.checkpoint("t1").exists()
+    state = decoded_state(settings, definition)
+    assert f'"{key}"' not in state
+    assert f'"{asked.pseudonym}"' in state
+    after = judge(settings)
+    assert (after["counts"], after["balance"]) == (before["counts"], before["balance"])
+    assert [row.batch for row in path_ledger(home)] == [row.batch for row in batches]
+    send(settings, definition, [one for one in records[2 * part :] if one.key != key])
+    run_to_end(settings, tmp_path / "driver.log")
+    assert path_ledger(home)[-1].timeline == "t2"
+    judge(settings)
+    assert command(settings, "privacy", "resume", asked.id)["outcome"] == done["outcome"]  # nothing is left to do
+    assert head(home) == "t2"
+
+
+def decoded_state(settings: Settings, definition: Definition) -> str:
+    """Return what the live checkpoint holds, keys and values as text."""
+    home = settings.pipeline(NAME)
+    last = path_ledger(home)[-1]
+    spark = session_of(settings, definition)
+    _ = spark.streams  # the state reader asks a coordinator that only the query manager starts
+    reader = spark.read.format("statestore").option("batchId", last.batch)
+    return str(reader.load(str(home.checkpoint(str(head(home))))).select("key", "value").collect())
+
+
+def test_a_pipeline_that_never_ran_is_refused(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
+    settings = make_project(tmp_path, broker, topic, "tumbling")
+    with pytest.raises(RequestError, match="never ran here"):
         new_erasure(settings, NAME, "a", fields=("k",), why="x", by="test", now=utc_now())

@@ -41,10 +41,12 @@ from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.view import observe_head
 from rivertwice.retention.accept import accept_gap
 from rivertwice.retention.view import view_retention
+from rivertwice.savepoint.beginning import BEGINNING
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.prove import prove_savepoint, session_of
 from rivertwice.savepoint.restore import restore_savepoint
+from rivertwice.savepoint.state import describe_difference, read_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.ledger import LedgerRow
@@ -246,6 +248,35 @@ def test_what_kafka_lost_of_one_topic_is_replayed_from_a_topic_for_each_and_rest
     before = path_ledger(home)
     report = restore_savepoint(world.settings, two.NAME, savepoint, spark=spark)
     assert (head(home), report.forked_at) == ("t2", before[-1].batch)
+    world.send("a", 10)
+    world.send("b", 10)
+    rows = world.run()
+    assert rows[: len(before)] == before
+    assert rows[-1].timeline == "t2"
+    assert rederived(spark, world).defects == []
+
+
+def test_a_state_is_made_anew_from_the_beginning_across_the_seam_of_archive_and_log(
+    ran: tuple[World, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    world, savepoint = ran
+    world = world.moved(tmp_path)
+    home = world.settings.pipeline(two.NAME)
+    for topic in world.topics.values():
+        extend_archive(None, world.settings, topic)
+    kafka.delete_records(world.settings, world.topics["a"], {0: 5, 1: 5})  # t1 began at 0
+    before = path_ledger(home)
+
+    report = restore_savepoint(world.settings, two.NAME, BEGINNING, spark=spark)
+
+    assert (report.savepoint, report.timeline, report.forked_at) == (BEGINNING, "t2", before[-1].batch)
+    assert report.replayed == len(before)
+    assert head(home) == "t2"
+    last = before[-1].batch
+    states = [read_state(spark, home.checkpoint(timeline), last) for timeline in ("t1", "t2")]
+    assert describe_difference(*states) is None
+    assert states[0].rows > 0
+    assert load_savepoint(home, savepoint).leases == ()
     world.send("a", 10)
     world.send("b", 10)
     rows = world.run()

@@ -106,26 +106,51 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
         raise SystemExit(REFUSED)
 
 
-@savepoint.command(epilog=example("rivertwice savepoint restore flight_delays sp-t1-120-0a1b2c3d --yes"))
+@savepoint.command(
+    epilog=example(
+        "rivertwice savepoint restore flight_delays sp-t1-120-0a1b2c3d --yes",
+        "rivertwice savepoint restore flight_delays --from-beginning",
+    )
+)
 @click.argument("name")
 @click.argument("savepoint_id", required=False)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--unproved", is_flag=True, help="Accept a savepoint that was taken and never proved.")
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="Of no savepoint: make the state anew of all recorded batches, each compared.",
+)
 @click.option("--abandon", is_flag=True, help="Give an interrupted restore up; says what it leaves behind.")
 @pass_frame
-def restore(frame: Frame, name: str, savepoint_id: str | None, yes: bool, unproved: bool, abandon: bool) -> None:
+def restore(
+    frame: Frame,
+    name: str,
+    savepoint_id: str | None,
+    yes: bool,
+    unproved: bool,
+    from_beginning: bool,
+    abandon: bool,
+) -> None:
     """Continue NAME from a savepoint on a new timeline; what is served does not change.
 
     The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
     the last committed batch, and the head moves to it. Without an id: go on with a restore that was cut off, else
-    take the newest proved savepoint.
+    take the newest proved savepoint. From the beginning (where no savepoint can be trusted, or none is left) takes as
+    long as the stream's whole history; what Kafka no longer has is fed from the archive.
     """
+    from rivertwice.savepoint.beginning import BEGINNING
     from rivertwice.savepoint.restore import restore_savepoint
 
     frame.known_pipeline(name)
+    if from_beginning and (savepoint_id is not None or unproved or abandon):
+        message = "--from-beginning takes no savepoint, so neither an id nor --unproved; an interrupted one is given up by --abandon alone"
+        raise click.UsageError(message)
     if abandon:
         _abandon(frame, name, savepoint_id, yes=yes)
         return
+    if from_beginning:
+        savepoint_id = BEGINNING
     if not yes:
         chosen = savepoint_id or "the newest proved savepoint"
         click.confirm(f"Drain {name} and continue it from {chosen} on a new timeline?", abort=True, err=True)

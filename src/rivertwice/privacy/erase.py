@@ -4,8 +4,9 @@
 2. Bring the archive up to the end of the log, so that a recompute reads none of the records from Kafka any more.
 3. Look again. Whatever stands in the way ends it here; the request stays, and is gone on with later.
 4. Rewrite the archive, a day at a time.
-5. Pipeline by pipeline: rewrite its tables; let the ledger say the digests of the rewritten batches.
-6. Remove the savepoints that would bring the value back.
+5. Pipeline by pipeline: rewrite its tables; let the ledger say the digests of the rewritten batches; of a fold, make its state
+   anew of the rewritten archive, every batch compared with the ledger (`savepoint.restore` from the beginning).
+6. Remove the savepoints that would bring the value back, and of a fold the checkpoints of the timelines that it left.
 7. Delete, of every table, what its newest version does not name, and the log that tells of it.
 8. Record what was done, and forget the value.
 
@@ -32,12 +33,13 @@ from rivertwice.log.addresses import Part
 from rivertwice.log.archive import archived_ends, extend_archive
 from rivertwice.log.retention import kept_for
 from rivertwice.pipeline.definition import Definition
-from rivertwice.privacy.plan import Reader, find_refusals, refuse_kind, refuse_pseudonym, select_tainted
+from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
 from rivertwice.privacy.record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
-from rivertwice.privacy.redact import Redactor, Value, columns_with
+from rivertwice.privacy.redact import Redactor, Value, columns_around, columns_with
+from rivertwice.privacy.remake import find_obstacle, remake_state, remove_left_checkpoints
 from rivertwice.privacy.rewrite import Progress, archived_by_day, own_tables, rewrite_archive, rewrite_tables
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.savepoint.prune import protected_savepoints, remove_savepoints
+from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, remove_savepoints
 from rivertwice.store import delta
 from rivertwice.store.table_upkeep import purge
 from rivertwice.store.trees import files_below
@@ -96,9 +98,9 @@ def new_erasure(
         )
         raise RequestError(message)
     for name, definition in _component(settings, pipeline).items():
-        why_not = refuse_kind(definition)
-        if why_not is None and (name == pipeline or _has_one(definition, fields)):
-            why_not = refuse_pseudonym(definition, fields, value, pseudonym)
+        if not (name == pipeline or _has_one(definition, fields)):
+            continue
+        why_not = refuse_pseudonym(definition, fields, value, pseudonym)
         if why_not is not None:
             message = f"nothing is erased, for {name} stands in the way: {why_not}"
             raise RequestError(message)
@@ -136,22 +138,31 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
         until[topic] = _gone_from_kafka(settings, topic, newest)
     rows: dict[str, int] = {}
     unnamed: dict[str, int] = {}
+    inside: dict[str, int] = {}
     savepoints: dict[str, list[str]] = {}
     refusals: list[str] = []
     for name, definition in definitions.items():
-        reader = _reader(settings, name, definition)
+        reader = _reader(settings, name, definition, asked.id)
         refusals += find_refusals(reader, places)
         savepoints[name] = [one.id for one in select_tainted(reader, places)]
         for table, path in own_tables(settings.pipeline(name), definition).items():
             held = delta.read(path)
             if held is None:
                 continue
-            changed = len(redactor.table(held)[1])
-            rows |= {f"{name}.{table}": changed} if changed else {}
+            new, changed = redactor.table(held)
+            rows |= {f"{name}.{table}": len(changed)} if changed else {}
+            if definition.window.is_fold and table == "changelog":
+                inside |= {f"{name}.{table}.{c}": n for c, n in columns_around(new, value).items()}
             unnamed |= {f"{name}.{table}.{c}": n for c, n in columns_with(held, value, redactor.names).items()}
     if unnamed:
         where = ", ".join(sorted(unnamed))
         refusals.append(f"columns that were not named hold just the value: {where}; name them too (--column)")
+    if inside:
+        where = ", ".join(sorted(inside))
+        refusals.append(
+            f"texts of a fold hold the value among other words: {where}; a replay would write them anew and not agree with the tables; "
+            "keep the value in a column of its own, in a pipeline of another name, and let this one go"
+        )
     return ErasurePlan(
         pipelines=tuple(definitions),
         records=records,
@@ -205,7 +216,12 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
             home = settings.pipeline(name)
             rewrite_tables(home, definition, redactor, progress)  # step 5
             going = {*plan.savepoints.get(name, ()), *found["savepoints"].get(name, ())}
-            remove_savepoints(home, going, now=now)  # step 6
+            is_made_anew = definition.window.is_fold and any(found["records"].get(topic) for topic in definition.topics)
+            if is_made_anew:
+                remake_state(settings, name, erasure_id, progress)
+            remove_savepoints(home, going, now=now, newest_too=is_made_anew)  # step 6
+            if is_made_anew:
+                remove_left_checkpoints(home)
         for path in _all_tables(settings, definitions, topics):  # step 7
             purge(path)
         left = _left(settings, definitions, value)
@@ -242,16 +258,18 @@ def _names(settings: Settings) -> set[str]:
     return {path.parent.name for path in settings.definitions.glob("*/pipeline.yaml")} | {one.name for one in folders}
 
 
-def _reader(settings: Settings, name: str, definition: Definition) -> Reader:
+def _reader(settings: Settings, name: str, definition: Definition, erasure_id: str) -> Reader:
     home = settings.pipeline(name)
     owner = lease_owner(home)
+    protected = held_savepoints if definition.window.is_fold else protected_savepoints
     return Reader(
         name=name,
         definition=definition,
         driver=None if owner is None else owner.pid,
         ledger=path_ledger(home),
         savepoints=list_savepoints(home),
-        protected=protected_savepoints(home, now=_NEVER),
+        protected=protected(home, now=_NEVER),
+        obstacle=find_obstacle(settings, home, erasure_id) if definition.window.is_fold else None,
     )
 
 

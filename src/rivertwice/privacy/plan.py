@@ -1,7 +1,8 @@
 """What stands in the way of an erasure, and which savepoints go with it. Pure.
 
 A record may be rewritten when nothing will read or emit the old value any more: it was read by the stream, all windows that
-it can belong to are closed, and no savepoint is left from which the value would come back, out of state or out of Kafka.
+it can belong to are closed, and no savepoint is left from which the value would come back, out of state or out of Kafka. The
+state of a fold keeps every key for ever, so it is made anew of the rewritten archive, and all its savepoints go.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Reader:
         definition: the head's.
         driver: pid of a driver that runs, or None.
         ledger: batches on the head's path.
-        savepoints: all there are. protected: id to why a prune would leave one.
+        savepoints: all there are. protected: id to why a prune would leave one; of a fold only those that somebody holds.
+        obstacle: of a fold, why its state cannot be made anew.
     """
 
     name: str
@@ -42,18 +44,17 @@ class Reader:
     ledger: Sequence[LedgerRow]
     savepoints: Sequence[Savepoint]
     protected: Mapping[str, str]
+    obstacle: str | None = None
+
+    @property
+    def is_fold(self) -> bool:
+        """Whether its state keeps every key for ever."""
+        return self.definition.window.is_fold
 
     @property
     def reach(self) -> timedelta:
         """How long after a record's event time the last window ends that it can belong to; of a session's last record."""
         return self.definition.window.length
-
-
-def refuse_kind(definition: Definition) -> str | None:
-    """Return why values in a pipeline of this definition cannot be replaced, or None."""
-    if definition.window.is_fold:
-        return "it is a fold, whose state keeps every key for ever: the stream would emit the old value again"
-    return None
 
 
 def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value, given: Value | None) -> str | None:
@@ -101,6 +102,10 @@ def find_refusals(reader: Reader, places: Places) -> list[str]:
     unread = _unread(reader, places)
     if unread:
         found.append(f"{name} has not read {_said(unread)} yet: let it catch up")
+    if reader.is_fold:
+        if reader.obstacle is not None:
+            found.append(f"the state of {name} cannot be made anew: {reader.obstacle}")
+        return found + _held(reader, select_tainted(reader, places))
     opened = _open_batches(reader.ledger, places, reader.reach, _watermark(reader.ledger))
     if opened:
         until = to_iso(
@@ -124,15 +129,21 @@ def _savepoint_refusals(reader: Reader, places: Places) -> list[str]:
             f"{name} has {len(tainted)} savepoints that would bring the value back, and no proved one behind it: "
             f"`rivertwice savepoint take {name}` and `rivertwice savepoint prove {name}` first"
         ]
+    return _held(reader, tainted)
+
+
+def _held(reader: Reader, tainted: Sequence[Savepoint]) -> list[str]:
     held = [f"{one.id} ({reader.protected[one.id]})" for one in tainted if one.id in reader.protected]
-    return [f"{name} keeps savepoints that would bring the value back: {', '.join(held)}"] if held else []
+    return [f"{reader.name} keeps savepoints that would bring the value back: {', '.join(held)}"] if held else []
 
 
 def select_tainted(reader: Reader, places: Places) -> list[Savepoint]:
     """Return the savepoints from which the value would come back: out of their state, or out of a replay behind them.
 
-    One off the head's path is among them whenever there is a record at all.
+    One off the head's path is among them whenever there is a record at all, and so is every one of a fold.
     """
+    if reader.is_fold:
+        return list(reader.savepoints) if any(places.values()) else []
     on_path = {(row.timeline, row.batch): number for number, row in enumerate(reader.ledger)}
     tainted = []
     for one in reader.savepoints:

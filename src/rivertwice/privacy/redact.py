@@ -188,5 +188,19 @@ def columns_with(rows: pa.Table, value: Value, names: Collection[str]) -> dict[s
     return found
 
 
+def columns_around(rows: pa.Table, value: Value) -> dict[str, int]:
+    """Return the text columns in which the value stands as a word among others, with how many cells have it."""
+    if not isinstance(value, str):
+        return {}
+    word = r"(^|[^A-Za-z0-9_])" + re.escape(value) + r"($|[^A-Za-z0-9_])"
+    found: dict[str, int] = {}
+    for field in rows.schema:
+        if _is_text(field.type):
+            column = rows.column(field.name).cast(pa.string())
+            count = pc.sum(pc.match_substring_regex(column, word)).as_py() or 0
+            found |= {field.name: int(count)} if count else {}
+    return found
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

@@ -10,6 +10,7 @@ from datetime import datetime
 from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError
 from rivertwice.savepoint import operation as steps
+from rivertwice.savepoint.beginning import BEGINNING
 from rivertwice.savepoint.catalogue import savepoint_store
 from rivertwice.savepoint.operation import Operation, advance, only_restore, read_operations
 from rivertwice.savepoint.records import release_savepoint
@@ -104,7 +105,8 @@ def abandon_locked(home: PipelineHome, *, now: datetime) -> AbandonReport:
     )
     stopped_after = steps.STEPS[found.step]
     advance(home, found, steps.ABANDONED)
-    release_savepoint(savepoint_store(home), found.savepoint, found.id)
+    if found.savepoint != BEGINNING:
+        release_savepoint(savepoint_store(home), found.savepoint, found.id)
     shutil.rmtree(home.scratch / found.id, ignore_errors=True)
     running = is_intent_ours(found, read_intent(home))
     if running:

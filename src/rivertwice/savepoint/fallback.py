@@ -157,7 +157,7 @@ def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: d
         f"restore one that is not proved, every batch is compared all the same (`rivertwice savepoint restore {pipeline} "
         f"{unproved[-1]} --unproved`)"
         if unproved
-        else "start a pipeline of another name over the archive and the log, from their beginning"
+        else f"let its state be made anew of all recorded batches (`rivertwice savepoint restore {pipeline} --from-beginning`)"
     )
     return (
         f"{pipeline} has no proved savepoint that can take the damaged checkpoint's place"

@@ -49,7 +49,9 @@ def replay_source(
         fed = []
         for number, topic in enumerate(definition.topics, start=1):
             called = name if number == 1 else f"{name}-{number}"
-            progress(f"Kafka no longer has the recorded range; feeding replay topic {called} from the archive")
+            progress(
+                f"Kafka lacks some of the recorded range, or the archive alone counts: replay topic {called} is fed"
+            )
             ranges = dict(plan.ranges[topic])
             partitions = max(len(manifest.offsets[topic]), len(ranges))  # one may have been added on the way
             open_topics.enter_context(replay_topic(settings, called, partitions))
@@ -62,13 +64,18 @@ def replay_source(
         yield ReplayTopics(tuple(fed))
 
 
-def oldest_offsets(settings: Settings, definition: Definition, manifest: Manifest) -> dict[str, dict[int, int]]:
-    """Return topic to the first offsets Kafka still has of it; if it is another topic by now, it has nothing."""
-    return {topic: _oldest_offsets(settings, manifest, topic) for topic in definition.topics}
+def oldest_offsets(
+    settings: Settings, definition: Definition, manifest: Manifest, *, archive_only: bool = False
+) -> dict[str, dict[int, int]]:
+    """Return topic to the first offsets Kafka still has of it; if it is another topic by now, it has nothing.
+
+    Nor has it where the archive was rewritten (`archive_only`): Kafka's records are not what the tables hold then.
+    """
+    return {topic: _oldest_offsets(settings, manifest, topic, archive_only) for topic in definition.topics}
 
 
-def _oldest_offsets(settings: Settings, manifest: Manifest, topic: str) -> dict[int, int]:
-    if kafka.topic_id(settings, topic) != manifest.topic_ids[topic]:
+def _oldest_offsets(settings: Settings, manifest: Manifest, topic: str, archive_only: bool) -> dict[int, int]:
+    if archive_only or kafka.topic_id(settings, topic) != manifest.topic_ids[topic]:
         return {int(partition): _NOTHING for partition in manifest.offsets[topic]}
     return kafka.begin_offsets(settings, topic)
 

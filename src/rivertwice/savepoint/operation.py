@@ -42,6 +42,7 @@ class Operation:
         forked_at: the parent's last committed batch, once known.
         replayed: how many recorded batches were replayed.
         bundle: of an upgrade the definition that the child runs; None: the parent's.
+        rewritten_by: the erasure that rewrote the archive, from which then everything is read; None: Kafka's records count, too.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Operation:
     forked_at: int | None = None
     replayed: int = 0
     bundle: str | None = None
+    rewritten_by: str | None = None
 
 
 def read_operations(home: PipelineHome) -> list[Operation]:

@@ -132,6 +132,26 @@ def require_fingerprint(manifest: Manifest, current: Mapping[str, str]) -> None:
         raise FingerprintError(message)
 
 
+def require_one_definition(manifest: Manifest, rows: Sequence[LedgerRow], bundles: Collection[str]) -> None:
+    """Check that all batches behind the beginning can be replayed by one definition, and that there is one.
+
+    Raises:
+        SavepointError: no batch was committed yet.
+        FingerprintError: a batch was made by a definition that gives other results: the stream was upgraded.
+    """
+    if not rows:
+        message = f"{manifest.pipeline} has committed no batch yet, so its state is made of nothing; nothing was done"
+        raise SavepointError(message)
+    other = next((row for row in rows if row.bundle not in bundles), None)
+    if other is not None:
+        message = (
+            f"batch {other.batch} of {manifest.pipeline} was made by bundle {other.bundle}, whose results differ from those of bundle "
+            f"{manifest.bundle} that the head runs: the stream was upgraded, and its beginning cannot be replayed by one "
+            "definition; nothing was done; restore a savepoint that is newer than the upgrade"
+        )
+        raise FingerprintError(message)
+
+
 def require_recorded(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
     """Check that a manifest says of its batch what the ledger recorded.
 

@@ -86,15 +86,7 @@ def select_protected(
         path: the head's.
     """
     newest_first = sorted(savepoints, key=lambda s: (s.manifest.created_at, s.id), reverse=True)
-    protected: dict[str, str] = {}
-    for savepoint in newest_first:
-        running = sorted(lease.holder for lease in savepoint.leases if lease.expires_at > now)
-        if running:
-            protected[savepoint.id] = f"leased by {running[0]}"
-        if savepoint.pinned:
-            protected[savepoint.id] = "pinned"
-        if needed is not None and savepoint.id in needed:
-            protected[savepoint.id] = f"needed by {needed[savepoint.id]}"
+    protected = select_held(newest_first, now=now, needed=needed)
     for savepoint in newest_first[:1]:
         protected[savepoint.id] = "newest"
     proved = [s for s in newest_first if s.status == PROVED and s.id not in damaged]
@@ -104,6 +96,22 @@ def select_protected(
     for savepoint in usable[:1]:
         protected[savepoint.id] = NEWEST_PROVED
     return protected
+
+
+def select_held(
+    savepoints: Sequence[Savepoint], *, now: datetime, needed: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the savepoints that somebody holds, each with the reason: leased, pinned, needed."""
+    held: dict[str, str] = {}
+    for savepoint in savepoints:
+        running = sorted(lease.holder for lease in savepoint.leases if lease.expires_at > now)
+        if running:
+            held[savepoint.id] = f"leased by {running[0]}"
+        if savepoint.pinned:
+            held[savepoint.id] = "pinned"
+        if needed is not None and savepoint.id in needed:
+            held[savepoint.id] = f"needed by {needed[savepoint.id]}"
+    return held
 
 
 def select_prunable(savepoints: Sequence[Savepoint], protected: Collection[str], *, keep: int) -> list[Savepoint]:
@@ -131,8 +139,21 @@ def protected_savepoints(home: PipelineHome, *, now: datetime) -> dict[str, str]
     return select_protected(list_savepoints(home), now=now, needed=_needed(home), path=head_path(home))
 
 
-def remove_savepoints(home: PipelineHome, names: Collection[str], *, now: datetime) -> list[str]:
+def held_savepoints(home: PipelineHome, *, now: datetime) -> dict[str, str]:
+    """Return savepoint id to who holds it."""
+    return select_held(list_savepoints(home), now=now, needed=_needed(home))
+
+
+def remove_savepoints(
+    home: PipelineHome, names: Collection[str], *, now: datetime, newest_too: bool = False
+) -> list[str]:
     """Delete the named savepoints, in prune's steps; those that are gone already stay so.
+
+    Args:
+        home: of the pipeline.
+        names: which.
+        now: the present instant.
+        newest_too: also what is protected for being the newest only; for a caller that needs none of them.
 
     Raises:
         SavepointError: one of them is protected, and why; it and those behind it are left.
@@ -141,7 +162,7 @@ def remove_savepoints(home: PipelineHome, names: Collection[str], *, now: dateti
         store = savepoint_store(home)
         removed = []
         for savepoint in [one for one in list_savepoints(home) if one.id in names]:
-            why = protected_savepoints(home, now=now).get(savepoint.id)
+            why = (held_savepoints if newest_too else protected_savepoints)(home, now=now).get(savepoint.id)
             proved = savepoint.status == PROVED
             if why is not None or not delete_savepoint(
                 store, savepoint.id, now=now, proved=proved, needed=_needed(home)

@@ -1,4 +1,4 @@
-"""Restore a savepoint into a new timeline that serves exactly what the old one served.
+"""Restore a savepoint, or the very beginning, into a new timeline that serves exactly what the old one served.
 
 Each step is recorded when it is done, and can be repeated; killed anywhere and run again, the result is the same.
 
@@ -6,7 +6,7 @@ Each step is recorded when it is done, and can be repeated; killed anywhere and 
 2. Refuse: another definition (of an upgrade: one that cannot go on from this state), a damaged file, a savepoint off the head's path, a log that no longer reaches.
 3. Want the stream stopped, and wait until its driver has gone.
 4. Decide the fork: L, the parent's last batch in the changelog, whatever its checkpoint says.
-5. Fetch the savepoint and replay the recorded batches up to L, each compared with the ledger; then rename the
+5. Fetch the savepoint (of the beginning: nothing) and replay the recorded batches up to L, each compared with the ledger; then rename the
    checkpoint into the child's folder, so that it is there whole or not at all.
 6. Create the child's record: parent (T, L), first batch L + 1.
 7. Move the head. Only now does the child count, and nothing served changes: up to L the path is the same.
@@ -28,7 +28,8 @@ from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import Bundle, load_bundle
 from rivertwice.pipeline.upgrade import REFUSED, SAME, Decision, decide_upgrade
 from rivertwice.savepoint import operation as steps
-from rivertwice.savepoint.bundles import current_fingerprint
+from rivertwice.savepoint.beginning import BEGINNING, beginning_of
+from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
 from rivertwice.savepoint.catalogue import (
     PROVED,
     Savepoint,
@@ -39,7 +40,13 @@ from rivertwice.savepoint.catalogue import (
 from rivertwice.savepoint.choose import newest_proved
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operation import Operation, advance
-from rivertwice.savepoint.plan import require_fingerprint, require_on_path, require_reach, require_recorded
+from rivertwice.savepoint.plan import (
+    require_fingerprint,
+    require_on_path,
+    require_one_definition,
+    require_reach,
+    require_recorded,
+)
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.restore_steps import Progress, go_on, rows_of
@@ -61,6 +68,7 @@ class RestoreReport:
     """What a restore did.
 
     Attributes:
+        savepoint: its id, or `beginning`.
         timeline: the new head.
         parent: the timeline it forked from.
         forked_at: last batch of the parent that counts.
@@ -90,19 +98,22 @@ def restore_savepoint(
     unproved: bool = False,
     keep_intent: bool = False,
     upgrade_to: Bundle | None = None,
+    rewritten_by: str | None = None,
 ) -> RestoreReport:
     """Restore a savepoint of the head's path; by default the newest proved one.
 
     Args:
         settings: where things lie.
         pipeline: the pipeline's name.
-        savepoint_id: which savepoint; None goes on with an interrupted restore, or takes the newest proved one.
+        savepoint_id: which savepoint, or `BEGINNING`; None goes on with an interrupted restore, or takes the newest proved one.
         progress: told of every step.
         spark: the session to use; None starts the pipeline's own.
         drain_seconds: how long to wait for a running driver.
         unproved: accept a savepoint that is not proved; every replayed batch is compared all the same.
         keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
         upgrade_to: the definition that the new timeline runs, stored already; None: the one that the old timeline runs.
+        rewritten_by: an erasure that keeps the stream at rest (so nothing is drained) and has rewritten the archive, from which
+            alone is read.
 
     Raises:
         SavepointError: none is proved, the named one is not and `unproved` is false, or the chosen one is missing, damaged
@@ -123,19 +134,20 @@ def restore_savepoint(
             unproved=unproved,
             keep_intent=keep_intent,
             bundle=None if upgrade_to is None else upgrade_to.id,
+            rewritten_by=rewritten_by,
         )
         try:
-            savepoint = load_savepoint(home, operation.savepoint)
-            lease_savepoint(savepoint.store, savepoint.id, operation.id, now=utc_now(), length=LEASE)
+            savepoint = _leased(home, operation)
             _check(settings, home, savepoint, operation)
         except Exception:
             if operation.step < steps.DRAINED:  # nothing was touched: a refusal leaves nothing behind
                 (home.operations / f"{operation.id}.json").unlink(missing_ok=True)
-                release_savepoint(savepoint_store(home), operation.savepoint, operation.id)
+                _release(home, operation)
             raise
         progress(f"{operation.id}: {savepoint.id} into timeline {operation.child}")
-        operation = go_on(settings, home, savepoint, operation, progress, spark, drain_seconds)
-        release_savepoint(savepoint.store, savepoint.id, operation.id)
+        resting = rewritten_by is not None
+        operation = go_on(settings, home, savepoint, operation, progress, spark, None if resting else drain_seconds)
+        _release(home, operation)
     return RestoreReport(
         operation=operation.id,
         savepoint=operation.savepoint,
@@ -146,6 +158,20 @@ def restore_savepoint(
         resumed=found is not None,
         running=operation.was_running,
     )
+
+
+def _leased(home: PipelineHome, operation: Operation) -> Savepoint:
+    """Return what the operation is built on, kept from being pruned; the beginning needs no lease."""
+    if operation.savepoint == BEGINNING:
+        return beginning_of(home, operation.parent)
+    savepoint = load_savepoint(home, operation.savepoint)
+    lease_savepoint(savepoint.store, savepoint.id, operation.id, now=utc_now(), length=LEASE)
+    return savepoint
+
+
+def _release(home: PipelineHome, operation: Operation) -> None:
+    if operation.savepoint != BEGINNING:
+        release_savepoint(savepoint_store(home), operation.savepoint, operation.id)
 
 
 def require_proved(savepoint: Savepoint) -> None:
@@ -178,25 +204,36 @@ def require_same_aim(found: Operation | None, upgrade_to: Bundle | None) -> None
         raise RequestError(message)
 
 
-def choose_savepoint(home: PipelineHome, savepoint_id: str | None, parent: str | None) -> Savepoint:
+def choose_savepoint(
+    home: PipelineHome, savepoint_id: str | None, parent: str | None, *, unproved: bool = False
+) -> Savepoint:
     """Return the named savepoint, or the newest proved one of a head's path.
 
     Raises:
-        SavepointError: there is none.
+        SavepointError: there is none, or the named one is not proved, and `unproved` is false.
     """
     if savepoint_id is not None:
-        return load_savepoint(home, savepoint_id)
+        named = load_savepoint(home, savepoint_id)
+        if not unproved:
+            require_proved(named)
+        return named
     path = [] if parent is None else path_of(home, parent)
     return newest_proved(home, path, ", and a restore is not built on an unproved one by default")
 
 
 def _begin(
-    home: PipelineHome, savepoint_id: str | None, *, unproved: bool, keep_intent: bool, bundle: str | None
+    home: PipelineHome,
+    savepoint_id: str | None,
+    *,
+    unproved: bool,
+    keep_intent: bool,
+    bundle: str | None,
+    rewritten_by: str | None,
 ) -> Operation:  # step 1
     parent = head(home)
-    chosen = choose_savepoint(home, savepoint_id, parent)
-    if not unproved:
-        require_proved(chosen)
+    chosen = (
+        BEGINNING if savepoint_id == BEGINNING else choose_savepoint(home, savepoint_id, parent, unproved=unproved).id
+    )
     if parent is None:
         message = f"{home.root.name} has no head timeline, so there is nothing to restore; start the stream first"
         raise SavepointError(message)
@@ -205,12 +242,13 @@ def _begin(
         home,
         Operation(
             id=f"restore-{secrets.token_hex(4)}",
-            savepoint=chosen.id,
+            savepoint=chosen,
             parent=parent,
             child=next_timeline_name(home),
             was_running=not keep_intent and intent is not None and intent.desired == "running",
             started_at=utc_now(),
             bundle=bundle,
+            rewritten_by=rewritten_by,
         ),
     )
 
@@ -259,18 +297,24 @@ def _check(settings: Settings, home: PipelineHome, savepoint: Savepoint, operati
         require_fingerprint(manifest, current)
     else:
         _check_upgrade(home, manifest, operation.parent, load_bundle(home.bundles, operation.bundle), current)
-    require_on_path(manifest, path_of(home, operation.parent))
+    from_beginning = operation.savepoint == BEGINNING
+    if not from_beginning:
+        require_on_path(manifest, path_of(home, operation.parent))
     check_topics(
         manifest.topic_ids,
         {topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
         manifest.pipeline,
     )
     rows = rows_of(home, operation)
-    require_recorded(manifest, rows)
+    if from_beginning:
+        require_one_definition(manifest, rows, equivalent_bundles(home, manifest, rows))
+    else:
+        require_recorded(manifest, rows)
     last = rows[-1]
     for topic in manifest.topic_ids:
         end = {partition: bounds[1] for partition, bounds in last.ranges(topic).items()}
         require_reach(end, kafka.begin_offsets(settings, topic), batch=last.batch, topic=topic)
     if operation.step < steps.CHECKED:
-        verify_files(savepoint)
+        if not from_beginning:
+            verify_files(savepoint)
         advance(home, operation, steps.CHECKED)

@@ -15,6 +15,7 @@ from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.pipeline.bundle import load_bundle
 from rivertwice.savepoint import operation as steps
+from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
 from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
 from rivertwice.savepoint.catalogue import Savepoint, download
 from rivertwice.savepoint.deadline import Deadline
@@ -54,10 +55,10 @@ def go_on(
     operation: Operation,
     progress: Progress,
     spark: SparkSession | None,
-    drain_seconds: float,
+    drain_seconds: float | None,
 ) -> Operation:
-    """Do the steps that are not done yet, from draining (3) to wanting the stream again (8)."""
-    if operation.step < steps.MOVED:
+    """Do the steps that are not done yet, from draining (3; not with None, where a caller keeps the stream at rest) to 8."""
+    if operation.step < steps.MOVED and drain_seconds is not None:
         drain_stream(
             home, operation.id, operation.was_running, drain_seconds, progress
         )  # step 3, after every interruption
@@ -164,14 +165,17 @@ def _replay(
         return operation
     shutil.rmtree(target, ignore_errors=True)  # of an attempt that forked earlier
     work = home.scratch / operation.id / secrets.token_hex(4)  # a killed attempt's JVM may still write into its own
-    download(savepoint, work)
+    if operation.savepoint == BEGINNING:
+        make_empty_checkpoint(work)
+    else:
+        download(savepoint, work)
     definition = load_state_definition(home, savepoint.manifest)
     rows = rows_of(home, operation)
     plan = plan_replay(
         savepoint.manifest,
         rows,
         until=operation.forked_at or 0,
-        begin=oldest_offsets(settings, definition, savepoint.manifest),
+        begin=oldest_offsets(settings, definition, savepoint.manifest, archive_only=operation.rewritten_by is not None),
         bundles=equivalent_bundles(home, savepoint.manifest, rows),
     )
     progress(f"replaying {len(plan.rows)} recorded batches after batch {savepoint.manifest.batch}")
@@ -224,7 +228,7 @@ def _move(home: PipelineHome, operation: Operation, progress: Progress) -> Opera
     if found == FORK_AGAIN:  # the child's record is final, so another child is needed
         _fork_again(home, operation, last)
     if found == MOVE:
-        what = "restore of" if operation.bundle is None else f"upgrade to bundle {operation.bundle[:12]} from"
+        what = "restore from" if operation.bundle is None else f"upgrade to bundle {operation.bundle[:12]} from"
         reason = f"{what} {operation.savepoint} ({operation.id})"
         move_head(home, operation.child, reason=reason, expected_seq=seen, now=utc_now())
         progress(f"the head moved from {operation.parent} to {operation.child}")

@@ -11,7 +11,7 @@ import pytest
 
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.privacy.plan import Reader, find_refusals, refuse_kind, refuse_pseudonym, select_tainted
+from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.timeline.ledger import LedgerRow
 from savepoint_home import TOPIC, row, savepoint
@@ -89,6 +89,41 @@ def test_savepoints_that_would_bring_the_value_back_are_those_with_it_in_state_o
     assert [one.id for one in select_tainted(off_path, places(0))] == ["sp-t1-5-00000005"]
 
 
+FOLD = parse_files(
+    {
+        "pipeline.yaml": YAML.replace(b"    watermark: 1 s\n", b"")
+        .replace(b"window: {size: 1 s}", b"window: {fold: 1 day, at: at}\nby: [user]\nstate: {n: bigint}")
+        .replace(b"count_column: n\ncolumns: {n: {}}", b"columns: {at: {}, n: {}}\ntypes: {at: timestamp, n: bigint}"),
+        "fold.py": b'def fold(state, event):\n    n = (state or {"n": 0})["n"] + 1\n    return {"n": n}, [{"n": n}]\n',
+    },
+    "p",
+)
+
+
+def test_of_a_fold_nothing_is_open_and_every_savepoint_goes() -> None:
+    held = replace(reader([taken(2), taken(5)]), definition=FOLD)
+    assert find_refusals(held, places(0, 59)) == []
+    assert [one.manifest.batch for one in select_tainted(held, places(59))] == [2, 5]
+    assert select_tainted(held, places()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "offsets", "said"),
+    [
+        ({}, [0, 60], "p has not read flights/0@60 yet"),
+        (
+            {"obstacle": "restore-1 is not finished"},
+            [0],
+            "the state of p cannot be made anew: restore-1 is not finished",
+        ),
+        ({"protected": {"sp-t1-5-00000005": "pinned"}}, [0], "sp-t1-5-00000005 (pinned)"),
+    ],
+)
+def test_obstacles_of_a_fold_are_named(changes: dict[str, Any], offsets: list[int], said: str) -> None:
+    (text,) = find_refusals(replace(reader([taken(5)]), definition=FOLD, **changes), places(*offsets))
+    assert said in text
+
+
 def test_windows_reach_as_far_as_the_definition_says() -> None:
     assert reader().reach == timedelta(seconds=1)
 
@@ -142,7 +177,6 @@ def test_an_avro_field_that_cannot_hold_a_pseudonym_is_refused() -> None:
         },
         "p",
     )
-    assert refuse_kind(avro) is None
     assert "is an enum" in str(refuse_pseudonym(avro, ("kind",), "a", "b"))
     assert "whose schema says int" in str(refuse_pseudonym(avro, ("n",), 1, 2**31))
     assert refuse_pseudonym(avro, ("n",), 1, 2**31 - 1) is None

@@ -27,6 +27,7 @@ def world(tmp_path, monkeypatch):
     begin = {0: 0}
 
     def replay_files(_spark, _settings, _definition, checkpoint, rows, **_):
+        (checkpoint / "commits").mkdir(exist_ok=True)
         for one in rows:
             (checkpoint / "offsets" / str(one.batch)).write_text(one.offsets_text)
             (checkpoint / "commits" / str(one.batch)).write_text("v1\n{}")
@@ -43,8 +44,9 @@ def world(tmp_path, monkeypatch):
 
     monkeypatch.setattr(restore, "current_fingerprint", lambda *_: FINGERPRINT)
     monkeypatch.setattr(restore_steps, "load_state_definition", lambda *_: Definition)
+    monkeypatch.setattr(restore, "equivalent_bundles", lambda *_: {"b"})
     monkeypatch.setattr(restore_steps, "equivalent_bundles", lambda *_: {"b"})
-    monkeypatch.setattr(restore_steps, "oldest_offsets", lambda *_: {"flights": begin})
+    monkeypatch.setattr(restore_steps, "oldest_offsets", lambda *_, **__: {"flights": begin})
     monkeypatch.setattr(restore.kafka, "begin_offsets", lambda *_: begin)
     monkeypatch.setattr(restore.kafka, "topic_id", lambda *_: "id")
     monkeypatch.setattr(restore_steps, "session_of", lambda *_: None)

@@ -102,7 +102,7 @@ def test_without_a_proved_one_it_is_refused_with_the_way_out(world):
     with pytest.raises(SavepointError, match=f"no proved savepoint.*{taken.id} --unproved"):
         fall_back(settings, "p", progress=print)
     taken.store.delete(f"{taken.id}/manifest.json")
-    with pytest.raises(SavepointError, match="over the archive and the log"):
+    with pytest.raises(SavepointError, match="restore p --from-beginning"):
         fall_back(settings, "p", progress=print)
     assert head(home) == "t1"
 

@@ -6,14 +6,17 @@ from dataclasses import asdict
 
 import pytest
 
-from rivertwice.errors import LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
+from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint import restore, restore_steps
+from rivertwice.savepoint.beginning import BEGINNING
 from rivertwice.savepoint.operation import only_restore, read_operations
+from rivertwice.savepoint.prune import remove_savepoints
 from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.lease import Owner
+from rivertwice.stream.rest import at_rest
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger
@@ -62,6 +65,62 @@ STEPS = (
     "move_head",
     "release_savepoint",
 )
+
+
+def test_from_the_beginning_every_recorded_batch_is_replayed_and_no_savepoint_is_asked_for(world):
+    settings, home, taken, _ = world
+    before = [asdict(r) for r in path_ledger(home)]
+    assert remove_savepoints(home, {taken.id}, now=utc_now(), newest_too=True) == [taken.id]
+
+    report = restore_savepoint(settings, "p", BEGINNING)
+
+    assert (report.savepoint, report.replayed) == (BEGINNING, 7)
+    check_restored(home, report)
+    assert (home.checkpoint("t2") / "metadata").exists()
+    assert [asdict(r) for r in path_ledger(home)] == before
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "effect", ["write_intent", "make_empty_checkpoint", "replay_recorded", "create_timeline", "move_head"]
+)
+def test_killed_around_any_effect_of_a_restore_from_the_beginning_it_ends_the_same(world, monkeypatch, effect, after):
+    settings, home, _, _ = world
+    real = getattr(restore_steps, effect)
+
+    def dying(*args, **named):
+        if after:
+            real(*args, **named)
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_steps, effect, dying)
+        with pytest.raises(Crash):
+            restore_savepoint(settings, "p", BEGINNING)
+    report = restore_savepoint(settings, "p")  # without a word it goes on with what was cut off
+    assert (report.savepoint, report.resumed) == (BEGINNING, True)
+    check_restored(home, report)
+
+
+def test_from_the_beginning_of_a_stream_that_was_upgraded_is_refused_before_anything_is_done(world, monkeypatch):
+    settings, home, _, _ = world
+    monkeypatch.setattr(restore, "equivalent_bundles", lambda *_: set())
+    with pytest.raises(FingerprintError, match="the stream was upgraded"):
+        restore_savepoint(settings, "p", BEGINNING)
+    assert (head(home), read_operations(home)) == ("t1", [])
+
+
+def test_an_erasure_at_rest_drains_nothing_and_reads_the_archive_alone(world, monkeypatch):
+    settings, home, _, _ = world
+    asked = []
+    monkeypatch.setattr(
+        restore_steps, "oldest_offsets", lambda *_, archive_only: asked.append(archive_only) or {"flights": {0: 0}}
+    )
+    with at_rest(home, "er-1", utc_now(), running="x"):
+        restore_savepoint(settings, "p", BEGINNING, keep_intent=True, rewritten_by="er-1")
+        assert home.drain.exists()  # no driver may start before the erasure is through
+    assert asked == [True]
+    assert [one.rewritten_by for one in read_operations(home)] == ["er-1"]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

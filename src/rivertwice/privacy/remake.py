@@ -1,0 +1,61 @@
+"""Make the state of a fold anew of the rewritten archive, and remove the states that it had."""
+
+from __future__ import annotations
+
+import shutil
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.privacy.rewrite import Progress
+from rivertwice.savepoint.beginning import BEGINNING, beginning_of
+from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
+from rivertwice.savepoint.operation import DONE, read_operations
+from rivertwice.savepoint.plan import require_fingerprint, require_one_definition
+from rivertwice.savepoint.recorded import check_chain
+from rivertwice.savepoint.restore import restore_savepoint
+from rivertwice.savepoint.rewind_record import read_rewinds, select_unfinished_rewind
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.sequence import head
+
+
+def find_obstacle(settings: Settings, home: PipelineHome, erasure_id: str) -> str | None:
+    """Return why the state cannot be made anew, or None; what this erasure itself has begun is gone on with."""
+    rewind = select_unfinished_rewind(read_rewinds(home), None)
+    others = (one.id for one in read_operations(home) if one.step < DONE and one.rewritten_by != erasure_id)
+    unfinished = next(others, None) if rewind is None else rewind.id
+    if unfinished is not None:
+        return f"{unfinished} is not finished: finish it, or give it up"
+    parent = head(home)
+    rows = path_ledger(home)
+    if parent is None or not rows:
+        return None
+    beginning = beginning_of(home, parent).manifest
+    try:
+        require_fingerprint(beginning, current_fingerprint(settings, home.root.name))
+        require_one_definition(beginning, rows, equivalent_bundles(home, beginning, rows))
+        check_chain(beginning.batch, beginning.offsets, rows)
+    except RivertwiceError as error:
+        return str(error)
+    return None
+
+
+def remake_state(settings: Settings, pipeline: str, erasure_id: str, progress: Progress) -> None:
+    """Continue a pipeline at rest on a new timeline whose state comes from the archive alone; once in an erasure.
+
+    Raises:
+        ReplayMismatchError: a batch gave other rows than were rewritten: they tell of the value in another way.
+    """
+    home = settings.pipeline(pipeline)
+    if any(one.rewritten_by == erasure_id and one.step == DONE for one in read_operations(home)):
+        return
+    progress(f"{pipeline}: its state is made anew of the rewritten archive")
+    restore_savepoint(settings, pipeline, BEGINNING, progress=progress, keep_intent=True, rewritten_by=erasure_id)
+
+
+def remove_left_checkpoints(home: PipelineHome) -> None:
+    """Delete the checkpoints of all timelines but the head; their records and batches stay."""
+    kept = head(home)
+    for folder in home.timelines.iterdir():
+        if folder.name != kept:
+            shutil.rmtree(home.checkpoint(folder.name), ignore_errors=True)
+    shutil.rmtree(home.scratch, ignore_errors=True)

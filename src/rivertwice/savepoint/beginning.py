@@ -1,0 +1,51 @@
+"""The beginning of a head's path as what a restore is built on: a state of nothing, and every recorded batch behind it.
+
+For a state that is suspect, or that must be made of a log that was rewritten (`privacy.erase`). It takes as long as the whole
+history, but depends on nothing that was kept of the state.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+from rivertwice.config import PipelineHome
+from rivertwice.savepoint.catalogue import Savepoint, savepoint_store
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.timeline.lineage import load_timeline, path_of
+
+BEGINNING = "beginning"
+"""Stands where a savepoint's id does; ids of savepoints begin with `sp-`."""
+_BEFORE_ALL = -1
+
+
+def beginning_of(home: PipelineHome, parent: str) -> Savepoint:
+    """Return where the path of a timeline began, as a savepoint without files: the next batch is 0, at the root's genesis."""
+    line = load_timeline(home, parent)
+    root = load_timeline(home, path_of(home, parent)[0].timeline)
+    manifest = Manifest(
+        savepoint=BEGINNING,
+        pipeline=line.pipeline,
+        timeline=root.timeline,
+        batch=_BEFORE_ALL,
+        epoch=0,
+        created_at=root.created_at,
+        reason="the beginning of the path",
+        offsets=root.genesis,
+        offsets_text="",
+        watermark_ms=0,
+        cluster_id=root.cluster_id,
+        topic_ids=root.topic_ids,
+        bundle=line.bundle,
+        fingerprint=line.fingerprint,
+        pins={},
+        files={},
+    )
+    return Savepoint(manifest, savepoint_store(home))
+
+
+def make_empty_checkpoint(target: Path) -> None:
+    """Create the folder of a checkpoint in which nothing was planned yet; Spark wants a query's id in it (ran)."""
+    (target / "offsets").mkdir(parents=True)
+    (target / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
