@@ -178,6 +178,16 @@ def rederived(spark: SparkSession, world: World) -> Derived:
     return derived
 
 
+def check_goes_on(spark: SparkSession, world: World, before: list[LedgerRow]) -> None:
+    """Send to both topics, run what was restored, and re-derive everything."""
+    world.send("a", 10)
+    world.send("b", 10)
+    rows = world.run()
+    assert rows[: len(before)] == before
+    assert rows[-1].timeline == "t2"
+    assert rederived(spark, world).defects == []
+
+
 def test_the_ledger_tells_the_topics_apart_and_the_log_agrees(ran: tuple[World, str], spark: SparkSession) -> None:
     world, _ = ran
     rows = path_ledger(world.settings.pipeline(two.NAME))
@@ -248,12 +258,7 @@ def test_what_kafka_lost_of_one_topic_is_replayed_from_a_topic_for_each_and_rest
     before = path_ledger(home)
     report = restore_savepoint(world.settings, two.NAME, savepoint, spark=spark)
     assert (head(home), report.forked_at) == ("t2", before[-1].batch)
-    world.send("a", 10)
-    world.send("b", 10)
-    rows = world.run()
-    assert rows[: len(before)] == before
-    assert rows[-1].timeline == "t2"
-    assert rederived(spark, world).defects == []
+    check_goes_on(spark, world, before)
 
 
 def test_a_state_is_made_anew_from_the_beginning_across_the_seam_of_archive_and_log(
@@ -277,12 +282,7 @@ def test_a_state_is_made_anew_from_the_beginning_across_the_seam_of_archive_and_
     assert describe_difference(*states) is None
     assert states[0].rows > 0
     assert load_savepoint(home, savepoint).leases == ()
-    world.send("a", 10)
-    world.send("b", 10)
-    rows = world.run()
-    assert rows[: len(before)] == before
-    assert rows[-1].timeline == "t2"
-    assert rederived(spark, world).defects == []
+    check_goes_on(spark, world, before)
 
 
 def test_a_gap_of_one_topic_is_named_and_gone_past_and_the_other_loses_nothing(
