@@ -67,7 +67,7 @@ def as_of(legs: pd.DataFrame, folder: Path) -> dict[Row, Row]:
     """Return (carrier, flight, origin, schedule) to what the tables said of it then."""
     airlines = pd.read_csv(folder / "airlines.csv").rename(columns={"name": "airline"})
     planes = pd.read_csv(folder / "planes.csv")[["tailnum", "manufacturer", "model", "seats"]]
-    weather = pd.read_csv(folder / "weather.csv")
+    weather = pd.read_csv(folder / "weather.csv", float_precision="round_trip")  # pandas' own way loses the last digit
     weather["observed_ms"] = _ms(pd.to_datetime(weather.time_hour, utc=True))
     weather = weather[["origin", "observed_ms", "temp", "wind_speed", "precip", "visib"]].sort_values("observed_ms")
     flights = legs[["carrier", "flight", "origin", "sched_ms", "tailnum", "dep_delay", "dep_time"]].sort_values(
