@@ -133,7 +133,7 @@ def lifted() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ran(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, str]:
-    """A stream that ran three times, with a savepoint taken behind the first; b is silent in the second run."""
+    """A stream that ran three times, with a savepoint taken behind the first; b is silent in the second run. All archived."""
     world = World(tmp_path_factory.mktemp("several"), broker.bootstrap)
     world.send("a", 30)
     world.send("b", 20, broken=2)
@@ -144,6 +144,8 @@ def ran(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> tuple[W
     world.send("b", 30)
     world.send("a", 20)
     world.run()
+    for topic in world.topics.values():  # before any test deletes from the topics, which all of them share
+        extend_archive(None, world.settings, topic)
     return world, taken.id
 
 
@@ -248,8 +250,6 @@ def test_what_kafka_lost_of_one_topic_is_replayed_from_a_topic_for_each_and_rest
     world, savepoint = ran
     world = world.moved(tmp_path)
     home = world.settings.pipeline(two.NAME)
-    for topic in world.topics.values():
-        extend_archive(None, world.settings, topic)
     manifest = load_savepoint(home, savepoint).manifest
     lost = {int(p): offset + 3 for p, offset in manifest.offsets[world.topics["b"]].items()}
     kafka.delete_records(world.settings, world.topics["b"], lost)
@@ -267,8 +267,6 @@ def test_a_state_is_made_anew_from_the_beginning_across_the_seam_of_archive_and_
     world, savepoint = ran
     world = world.moved(tmp_path)
     home = world.settings.pipeline(two.NAME)
-    for topic in world.topics.values():
-        extend_archive(None, world.settings, topic)
     kafka.delete_records(world.settings, world.topics["a"], {0: 5, 1: 5})  # t1 began at 0
     before = path_ledger(home)
 
