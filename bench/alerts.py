@@ -1,6 +1,6 @@
 """S19: from a transaction's record time to its visible alert, at 1,000 transactions a second. Report only.
 
-`python -m bench.alerts [--rate 1000] [--seconds 60] [--warm 60] [--ways score count score+count]`. Three ways to tell:
+`python -m bench.alerts [--rate 1000] [--seconds 60] [--warm 60] [--ways score count score+count] [--interval "5 s"]`. Three ways to tell:
 
 - score: the fast path of `fraud_scores` (a score over 0.9: stateless, real-time mode, Kafka to Kafka, at least once).
 - count: the stream of `card_counts` (windows of five minutes, early results, micro-batches with a trigger of 0 s), delivered exactly once.
@@ -47,6 +47,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 TOPIC, PARTITIONS = "transactions", 4
 SCORES, COUNTS = "fraud_scores", "card_counts"
 DELIVER = "deliver:\n  folded: {to: kafka, topic: fraud-folded, partitions: 4, guarantee: exactly_once}\nstream: {trigger: 0 s}\n"
+FAST = "fast: {topic: fraud-alerts, key: card_id"
 WINDOW_S = 300
 SHARE = 0.05
 CARDS = 2_000
@@ -232,12 +233,13 @@ def told_row(watch: Watch, owed: Mapping[Id, float], beside: str) -> str:
     return f"{name:<52} {shown}  {max(waits):8.0f}   {len(waits)} of {len(owed)}, {watch.again} again"
 
 
-def prepare(folder: Path) -> Settings:
-    """Return a project of the two pipelines, with a broker that runs."""
+def prepare(folder: Path, interval: str) -> Settings:
+    """Return a project of the two pipelines, with a broker that runs; the fast path writes its place down once in an interval."""
     for name in (SCORES, COUNTS):
         shutil.copytree(PROJECT / "pipelines" / "examples" / name, folder / "project" / "pipelines" / name)
-    with (folder / "project" / "pipelines" / SCORES / "pipeline.yaml").open("a") as file:
-        file.write(DELIVER)
+    file = folder / "project" / "pipelines" / SCORES / "pipeline.yaml"
+    text = file.read_text().replace(FAST, f"{FAST}, interval: {interval}")
+    file.write_text(text + DELIVER)
     for name in (".build", "expectations"):
         (folder / "project" / name).symlink_to(PROJECT / name)
     settings = Settings(folder / "project", folder / "home", spark_master="local[2]")
@@ -311,6 +313,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--warm", type=float, default=60.0, help="seconds of the same load before it")
     parser.add_argument("--ways", nargs="*", default=["score", "count", "score+count"])
+    parser.add_argument("--interval", default="5 s", help="of the fast path: how often it writes its place down")
     arguments = parser.parse_args()
     print(
         f"{arguments.rate} transactions a second, {arguments.warm:.0f} s to warm up and {arguments.seconds:.0f} s measured"
@@ -319,7 +322,7 @@ def main() -> None:
     for asked in arguments.ways:
         ways = [WAYS[name] for name in asked.split("+")]
         with tempfile.TemporaryDirectory(prefix="rivertwice-alerts-") as name:
-            settings = prepare(Path(name))
+            settings = prepare(Path(name), arguments.interval)
             try:
                 measure(
                     settings,
