@@ -34,7 +34,7 @@ def run_measured(command: Sequence[str], env: dict[str, str], log: Path) -> Cost
             spent |= tree_cpu_s(root)
             time.sleep(0.1)
     if child.returncode != 0:
-        message = f"{command} ended with {child.returncode}; see {log}"
+        message = f"{command} ended with {child.returncode}; the end of {log}:\n{log.read_text()[-3000:]}"
         raise RuntimeError(message)
     return Cost(sum(spent.values()), time.monotonic() - begun)
 

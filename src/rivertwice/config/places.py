@@ -11,6 +11,9 @@ NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}\Z")
 TOPIC = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}\Z")
 """What Kafka lets a topic be called, but for a leading dot or hyphen: so it is one safe part of a path, and no option."""
 
+_ODD = re.compile(r"[%*?\[\]{}\\^|]")
+"""What Spark takes for a pattern of names, or what Delta cannot write into an address; tried character by character."""
+
 Place = Path | str
 """A local folder, or an `s3://bucket/prefix` as text."""
 
@@ -24,14 +27,30 @@ def parse_place(text: str) -> Place:
     """Return the place that a setting names: `s3://bucket/prefix`, or a folder.
 
     Raises:
-        ConfigError: it is an address of another kind.
+        ConfigError: it is an address of another kind, or no folder of ours can be called so.
     """
     if text.startswith("s3://") and text.strip("/") != "s3:":
         return text.rstrip("/")
     if "://" in text:
         message = f"{text!r} names no place; write a folder or s3://bucket/prefix"
         raise ConfigError(message)
-    return Path(text).resolve()
+    return require_folder(Path(text).resolve())
+
+
+def require_folder(path: Path) -> Path:
+    """Return `path` if tables can lie in it.
+
+    Raises:
+        ConfigError: Spark or Delta would take its name for another one.
+    """
+    odd = sorted(set(_ODD.findall(str(path))))
+    if odd:
+        message = (
+            f"state cannot lie in {str(path)!r}: Spark or Delta would take {' '.join(odd)} in it for something else, and not find "
+            "their files; choose a folder without it (RIVERTWICE_HOME, --home)"
+        )
+        raise ConfigError(message)
+    return path
 
 
 def explain_topic(value: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rivertwice.config.homes import PipelineHome
 from rivertwice.config.kafka_security import KafkaSecurity
-from rivertwice.config.places import Place, below, parse_place, require_name, require_topic
+from rivertwice.config.places import Place, below, parse_place, require_folder, require_name, require_topic
 from rivertwice.errors import ConfigError
 
 
@@ -43,7 +43,7 @@ class Settings:
         """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES and _KAFKA_*."""
         env = os.environ if env is None else env
         project = Path(env.get("RIVERTWICE_PROJECT") or Path.cwd()).resolve()
-        home = Path(env.get("RIVERTWICE_HOME") or project / ".rivertwice").resolve()
+        home = require_folder(Path(env.get("RIVERTWICE_HOME") or project / ".rivertwice").resolve())
         return cls(
             project=project,
             home=home,

@@ -27,7 +27,12 @@ TIMEOUT = 20.0  # seconds; a broker that was killed needs up to 5 s to come back
 
 REFUSAL_S = 3.0  # a login is answered in much less
 _REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
-_LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+_LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # the broker has not heard yet of the leader that the answer about the topic named
+    KafkaError.FENCED_LEADER_EPOCH,
+)
 _RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arrival, which may be years ago
 
 

@@ -21,7 +21,7 @@ def local_files(uris: Sequence[str], cache: Path) -> list[str]:
 def _local(uri: str, cache: Path) -> str:
     url = urlsplit(uri)
     if url.scheme != "s3":
-        return uri
+        return unquote(uri)  # Delta writes a space in a folder's name as %20; our partitions are days
     folder, _, name = unquote(url.path).strip("/").rpartition("/")
     place, _, part = folder.rpartition("/")
     path = cache / url.netloc / folder / name

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rivertwice.config import Settings, below, parse_place
 from rivertwice.errors import ConfigError
+from rivertwice.store import delta
 from rivertwice.store.delta_place import name_of, storage_options
 from rivertwice.store.fetched import local_files
 
@@ -76,3 +78,20 @@ def test_only_a_table_on_s3_gets_options_and_http_only_where_the_endpoint_says_s
 def test_files_of_a_folder_are_read_where_they_lie(tmp_path):
     assert local_files([str(tmp_path / "a.parquet")], tmp_path / "cache") == [str(tmp_path / "a.parquet")]
     assert not (tmp_path / "cache").exists()
+
+
+def test_files_of_a_table_whose_folder_has_a_space_are_found(tmp_path):
+    table = tmp_path / "a folder of Zoë's" / "t"
+    delta.append(table, pa.table({"day": ["2026-01-01"], "n": [1]}), partition_by=["day"])
+    opened = delta.open_table(table)
+    assert opened is not None
+    (file,) = local_files(opened.file_uris(), tmp_path / "cache")
+    assert Path(file).is_file()
+
+
+@pytest.mark.parametrize("odd", list("%*?[]{}\\^|"))
+def test_a_home_whose_name_spark_or_delta_would_read_otherwise_is_refused(tmp_path, odd):
+    with pytest.raises(ConfigError, match="choose a folder without it"):
+        Settings.from_env({"RIVERTWICE_HOME": str(tmp_path / f"a{odd}41b")})
+    with pytest.raises(ConfigError, match="choose a folder without it"):
+        parse_place(f"/srv/a{odd}41b")

@@ -8,6 +8,7 @@ from base64 import b64decode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import duckdb
 from confluent_kafka import Consumer, TopicPartition
@@ -99,7 +100,7 @@ def select(table: Path, columns: str) -> list[tuple[Any, ...]]:
     """Return the given columns (SQL) of a Delta table's current rows; none if there is no table."""
     if not (table / "_delta_log").exists():
         return []
-    files = DeltaTable(str(table)).file_uris()
+    files = [unquote(uri) for uri in DeltaTable(str(table)).file_uris()]
     if not files:
         return []
     with duckdb.connect() as db:
