@@ -10,7 +10,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from urllib.parse import urlsplit
 
 import httpx
 import pyarrow as pa
@@ -28,6 +27,7 @@ from rivertwice.delivery.wire import (
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.pipeline.delivery_model import WebhookDelivery
 from rivertwice.store.places import open_store
+from rivertwice.web import is_web_address, send, web_client
 
 RECORDS = 500  # in one request
 TRIES = 5
@@ -54,7 +54,7 @@ class WebhookSink:
         self.close()
         self._url = self._address()
         # No redirect is followed: it would carry records to an address that nobody configured.
-        self._client = httpx.Client(timeout=TIMEOUT_S, follow_redirects=False)
+        self._client = web_client(timeout_s=TIMEOUT_S)
         return position_held(self._store.get(self._key), shape, self._name)
 
     def deliver(self, parcel: Parcel) -> None:
@@ -75,8 +75,7 @@ class WebhookSink:
 
     def _address(self) -> str:
         url = os.environ.get(self._asked.url_env, "")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_web_address(url):
             message = (
                 f"{self._asked.url_env} holds no http or https address, so sink {self._name} has no receiver; set it in the "
                 "environment of the agent"
@@ -92,14 +91,14 @@ class WebhookSink:
             if attempt:
                 self._sleep(min(8.0, 0.5 * 2 ** (attempt - 1)))
             try:
-                answer = self._client.post(self._url, content=body, headers=headers)
+                answer = send(self._client, self._url, body, headers)
             except httpx.HTTPError as error:
                 told = type(error).__name__  # its text may hold the address
                 continue
-            if answer.is_success:
+            if 200 <= answer.status < 300:
                 return
-            told = f"status {answer.status_code}"
-            if answer.status_code < 500 and answer.status_code not in _AGAIN:
+            told = f"status {answer.status}"
+            if answer.status < 500 and answer.status not in _AGAIN:
                 break
         message = (
             f"the receiver at ${self._asked.url_env} did not take a request of sink {self._name} ({told}); the position stays, and "

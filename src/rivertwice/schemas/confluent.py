@@ -13,6 +13,7 @@ from rivertwice.errors import ConfigError, RequestError, ServiceError
 from rivertwice.schemas.compatibility import RULES, Rule
 from rivertwice.schemas.pins import MAX_ID
 from rivertwice.schemas.registry import URL_ENV, Kind, SchemaVersion, check_new, refusal, require_subject
+from rivertwice.web import AnswerError, ask, web_client
 
 USER_ENV = "RIVERTWICE_SCHEMA_REGISTRY_USER"
 PASSWORD_ENV = "RIVERTWICE_SCHEMA_REGISTRY_PASSWORD"  # noqa: S105 (a variable's name)
@@ -52,7 +53,7 @@ class ConfluentRegistry:
             message = f"{URL_ENV} is plain http to {parts.hostname}: the password would travel unprotected; use https"
             raise ConfigError(message)
         self._url = url.rstrip("/")
-        self._client = httpx.Client(auth=auth, timeout=_TIMEOUT_S, headers={"Accept": _ACCEPT}, transport=transport)
+        self._client = web_client(timeout_s=_TIMEOUT_S, headers={"Accept": _ACCEPT}, auth=auth, transport=transport)
 
     @classmethod
     def from_env(cls, url: str, env: Mapping[str, str]) -> ConfluentRegistry:
@@ -144,31 +145,24 @@ class ConfluentRegistry:
     def _ask(self, method: str, path: str, body: Any, absent: Any = None) -> Any:
         where = f"{self.place}{path}"
         try:
-            with self._client.stream(method, where, json=body) as answer:
-                data = b""
-                for part in answer.iter_bytes(65_536):
-                    data += part
-                    if len(data) > MAX_ANSWER:
-                        message = (
-                            f"{where} answered with more than {MAX_ANSWER} bytes, which is not read; is it a registry?"
-                        )
-                        raise RequestError(message)
+            answer = ask(self._client, method, where, limit=MAX_ANSWER, json=body)
+        except AnswerError as error:
+            message = f"the schema registry's answer to {where} is not used: {error}; is it a registry? check {URL_ENV}"
+            raise RequestError(message) from None
         except httpx.HTTPError as error:
             message = f"the schema registry did not answer ({where}: {error}); nothing was changed here; try again"
             raise ServiceError(message) from None
-        if answer.status_code == httpx.codes.NOT_FOUND and absent is not None:
+        if answer.status == httpx.codes.NOT_FOUND and absent is not None:
             return absent
-        if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-            message = f"the schema registry answered {where} with {answer.status_code}; try again, or see its log"
+        if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:
+            message = f"the schema registry answered {where} with {answer.status}; try again, or see its log"
             raise ServiceError(message)
-        if answer.status_code != httpx.codes.OK:
-            said = data[:300].decode(errors="replace")
-            message = (
-                f"the schema registry refused {where} with {answer.status_code}: {said}; check the name and {USER_ENV}"
-            )
+        if answer.status != httpx.codes.OK:
+            said = answer.body[:300].decode(errors="replace")
+            message = f"the schema registry refused {where} with {answer.status}: {said}; check the name and {USER_ENV}"
             raise RequestError(message)
         try:
-            return json.loads(data)
+            return json.loads(answer.body)
         except (ValueError, RecursionError):
             self._strange(path)
 

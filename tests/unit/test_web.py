@@ -1,0 +1,168 @@
+"""Answers of registries and receivers are read up to a limit, packed or not, and no address of theirs is logged."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from click.testing import CliRunner
+
+from delivery_home import DeliveryHome, fill
+from rivertwice.cli import cli
+from rivertwice.delivery.deliver import Deliverer
+
+MIB = 1 << 20
+HOOK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
+
+
+class Server(ThreadingHTTPServer):
+    """Answers every request with `body`, packed as `encoding` says."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.encoding = ""
+        self.body = b"{}"
+        self.times = 1
+        self.asked: list[str | None] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *_: Any) -> None:
+        return  # the client hangs up in the middle of a large answer
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.headers["Accept-Encoding"])
+        self.send_response(200)
+        if self.server.encoding:
+            self.send_header("Content-Encoding", self.server.encoding)
+        self.send_header("Content-Length", str(len(self.server.body) * self.server.times))
+        self.end_headers()
+        for _ in range(self.server.times):
+            self.wfile.write(self.server.body)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    thread = threading.Thread(target=found.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def peak_mib(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what `work` returns, and the most memory that Python held meanwhile."""
+    tracemalloc.start()
+    try:
+        found = work()
+        return found, tracemalloc.get_traced_memory()[1] / MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "times", "said"),
+    [
+        ("", b" " * MIB, 64, "more than 1048576 bytes"),
+        ("gzip", gzip.compress(b" " * 64 * MIB), 1, "more than 1048576 bytes"),
+        ("zstd", zstandard.compress(b" " * 64 * MIB), 1, "packed as 'zstd'"),
+        ("gzip", b"no gzip", 1, "cannot be unpacked"),
+    ],
+)
+def test_a_registry_s_large_answer_is_refused_by_the_command_and_never_held(
+    server: Server, tmp_path: Path, encoding: str, body: bytes, times: int, said: str
+) -> None:
+    server.encoding, server.body, server.times = encoding, body, times
+    env = {"RIVERTWICE_SCHEMA_REGISTRY": server.url, "RIVERTWICE_PROJECT": str(tmp_path)}
+    found, peak = peak_mib(lambda: CliRunner().invoke(cli, ["schema", "list"], env=env))
+    assert (found.exit_code, said in found.stderr) == (1, True), found.output
+    assert peak < 16
+    assert server.asked == ["identity"]
+
+
+def test_a_registry_s_packed_answer_is_read_within_the_limit(server: Server, tmp_path: Path) -> None:
+    server.encoding, server.body = "gzip", gzip.compress(json.dumps([]).encode())
+    env = {"RIVERTWICE_SCHEMA_REGISTRY": server.url, "RIVERTWICE_PROJECT": str(tmp_path)}
+    found = CliRunner().invoke(cli, ["--output", "json", "schema", "list"], env=env)
+    assert (found.exit_code, json.loads(found.stdout)) == (0, [])
+
+
+def deliver(world: DeliveryHome) -> Any:
+    finish = threading.Event()
+    finish.set()
+    return Deliverer(world.settings, "p", "hook", world.definition.deliver["hook"]).run(threading.Event(), finish)
+
+
+def test_a_receiver_s_large_answer_is_not_held_and_does_not_repeat_the_request(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_HOOK", f"{server.url}/secret-canary")
+    world = DeliveryHome(tmp_path, HOOK)
+    fill(world, "t1", range(2), keys=2)
+    server.body, server.times = b" " * MIB, 64
+    found, peak = peak_mib(lambda: deliver(world))
+    assert found.steps == len(server.asked) > 0
+    assert peak < 16
+
+
+def test_no_log_names_the_address_of_a_receiver_at_whatever_level(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TEST_HOOK", f"{server.url}/secret-canary?token=secret-canary")
+    world = DeliveryHome(tmp_path, HOOK)
+    fill(world, "t1", range(2), keys=2)
+    with (
+        caplog.at_level(logging.DEBUG),
+        caplog.at_level(logging.DEBUG, "httpx"),
+        caplog.at_level(logging.DEBUG, "httpcore"),
+    ):
+        deliver(world)
+    assert "HTTP Request: POST http://127.0.0.1/(hidden)" in caplog.text
+    assert "secret-canary" not in caplog.text
+
+
+@pytest.mark.parametrize("url", ["http://[secret-canary", "http://x:secret-canary/", "ftp://secret-canary", "secret\n"])
+def test_an_address_that_is_none_is_refused_without_showing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("TEST_HOOK", url)
+    world = DeliveryHome(tmp_path, HOOK)
+    fill(world, "t1", range(2), keys=2)
+    found = CliRunner().invoke(
+        cli,
+        [
+            "--project",
+            str(world.settings.project),
+            "--home",
+            str(world.settings.home),
+            "--debug",
+            "deliver",
+            "run",
+            "p",
+            "--until-end",
+        ],
+    )
+    assert found.exit_code == 1
+    assert "TEST_HOOK holds no http or https address" in found.output
+    assert "secret" not in found.output
