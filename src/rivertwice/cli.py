@@ -30,6 +30,7 @@ from rivertwice.commands.upgrades import upgrade
 from rivertwice.commands.upkeep import upkeep
 from rivertwice.commands.views import view
 from rivertwice.config import Settings
+from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
@@ -71,7 +72,8 @@ def cli(ctx: click.Context, output: str, project: Path | None, home: Path | None
     handler.setLevel(
         logging.INFO if debug else logging.ERROR
     )  # of the handler: some libraries set their own loggers' level
-    logging.basicConfig(level=handler.level, format="%(levelname)s %(name)s: %(message)s", handlers=[handler])
+    handler.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=handler.level, handlers=[handler])
     ctx.obj = Frame(Settings.from_env(env), output, debug)
 
 

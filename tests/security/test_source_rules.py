@@ -230,3 +230,24 @@ def test_every_package_of_the_locks_is_pinned_by_hash():
         assert pins, lock.name
         for number in pins:
             assert lines[number + 1].strip().startswith("--hash=sha256:"), (lock.name, lines[number])
+
+
+# (file, line's text): what the commands print past `frame.say`, which writes out control characters
+PRINTS_ALLOWED = {
+    ("src/rivertwice/commands/metrics.py", "alerting_rules"): "our own text and checked names",
+    ("src/rivertwice/commands/metrics.py", "exposition"): "Prometheus' format, whose library escapes labels",
+    ("src/rivertwice/commands/schemas.py", "text"): "the schema of definitions, a constant",
+}
+
+
+def test_commands_print_by_the_one_function_that_writes_out_control_characters() -> None:
+    found = set()
+    for path, tree in trees():
+        if not path.startswith("src/rivertwice/commands/") or path.endswith("/frame.py"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and called(node) in {"echo", "secho", "print", "print_exc"}:
+                argument = node.args[0] if node.args else None
+                what = called(argument) if isinstance(argument, ast.Call) else getattr(argument, "id", "?")
+                found.add((path, what))
+    assert found == set(PRINTS_ALLOWED)

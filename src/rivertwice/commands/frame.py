@@ -24,6 +24,7 @@ from rivertwice.errors import (
     UnknownOutcomeError,
 )
 from rivertwice.instants import to_iso
+from rivertwice.printable import printable, printable_json, printable_line
 
 OK, REFUSED, USAGE, DEFECT, UNKNOWN = 0, 1, 2, 3, 4
 EXIT_CODES = """\b
@@ -51,13 +52,13 @@ class Frame:
     def emit(self, value: Any, text: str | Callable[[], str]) -> None:
         """Print a result: `value` as JSON, or `text`."""
         if self.output == "json":
-            click.echo(json.dumps(to_plain(value), ensure_ascii=False, sort_keys=True))
+            say_json(to_plain(value))
         else:
-            click.echo(text if isinstance(text, str) else text())
+            say(text if isinstance(text, str) else text())
 
     def progress(self, line: str) -> None:
         """Print one line of progress to stderr, so that stdout stays the result."""
-        click.echo(f"  {line}", err=True)
+        say(f"  {line}", err=True)
 
     def known_pipeline(self, name: str) -> str:
         """Return the name if the project defines it or the home has state of it.
@@ -76,6 +77,16 @@ class Frame:
             message = f"no pipeline {name!r} in {self.settings.definitions}; {hint}"
             raise RequestError(message)
         return name
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text for people. What comes from records may hold what a terminal obeys: control characters are written out."""
+    click.echo(printable(text), err=err, nl=nl)
+
+
+def say_json(value: Any, *, err: bool = False) -> None:
+    """Print JSON, exact: control characters lie in it as JSON's escapes, also those that JSON lets lie raw."""
+    click.echo(printable_json(json.dumps(value, ensure_ascii=False, sort_keys=True)), err=err)
 
 
 class FriendlyGroup(click.Group):
@@ -130,12 +141,12 @@ def fail(ctx: click.Context, error: RivertwiceError) -> NoReturn:
     """Print an error and exit."""
     frame = ctx.obj if isinstance(ctx.obj, Frame) else None
     if frame is not None and frame.debug:
-        traceback.print_exception(error, file=sys.stderr)
+        say("".join(traceback.format_exception(error)), err=True, nl=False)
     if frame is not None and frame.output == "json":
         body = {"reason": error.reason, "message": str(error), "retryable": error.retryable}
-        click.echo(json.dumps({"error": body}, sort_keys=True, ensure_ascii=False), err=True)
+        say_json({"error": body}, err=True)
     else:
-        click.echo(f"rivertwice: {error}", err=True)
+        say(f"rivertwice: {error}", err=True)
     ctx.exit(exit_code_of(error))
 
 
@@ -173,8 +184,11 @@ def as_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: st
     for header in headers:
         table.add_column(header, overflow="fold")
     for row in rows:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))  # Text: stored text is no markup
-    console = Console(width=None if sys.stdout.isatty() else 200)
+        table.add_row(
+            *(Text("-" if cell is None else printable_line(str(cell))) for cell in row)
+        )  # stored text is no markup
+    # No colours: the text goes on to `say`, which would write out rich's escapes as it does those of records.
+    console = Console(width=None if sys.stdout.isatty() else 200, color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines() if line.strip())
@@ -185,7 +199,9 @@ def as_fields(value: Mapping[str, Any]) -> str:
     plain = to_plain(value)
     width = max((len(key) for key in plain), default=0)
     shown = {key: json.dumps(item) if isinstance(item, dict | list) else item for key, item in plain.items()}
-    return "\n".join(f"{key:<{width}}  {'-' if item is None else item}" for key, item in shown.items())
+    return "\n".join(
+        f"{key:<{width}}  {'-' if item is None else printable_line(str(item))}" for key, item in shown.items()
+    )
 
 
 def example(*lines: str) -> str:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.markup import escape
 
+from rivertwice.printable import printable
+
 
 class Narrator:
     """Numbers the steps and keeps the time since the demo began."""
@@ -37,8 +39,8 @@ class Narrator:
 
     def say(self, line: str) -> None:
         """Tell a fact."""
-        self.console.print(f"    {escape(line)}")
+        self.console.print(f"    {escape(printable(line))}")
 
     def progress(self, line: str) -> None:
         """Tell how long work goes on."""
-        self.console.print(f"    [dim]{escape(line)}[/]")
+        self.console.print(f"    [dim]{escape(printable(line))}[/]")

@@ -1,0 +1,44 @@
+"""Text from outside as a terminal, a chat or a mail may show it: control characters are written out, not sent."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Control characters but tab and newline, and what turns the direction of text or breaks its lines."""
+
+_BREAKS = re.compile("[\t\n]")
+_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\x1b": "\\x1b"}
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with every control character but tab and newline written out, for instance `\x1b`."""
+    return _CONTROL.sub(_written_out, text)
+
+
+def printable_line(text: str) -> str:
+    """Return `text` as one line: as `printable` does, and tabs and newlines are written out too."""
+    return _BREAKS.sub(_written_out, printable(text))
+
+
+def printable_json(text: str) -> str:
+    """Return JSON that means the same, in which control characters are JSON's own escapes.
+
+    Raw ones can only lie inside of strings, where JSON takes the escape for the very character.
+    """
+    return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+class PrintableFormatter(logging.Formatter):
+    """A formatter of log lines whose control characters are written out; a message's own line breaks stay."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return printable(super().format(record))
+
+
+def _written_out(match: re.Match[str]) -> str:
+    character = match.group()
+    number = ord(character)
+    return _SHORT.get(character) or (f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}")

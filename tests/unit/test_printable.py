@@ -1,0 +1,98 @@
+"""No control character of a record reaches the terminal of whoever looks at it; JSON says it exactly."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from ledger_rows import NOW, ledger_row
+from rivertwice.cli import cli
+from rivertwice.config import Settings
+from rivertwice.errors import ConfigError
+from rivertwice.instants import utc_now
+from rivertwice.printable import printable, printable_json, printable_line
+from rivertwice.store import delta
+from rivertwice.supervise.act import record_event
+from rivertwice.timeline.intent import write_intent
+from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.lineage import Timeline, create_timeline
+from rivertwice.timeline.sequence import move_head
+
+HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\x7f\rc"
+SHOWN = r"a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\x7f\rc"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A pipeline with a dead letter and an event whose texts a terminal would obey."""
+    found = Settings(project=tmp_path, home=tmp_path / "home")
+    home = found.pipeline("p")
+    create_timeline(home, Timeline("p", "t1", None, 0, {"flights": {"0": 0}}, "b", {}, "c", {"flights": "id"}, NOW))
+    move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)
+    append_ledger(home, [ledger_row(0)])
+    letter: dict[str, Any] = {
+        "_format": 1, "_timeline": "t1", "_batch": 0, "reason": "json", "detail": HOSTILE, "cluster_id": "c",
+        "topic_id": "id", "topic": "flights", "partition": 0, "offset": 3, "record_time": NOW, "key": HOSTILE.encode(),
+        "value": HOSTILE.encode(), "headers": [{"key": HOSTILE, "value": HOSTILE.encode()}],
+    }  # fmt: skip
+    delta.append(home.tables.dead_letters, pa.Table.from_pylist([letter]))
+    write_intent(home, "running", "test", utc_now())
+    record_event(found, "exit", "p", f"a fold failed on {HOSTILE}\nstate  running", NOW + timedelta(seconds=1))
+    return found
+
+
+def run(settings: Settings, *words: str, output: str = "text") -> Result:
+    places = ["--project", str(settings.project), "--home", str(settings.home)]
+    return CliRunner().invoke(cli, ["--output", output, *places, *words], color=True)  # colour: click strips nothing
+
+
+def texts(value: Any) -> list[str]:
+    """Return every text within a JSON value."""
+    if isinstance(value, dict | list):
+        return [text for item in (value.values() if isinstance(value, dict) else value) for text in texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+@pytest.mark.parametrize("words", [("dead", "list", "p"), ("dead", "show", "p", "0@3"), ("agent", "events")])
+def test_what_records_hold_is_shown_and_not_obeyed(settings: Settings, words: tuple[str, ...]) -> None:
+    found = run(settings, *words)
+    assert found.exit_code == 0, found.output
+    assert not set(found.output) & set("\x1b\x07\x9b\u202e\x7f\r")
+    assert SHOWN in found.output.replace("\n", "") or r"\x1b]0;owned" in found.output.replace("\n", "")
+
+
+@pytest.mark.parametrize("words", [("dead", "list", "p"), ("agent", "events")])
+def test_json_is_exact_and_has_no_raw_control_character(settings: Settings, words: tuple[str, ...]) -> None:
+    found = run(settings, *words, output="json")
+    assert not set(found.output) & set("\x1b\x07\x9b\u202e\x7f\r")
+    assert any(HOSTILE in text for text in texts(json.loads(found.output)))
+
+
+def test_a_value_of_two_lines_makes_no_line_of_its_own(settings: Settings) -> None:
+    assert "\nstate  running" not in run(settings, "agent", "events").output
+
+
+def test_a_refusal_that_names_a_record_is_shown_and_not_obeyed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError(HOSTILE)
+
+    monkeypatch.setattr("rivertwice.supervise.launch.agent_status", refuse)
+    for debug in ((), ("--debug",)):
+        found = CliRunner().invoke(cli, [*debug, "--home", str(settings.home), "agent", "status"], color=True)
+        assert found.exit_code == 1
+        assert not set(found.output) & set("\x1b\x07\x9b\u202e\x7f\r")
+
+
+def test_plain_text_in_any_language_is_left_as_it_is() -> None:
+    plain = "Zürich 東京 مرحبا 🙂\n\ttab"
+    assert printable(plain) == plain
+    assert printable_line("a\n\tb") == r"a\n\tb"
+    assert json.loads(printable_json(json.dumps({"a": HOSTILE}, ensure_ascii=False))) == {"a": HOSTILE}
