@@ -23,6 +23,9 @@ from streamed_run import REPOSITORY, StreamedRun, settings_of, stream_days
 # C1 alone would have 48 MB for all code, and sweep it all the time. The fault lab says the same, and more, by `campaign.QUICK_JVM`.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
+# No test cuts the power: what is brought onto the disk at once is proved in tests/unit/store, which turn it on again.
+os.environ.setdefault("RIVERTWICE_DURABLE", "off")
+
 hypothesis_settings.register_profile("untimed", deadline=None)  # tests assert no times
 hypothesis_settings.load_profile("untimed")
 

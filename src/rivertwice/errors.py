@@ -7,7 +7,9 @@ RivertwiceError
 ├── RequestError             a form, a command or a plan request is refused before anything starts
 ├── FingerprintError         a checkpoint, savepoint or timeline belongs to another definition
 ├── LedgerError              the ledger contradicts itself or the checkpoint
-│   └── RangeMismatchError   a batch is already committed, but with another offset range
+│   ├── RangeMismatchError   a batch is already committed, but with another offset range
+│   └── TableDamageError     a table lost or changed what was committed
+├── DamagedFileError         a small file of the home cannot be decoded
 ├── CheckpointError          a live checkpoint is not what the ledger says it must be
 ├── LogGapError              records that are needed are in neither the log nor the archive
 ├── LeaseLostError           another driver owns the pipeline
@@ -75,6 +77,18 @@ class RangeMismatchError(LedgerError):
     """A batch is already committed, but with another offset range."""
 
     reason = "range_mismatch"
+
+
+class TableDamageError(LedgerError):
+    """A table lost or changed what was committed; `rivertwice repair` names it."""
+
+    reason = "table_damage"
+
+
+class DamagedFileError(RivertwiceError, ValueError):
+    """A small file of the home cannot be decoded."""
+
+    reason = "damaged_file"
 
 
 class CheckpointError(RivertwiceError):

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -22,8 +23,9 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from rivertwice.config import Place
-from rivertwice.errors import LostRaceError, ServiceError
+from rivertwice.errors import LostRaceError, ServiceError, TableDamageError
 from rivertwice.store.again import again
+from rivertwice.store.delta_log import describe_torn, find_torn, sync_commit
 from rivertwice.store.delta_place import name_of, read_log, require_writable, storage_options
 
 Table = DeltaTable
@@ -45,19 +47,36 @@ _TRIES = 3  # of a commit on S3 that no transaction lets happen twice
 
 @contextmanager
 def _explained(path: Place, doing: str) -> Iterator[None]:
-    """Name place and remedy when a table on S3 cannot be reached; a folder's errors speak for themselves."""
+    """Name place and remedy when a table on S3 cannot be reached, and of a table in a folder what of its log is torn."""
     try:
         yield
     except (TableNotFoundError, CommitFailedError):
         raise
     except (DeltaError, OSError) as error:
         if not str(path).startswith("s3://"):
+            require_whole(path, error)
             raise
         message = (
             f"the table {path} could not be reached at {doing}: {str(error)[:600]}; the commit under way may or may not be "
             "there, and the next start finds out; check AWS_ENDPOINT_URL and the credentials"
         )
         raise ServiceError(message) from error
+
+
+def require_whole(path: Place, cause: BaseException | None = None) -> None:
+    """Check that no entry of a table's log is torn; a table on S3 has none, for an object is written whole.
+
+    Raises:
+        TableDamageError: one is; the message names it. Its rows, and what its commit said, are not read.
+    """
+    torn = find_torn(path) if isinstance(path, Path) else []
+    if torn:
+        owner = path.parent.parent.name if path.parent.name == "tables" else "NAME"  # type: ignore[union-attr]
+        message = (
+            f"{describe_torn(Path(path), torn)}; what these commits wrote is not read, so nothing goes on over them; "
+            f"`rivertwice repair {owner}` says what that means and what can be written again"
+        )
+        raise TableDamageError(message) from cause
 
 
 def open_table(path: Place) -> Table | None:
@@ -99,7 +118,7 @@ def append(
     check: Callable[[Table], None] | None = None,
     widen: bool = False,
 ) -> int:
-    """Append rows in one commit and return the table's new version.
+    """Append rows in one commit and return the table's new version, once a power loss can take nothing of it back.
 
     On S3 the answer to a commit may be lost, and the client then tries again and loses against itself. So every commit
     carries a nonce, and a writer that is told that it lost first looks whether the winner was itself.
@@ -131,7 +150,7 @@ def append(
         attempt += 1
         try:
             target = _guarded(path, rows.schema, transactions, partition_by, check) if transactions else str(path)
-            return _append(path, target, rows, properties, partition_by, widen)
+            version = _append(path, target, rows, properties, partition_by, widen)
         except (LostRaceError, ServiceError) as error:
             own = _version_of(path, nonce)
             if own is not None:
@@ -139,6 +158,14 @@ def append(
             if isinstance(error, LostRaceError) or attempt == tries:
                 raise
             time.sleep(0.2 * 2**attempt)
+        else:
+            _sync(path, version, nonce)
+            return version
+
+
+def _sync(path: Place, version: int, nonce: str | None = None) -> None:
+    if isinstance(path, Path):
+        sync_commit(path, version, nonce, _LOOK_BACK)
 
 
 def _append(
@@ -247,7 +274,9 @@ def overwrite(path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None
             configuration=RETENTION,
             storage_options=storage_options(path),
         )
-    return int(_opened(path).version())
+    version = int(_opened(path).version())
+    _sync(path, version)
+    return version
 
 
 def replace_rows(
@@ -279,7 +308,9 @@ def replace_rows(
     except CommitFailedError as error:
         message = f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
         raise LostRaceError(message) from error
-    return int(_opened(path).version())
+    version = int(_opened(path).version())
+    _sync(path, version)
+    return version
 
 
 def _equals(column: str, value: str) -> str:

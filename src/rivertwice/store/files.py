@@ -1,4 +1,7 @@
-"""Small files on the local disk: atomic writes and put-if-absent."""
+"""Small files on the local disk: atomic and durable writes, put-if-absent, and records that name themselves when damaged.
+
+Every small file of a home is written here: a temporary file beside it, fsync, rename (or link), fsync of the folder.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,30 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rivertwice.errors import DamagedFileError
+from rivertwice.store.durable import is_durable, make_folder, sync_path
+
 
 def _write_temp(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if is_durable():
+                os.fsync(file.fileno())
+    except BaseException:
+        Path(name).unlink(missing_ok=True)  # on a full disk the rest would take room that is needed
+        raise
     return Path(name)
 
 
 def replace_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part."""
+    """Write a file so that a reader sees the old or the new content, never a part, also after a power loss."""
     temp = _write_temp(path, data)
     os.replace(temp, path)
+    sync_path(path.parent)
 
 
 def put_bytes_if_absent(path: Path, data: bytes) -> bool:
@@ -34,6 +46,7 @@ def put_bytes_if_absent(path: Path, data: bytes) -> bool:
         return False
     finally:
         temp.unlink()
+    sync_path(path.parent)
     return True
 
 
@@ -53,8 +66,69 @@ def put_json_if_absent(path: Path, value: Any) -> bool:
 
 
 def read_json(path: Path) -> Any | None:
-    """Return the content of a JSON file, or None if there is none."""
+    """Return the content of a JSON file, or None if there is none.
+
+    Raises:
+        DamagedFileError: it holds something else; the message names the file, what it is for and what to do.
+    """
     try:
-        return json.loads(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
+    return parse_json(data, path)
+
+
+def parse_json(data: bytes, path: Path | str) -> Any:
+    """Return what the bytes of a JSON file hold; `path` is for the message.
+
+    Raises:
+        DamagedFileError: they are no JSON.
+    """
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(describe_damage(data, str(path))) from error
+
+
+_REMOVE = "remove it (`rm {path}`): it is only a note of what a process last did, and is written again"
+_RECORDS = {
+    "intent.json": (
+        "what is wanted of the stream",
+        "remove it (`rm {path}`) and say again what is wanted (`rivertwice start NAME`)",
+    ),
+    "timeline.json": (
+        "the record of a timeline, without which nobody knows which batches count",
+        "`rivertwice repair NAME` writes it again from the ledger, or put the file back from a backup",
+    ),
+    "heartbeat.json": ("what a process last said of itself", _REMOVE),
+    "exit.json": ("why the last driver ended", _REMOVE),
+    "owner.json": ("who runs the stream", "stop that process, then " + _REMOVE),
+    "retention.json": ("when the log's records run out", _REMOVE),
+    "memory.json": ("what the agent remembers of a pipeline", _REMOVE),
+    "intact.json": ("up to where the tables were checked", _REMOVE),
+    "note.json": ("what a delivery last did", _REMOVE),
+    "ports.json": ("the ports of the embedded broker", "remove it (`rm {path}`) and run `rivertwice up`"),
+    "plan.json": ("the plan of a backfill", "remove its folder and plan the backfill again"),
+    "audit.json": ("the audit of a backfill", "remove it (`rm {path}`): the audit runs again"),
+    "fall-back.json": ("what the last fall-back came to", _REMOVE),
+}
+
+
+def describe_damage(data: bytes, path: str) -> str:
+    """Return what to say of a JSON file that cannot be decoded: path, size, meaning and remedy. Pure."""
+    name = path.rpartition("/")[2]
+    meaning, remedy = _RECORDS.get(name, ("a record of rivertwice", "put the file back from a backup"))
+    if name.startswith(("restore-", "rewind-")):
+        meaning = "the record of an operation"
+        remedy = "if it is over or was never begun in earnest, remove it (`rm {path}`); else put it back from a backup"
+    held = (
+        "is empty"
+        if not data
+        else "holds only zeros"
+        if not data.strip(b"\0")
+        else f"holds {len(data)} bytes that are no JSON"
+    )
+    return (
+        f"{path} ({meaning}) {held}: a power loss, a full disk or a hand cut it short; it is not guessed at; "
+        f"{remedy.format(path=path)}"
+    )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rivertwice.errors import RequestError
 from rivertwice.store.base import Versioned, is_temporary, require_key
+from rivertwice.store.durable import is_durable, make_folder, sync_path
 from rivertwice.store.files import put_bytes_if_absent, replace_bytes
 
 _LOCK = ".versions.tmp"  # named like a write in progress, so that no listing shows it
@@ -99,14 +100,16 @@ class LocalStore:
 
 
 def _copy_whole(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:
         with source.open("rb") as reader, os.fdopen(handle, "wb") as writer:
             shutil.copyfileobj(reader, writer, 1 << 20)
             writer.flush()
-            os.fsync(writer.fileno())
+            if is_durable():
+                os.fsync(writer.fileno())
         os.replace(name, target)
+        sync_path(target.parent)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice.config import Place
-from rivertwice.store.files import put_json_if_absent, read_json
+from rivertwice.config.places import below
+from rivertwice.store.files import parse_json, put_json_if_absent, read_json
 from rivertwice.store.places import open_store
 
 
@@ -19,11 +20,15 @@ def put_record_if_absent(place: Place, key: str, value: Any) -> bool:
 
 
 def read_record(place: Place, key: str) -> Any | None:
-    """Return a record's content, or None if there is none."""
+    """Return a record's content, or None if there is none.
+
+    Raises:
+        DamagedFileError: it cannot be decoded.
+    """
     if isinstance(place, Path):
         return read_json(place / key)
     data = open_store(place).get(key)
-    return None if data is None else json.loads(data)
+    return None if data is None else parse_json(data, str(below(place, key)))
 
 
 def delete_record(place: Place, key: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from deltalake.exceptions import CommitFailedError
 from rivertwice.config import Place
 from rivertwice.errors import LostRaceError
 from rivertwice.store.delta import LOG_RETENTION, REMOVED_RETENTION, open_table
+from rivertwice.store.delta_log import sync_commit
 from rivertwice.store.delta_place import name_of
 
 SMALL_BYTES = 16_000_000
@@ -87,7 +89,14 @@ def compact(path: Place) -> int:
     except CommitFailedError as error:
         message = f"{name_of(path)} changed while its small files were merged ({error}); nothing was merged; it is tried again"
         raise LostRaceError(message) from error
+    _sync(path)  # what it replaced is swept later, and must not be all that a power loss leaves
     return int(found["numFilesRemoved"])
+
+
+def _sync(path: Place) -> None:
+    fresh = open_table(path) if isinstance(path, Path) else None
+    if fresh is not None:
+        sync_commit(Path(path), int(fresh.version()))
 
 
 def sweep(path: Place) -> int:
@@ -114,6 +123,7 @@ def sweep(path: Place) -> int:
     fresh = open_table(path)
     if fresh is not None:
         fresh.create_checkpoint()
+        _sync(path)
     return len(gone)
 
 
@@ -146,6 +156,7 @@ def purge(path: Place) -> int:
     if table is None:
         return 0
     before = table.metadata().configuration
+    _sync(path)
     set_retention(path, log=timedelta(0), removed=timedelta(0))
     fresh = open_table(path)
     assert fresh is not None, "the table was there"

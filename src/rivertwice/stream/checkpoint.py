@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rivertwice.errors import LedgerError
+from rivertwice.errors import CheckpointError
 
 Offsets = Mapping[str, Mapping[str, int]]
 
@@ -38,7 +38,7 @@ def parse_offsets(text: str, batch: int) -> PlannedBatch:
     """Parse `offsets/N` of a query with one Kafka source, of one topic or several.
 
     Raises:
-        LedgerError: the file is cut short or of a layout this version does not read, or its branches read different sources.
+        CheckpointError: the file is cut short or of a layout this version does not read, or its branches read different sources.
     """
     lines = text.split("\n")
     if lines[0] != "v1" or len(lines) < 3:
@@ -46,21 +46,28 @@ def parse_offsets(text: str, batch: int) -> PlannedBatch:
             f"offsets/{batch} starts with {lines[0][:20]!r} and has {len(lines)} lines, expected v1 and 3: it is damaged "
             "or of another Spark version; restore the newest proved savepoint"
         )
-        raise LedgerError(message)
+        raise CheckpointError(message)
     if any(line != lines[2] for line in lines[3:] if line):
         message = (
             f"offsets/{batch} has different lines of offsets, though all branches of a stream read one source: it was changed "
             "by hand; restore the newest proved savepoint"
         )
-        raise LedgerError(message)
-    metadata = json.loads(lines[1])
-    return PlannedBatch(
-        batch=batch,
-        batch_watermark_ms=int(metadata["batchWatermarkMs"]),
-        batch_timestamp_ms=int(metadata["batchTimestampMs"]),
-        end_offsets=json.loads(lines[2]),
-        text=text,
-    )
+        raise CheckpointError(message)
+    try:
+        metadata = json.loads(lines[1])
+        return PlannedBatch(
+            batch=batch,
+            batch_watermark_ms=int(metadata["batchWatermarkMs"]),
+            batch_timestamp_ms=int(metadata["batchTimestampMs"]),
+            end_offsets={topic: dict(places) for topic, places in json.loads(lines[2]).items()},
+            text=text,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = (
+            f"offsets/{batch} cannot be read ({type(error).__name__}: {error}): it is damaged; nothing was committed; restore the "
+            "newest proved savepoint"
+        )
+        raise CheckpointError(message) from error
 
 
 def read_planned(checkpoint: Path, batch: int) -> PlannedBatch | None:
@@ -68,7 +75,7 @@ def read_planned(checkpoint: Path, batch: int) -> PlannedBatch | None:
     path = checkpoint / "offsets" / str(batch)
     if batch < 0 or not path.exists():
         return None
-    return parse_offsets(path.read_text(), batch)
+    return parse_offsets(path.read_text(errors="replace"), batch)
 
 
 def read_initial_offsets(checkpoint: Path) -> Offsets:
@@ -82,7 +89,7 @@ def start_offsets(checkpoint: Path, batch: int) -> Offsets:
     """Return where a batch's range begins: the end of the batch before it, or the initial offsets for batch 0.
 
     Raises:
-        LedgerError: the batch before it is not there, so nobody knows where the range begins.
+        CheckpointError: the batch before it is not there, so nobody knows where the range begins.
     """
     before = read_planned(checkpoint, batch - 1)
     if before is None and batch > 0:
@@ -90,7 +97,7 @@ def start_offsets(checkpoint: Path, batch: int) -> Offsets:
             f"offsets/{batch - 1} is missing, so it is not known where batch {batch} begins; nothing was committed; "
             "restore the newest proved savepoint"
         )
-        raise LedgerError(message)
+        raise CheckpointError(message)
     return read_initial_offsets(checkpoint) if before is None else before.end_offsets
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from rivertwice.errors import (
     CheckpointError,
+    DamagedFileError,
+    DefinitionError,
     FingerprintError,
     LeaseLostError,
+    LedgerError,
     LogGapError,
     RangeMismatchError,
     RivertwiceError,
@@ -15,6 +18,7 @@ from rivertwice.errors import (
 
 DRAINED = "drained"
 RETENTION = "retention"
+LEDGER = "ledger"
 UNKNOWN = "unknown"
 
 CHECKPOINT = "checkpoint"
@@ -44,6 +48,9 @@ _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (RangeMismatchError, "range_mismatch"),
     (LogGapError, RETENTION),
     (CheckpointError, CHECKPOINT),
+    (LedgerError, LEDGER),
+    (DamagedFileError, LEDGER),
+    (DefinitionError, "schema"),
     (ServiceError, "store"),
     (UnknownOutcomeError, "store"),
 )
@@ -65,7 +72,7 @@ def classify_failure(error: BaseException) -> str:
     """Return the class of a failure.
 
     Returns:
-        one of lease_lost, fingerprint, range_mismatch, retention, checkpoint, poison, out_of_memory, disk, schema, store, or unknown.
+        one of lease_lost, fingerprint, range_mismatch, retention, checkpoint, ledger, poison, out_of_memory, disk, schema, store, or unknown.
     """
     looked: set[int] = set()  # an error may be its own cause
     seen: BaseException | None = error

@@ -214,7 +214,7 @@ class Sink:
         planned = read_planned(context.checkpoint, batch)  # step 2
         if planned is None:
             message = f"batch {batch} runs without offsets/{batch}; the checkpoint is damaged; restore a savepoint"
-            raise LedgerError(message)
+            raise CheckpointError(message)
         check_own(context.timeline, batch)
         start = start_offsets(context.checkpoint, batch)
         done = delta.applied_version(context.home.tables.changelog, context.app)

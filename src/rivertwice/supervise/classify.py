@@ -81,7 +81,9 @@ REACTIONS: dict[FailureClass, Reaction] = {
         Response.STOP, None, "a batch is committed with another offset range; a start could lose or double records"
     ),
     FailureClass.LEDGER: Reaction(
-        Response.STOP, None, "the ledger contradicts itself or the checkpoint; reconcile before going on"
+        Response.STOP,
+        None,
+        "a table, a record or the ledger contradicts the others; `rivertwice repair NAME` says which, and what can be done",
     ),
 }
 
@@ -91,6 +93,8 @@ _WORDS = {str(item): item for item in FailureClass} | {
     "config": FailureClass.SCHEMA,
     "log_gap": FailureClass.RETENTION,
     "service": FailureClass.STORE,
+    "table_damage": FailureClass.LEDGER,
+    "damaged_file": FailureClass.LEDGER,
 }
 
 # Text in the log's tail, for drivers that ended before they could write a record. The last match in the text wins.

@@ -10,7 +10,7 @@ import pytest
 import two_sources as two
 from ledger_rows import NOW, ledger_row
 from rivertwice.config import Settings
-from rivertwice.errors import LedgerError, LogGapError, RangeMismatchError
+from rivertwice.errors import CheckpointError, LogGapError, RangeMismatchError
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import gap_message, read_gaps
 from rivertwice.stream import begin, gaps
@@ -34,7 +34,7 @@ def text(watermark: int = 0, ends: Any = ENDS, branches: int = 2) -> str:
 def test_each_branch_has_a_line_of_offsets_and_all_must_be_the_same() -> None:
     assert parse_offsets(text(3), 0).end_offsets == ENDS
     assert parse_offsets(text(3, branches=1) + "\n", 0).end_offsets == ENDS
-    with pytest.raises(LedgerError, match="different lines of offsets"):
+    with pytest.raises(CheckpointError, match="different lines of offsets"):
         parse_offsets(text() + "\n" + json.dumps({A: {"0": 9}, B: {"0": 7}}), 0)
 
 

@@ -6,7 +6,17 @@ import pytest
 
 from ledger_rows import ledger_row
 from rivertwice.config import Settings
-from rivertwice.errors import FingerprintError, LeaseLostError, LedgerError, LogGapError, RangeMismatchError
+from rivertwice.errors import (
+    CheckpointError,
+    DamagedFileError,
+    DefinitionError,
+    FingerprintError,
+    LeaseLostError,
+    LedgerError,
+    LogGapError,
+    RangeMismatchError,
+    TableDamageError,
+)
 from rivertwice.instants import parse_iso
 from rivertwice.stream.begin import check_fingerprint, check_topics
 from rivertwice.stream.checkpoint import parse_offsets, read_planned, start_offsets
@@ -37,8 +47,10 @@ def test_offsets_are_read_with_their_watermark_and_a_batch_begins_where_the_last
 
 
 def test_a_damaged_offsets_file_is_named():
-    with pytest.raises(LedgerError, match="offsets/3"):
+    with pytest.raises(CheckpointError, match="offsets/3"):
         parse_offsets("", 3)
+    with pytest.raises(CheckpointError, match="offsets/3 cannot be read"):
+        parse_offsets(TEXT.replace("batchWatermarkMs", "batchWatermarkMr"), 3)
 
 
 def test_a_second_start_is_refused_while_the_lease_is_held_and_the_epoch_rises_by_one(home):
@@ -113,6 +125,10 @@ def test_a_changed_definition_or_topic_is_refused_before_the_start():
         (RuntimeError("java.lang.OutOfMemoryError: Java heap space"), "out_of_memory"),
         (RuntimeError("Some data may have been lost because"), "retention"),
         (RuntimeError("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]"), "checkpoint"),
+        (LedgerError("x"), "ledger"),
+        (TableDamageError("x"), "ledger"),
+        (DamagedFileError("x"), "ledger"),
+        (DefinitionError("x"), "schema"),
         (ValueError("what"), "unknown"),
     ],
 )

@@ -1,0 +1,168 @@
+"""The log of a Delta table in a folder, looked at by itself: what a commit names, brought onto the disk; entries that are torn.
+
+delta-rs reads an empty entry as a commit of nothing, and says of one that is cut short only where its parser stood (ran). Entries that
+a checkpoint of the log covers are read by nobody, so nothing here minds them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from rivertwice.store.durable import is_durable, sync_all, sync_path
+
+LOG = "_delta_log"
+EMPTY, CUT, GONE = "empty", "cut short", "gone"
+_ENTRY = re.compile(r"^(\d{20})\.json$")
+_CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint(\.\d+\.\d+)?\.parquet$")
+_TOP = 3  # folders above a new table whose names are new, too
+
+
+@dataclass(frozen=True)
+class TornEntry:
+    """One entry of a table's log that cannot be what was committed.
+
+    Attributes:
+        version: the commit's number.
+        path: the file.
+        how: `empty`, `cut short`, or `gone` (later ones are there).
+    """
+
+    version: int
+    path: Path
+    how: str
+
+
+def entry_path(table: Path, version: int) -> Path:
+    """Return the file of one commit."""
+    return table / LOG / f"{version:020d}.json"
+
+
+def parse_entry(data: bytes) -> list[dict[str, Any]] | None:
+    """Return the actions of a log entry; None if it is not what a writer writes: whole lines of JSON, one at least. Pure."""
+    try:
+        actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+    except ValueError:
+        return None
+    return actions if actions and all(isinstance(one, dict) for one in actions) else None
+
+
+def find_torn(table: Path) -> list[TornEntry]:
+    """Return the torn entries that a reader needs: those behind the newest checkpoint of the log, oldest first.
+
+    Costs one listing, and a read of entries that are at most as many as a checkpoint's interval. What is torn is looked at twice, for
+    upkeep may drop old entries while they are listed.
+    """
+    torn = _look(table)
+    if not torn:
+        return []
+    again = set(_look(table))
+    return [one for one in torn if one in again]
+
+
+def _look(table: Path) -> list[TornEntry]:
+    names = _names(table)
+    versions = sorted(int(found.group(1)) for found in map(_ENTRY.match, names) if found)
+    checkpoints = [int(found.group(1)) for found in map(_CHECKPOINT.match, names) if found and _holds(table, found)]
+    covered = max(checkpoints, default=-1)
+    needed = [version for version in versions if version > covered]
+    if not needed:
+        return []
+    first = covered + 1 if covered >= 0 else 0
+    there = set(needed)
+    torn = []
+    for version in range(first, needed[-1] + 1):
+        path = entry_path(table, version)
+        if version not in there:
+            torn.append(TornEntry(version, path, GONE))
+        elif (how := _how_torn(path)) is not None:
+            torn.append(TornEntry(version, path, how))
+    return torn
+
+
+def _holds(table: Path, name: re.Match[str]) -> bool:
+    try:
+        return (table / LOG / name.group(0)).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _how_torn(path: Path) -> str | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:  # upkeep removed it a moment ago: a checkpoint covers it now
+        return None
+    if not data:
+        return EMPTY
+    return CUT if parse_entry(data) is None else None
+
+
+def _names(table: Path) -> list[str]:
+    try:
+        return [entry.name for entry in (table / LOG).iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def describe_torn(table: Path, torn: Sequence[TornEntry]) -> str:
+    """Return what to say of torn entries: table, versions, files. Pure."""
+    shown = "; ".join(f"version {one.version} ({one.path}) is {one.how}" for one in torn[:5])
+    more = f"; and {len(torn) - 5} more" if len(torn) > 5 else ""
+    return f"the log of table {table.name} is damaged: {shown}{more}"
+
+
+def added_files(table: Path, actions: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Return the data files that a commit added."""
+    return [table / unquote(str(one["add"]["path"])) for one in actions if "add" in one]
+
+
+def sync_commit(table: Path, newest: int, nonce: str | None = None, look_back: int = 50) -> None:
+    """Bring a commit onto the disk: its data files, their folders, the log's entry, the log's folder, a new checkpoint.
+
+    A power loss before this returns may leave anything of the commit; after it, nothing of it is lost.
+
+    Args:
+        table: its folder.
+        newest: the table's version now.
+        nonce: which marks the commit, if others may have been made since; None: it is the newest.
+        look_back: so many commits are looked at.
+    """
+    if not is_durable():
+        return
+    log = table / LOG
+    for version, text in _newest_first(table, newest, look_back):
+        own = nonce is None or nonce in text
+        if own:
+            files = added_files(table, parse_entry(text.encode()) or [])
+            sync_all(path for path in files if path.exists())  # a merge right behind may have removed some
+            sync_path(entry_path(table, version))
+            if version <= 1:
+                _sync_new(table)
+            break
+    for name in (f"{newest:020d}.checkpoint.parquet", "_last_checkpoint"):
+        if (log / name).exists():
+            sync_path(log / name)
+    sync_path(log)
+    sync_path(table)
+
+
+def _newest_first(table: Path, newest: int, look_back: int) -> Iterator[tuple[int, str]]:
+    for version in range(newest, max(newest - look_back, -1), -1):
+        try:
+            yield version, entry_path(table, version).read_text(errors="replace")
+        except FileNotFoundError:
+            continue
+
+
+def _sync_new(table: Path) -> None:
+    """A table that was just created: its first entry, and the names of its folders."""
+    first = entry_path(table, 0)
+    if first.exists():
+        sync_path(first)
+    for folder in list(table.parents)[:_TOP]:
+        sync_path(folder)
