@@ -17,7 +17,8 @@ import pytest
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.stream.lease import Owner, is_alive, lease_owner
+from rivertwice.process_identity import is_alive
+from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise.launch import agent_status, start_agent, stop_agent
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, read_heartbeat, write_intent

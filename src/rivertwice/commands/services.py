@@ -108,7 +108,8 @@ def drain_all(frame: Frame) -> list[str]:
 
 
 def _lives(frame: Frame, name: str) -> bool:
-    from rivertwice.stream.lease import is_alive, lease_owner
+    from rivertwice.process_identity import is_alive
+    from rivertwice.stream.lease import lease_owner
     from rivertwice.supervise.memory import load_memory
 
     if lease_owner(frame.settings.pipeline(name)) is not None:

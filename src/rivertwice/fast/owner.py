@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import psutil
-
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError
 from rivertwice.fast.runs import fast_folder
+from rivertwice.process_identity import Started, is_alive, own_start, try_lock
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.stream.lease import is_alive
 
 FORMAT = 1
 
@@ -24,13 +21,14 @@ class FastOwner:
     """The process that runs a fast path."""
 
     pid: int
-    pid_started: float
+    pid_started: Started
 
 
 def read_fast_owner(home: PipelineHome) -> FastOwner | None:
     """Return the process that runs the fast path, or None if none lives."""
-    data = read_json(fast_folder(home) / "owner.json")
-    if data is None or not is_alive(data["pid"], data["pid_started"]):
+    folder = fast_folder(home)
+    data = read_json(folder / "owner.json")
+    if data is None or not is_alive(data["pid"], data["pid_started"], lock=folder / "lock"):
         return None
     return FastOwner(data["pid"], data["pid_started"])
 
@@ -44,16 +42,11 @@ def take_fast_lock(home: PipelineHome) -> TextIO:
     folder: Path = fast_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / "lock").open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not try_lock(file):
         file.close()
         owner = read_fast_owner(home)
         who = "another process" if owner is None else f"pid {owner.pid}"
         message = f"the fast path of {home.root.name} is run by {who} already; `rivertwice stop` ends it, or wait"
-        raise LeaseLostError(message) from None
-    pid = os.getpid()
-    replace_json(
-        folder / "owner.json", {"format": FORMAT, "pid": pid, "pid_started": psutil.Process(pid).create_time()}
-    )
+        raise LeaseLostError(message)
+    replace_json(folder / "owner.json", {"format": FORMAT, "pid": os.getpid(), "pid_started": own_start()})
     return file

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import psutil
 
-# The kernel's start times have a resolution of 10 ms; a process id is not handed out again that fast.
-_SAME_START = 0.05
+from rivertwice.process_identity import NEVER_SEEN, Life, Started, look, started_of
 
 
 @dataclass(frozen=True)
@@ -20,24 +19,30 @@ class ProcessMark:
     """A process named so that a later process with the same id is not taken for it."""
 
     pid: int
-    started: float
+    started: Started
 
 
 def mark_of(pid: int) -> ProcessMark:
     """Return the mark of a process that was just started; one that is gone already gets a mark that is never alive."""
-    try:
-        return ProcessMark(pid, psutil.Process(pid).create_time())
-    except psutil.NoSuchProcess:
-        return ProcessMark(pid, 0.0)
+    return ProcessMark(pid, started_of(pid) or NEVER_SEEN)
 
 
 def is_alive(mark: ProcessMark) -> bool:
-    """Say whether the very process still runs (a zombie does not)."""
+    """Say whether the very process still runs (a zombie does not).
+
+    0.1 recorded creation times, which move with the clock. Such a mark that does not fit stands for the process if that one
+    leads a session of its own and is Airflow: it is not ended for a clock that was set.
+    """
+    life = look(mark.pid, mark.started)
+    return life is Life.ALIVE or (
+        life is Life.UNSURE and not isinstance(mark.started, str) and _leads_airflow(mark.pid)
+    )
+
+
+def _leads_airflow(pid: int) -> bool:
     try:
-        process = psutil.Process(mark.pid)
-        same = abs(process.create_time() - mark.started) <= _SAME_START
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        return os.getsid(pid) == pid and any("airflow" in word for word in psutil.Process(pid).cmdline())
+    except (OSError, psutil.Error):
         return False
 
 

@@ -25,11 +25,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import psutil
-
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
 from rivertwice.instants import parse_iso, utc_now
+from rivertwice.process_identity import own_start
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.abandon import abandon_restore
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
@@ -203,10 +202,9 @@ def main(argv: list[str] | None = None) -> int:
         _log.exception("the fall-back of %s failed", arguments.pipeline)
     seconds = round(time.monotonic() - began, 3)
     done = fallen.report if fallen is not None else None
-    process = psutil.Process(os.getpid())
     report = FallBackReport(
-        pid=process.pid,
-        pid_started=process.create_time(),
+        pid=os.getpid(),
+        pid_started=own_start(),
         at=utc_now(),
         restored=fallen is not None,
         message=refusal if fallen is None else describe_fallen(fallen, seconds),

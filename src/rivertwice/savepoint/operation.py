@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.process_identity import Started
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1
@@ -107,7 +108,7 @@ class FallBackReport:
     """
 
     pid: int
-    pid_started: float
+    pid_started: Started
     at: datetime
     restored: bool
     message: str

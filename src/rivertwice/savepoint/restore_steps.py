@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import psutil
-
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.pipeline.bundle import load_bundle
+from rivertwice.process_identity import own_start
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
 from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
@@ -105,13 +105,12 @@ def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, prog
 
 def marker_of(by: str) -> dict[str, Any]:
     """Return a drain marker of an operation; it holds while this process lives."""
-    process = psutil.Process()
     return {
         "format": steps.FORMAT,
         "by": by,
         "at": to_iso(utc_now()),
-        "pid": process.pid,
-        "pid_started": process.create_time(),
+        "pid": os.getpid(),
+        "pid_started": own_start(),
     }
 
 

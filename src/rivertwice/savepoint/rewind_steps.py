@@ -18,6 +18,7 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.instants import utc_now
+from rivertwice.process_identity import is_alive
 from rivertwice.savepoint import rewind_record as steps
 from rivertwice.savepoint.catalogue import Savepoint, download
 from rivertwice.savepoint.restore_steps import Progress, drain_stream, marker_of
@@ -28,7 +29,7 @@ from rivertwice.savepoint.rewind_record import Rewind, advance_rewind
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up
-from rivertwice.stream.lease import is_alive, lease_owner
+from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.intent import read_exit, read_intent, write_intent
 from rivertwice.timeline.ledger import LedgerRow
@@ -276,9 +277,10 @@ def end_catching_up(home: PipelineHome, child: str, seconds: float) -> None:
     if owner is None or owner.timeline != child:
         return
     until = time.monotonic() + seconds
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(owner.pid, signal.SIGTERM)
-    while is_alive(owner.pid, owner.pid_started):
+    if is_alive(owner.pid, owner.pid_started):  # else its number means another process here
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(owner.pid, signal.SIGTERM)
+    while is_alive(owner.pid, owner.pid_started, lock=lock_file(home)):
         if time.monotonic() > until:
             message = (
                 f"the driver that catches up on {child} (pid {owner.pid}) did not end within {seconds:.0f} s; nothing was changed; "

@@ -9,20 +9,21 @@ knows that an earlier holder of the same home is dead, and need not wait.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol, TextIO
 
 import psutil
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError
-from rivertwice.instants import to_iso, utc_now
+from rivertwice.instants import parse_iso, to_iso, utc_now
+from rivertwice.process_identity import Started, is_alive, own_start, started_of, try_lock
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
 from rivertwice.store.places import open_store
 from rivertwice.stream.lease_store import StoreClaim, Watch, forward_clock, take_claim
@@ -33,25 +34,25 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds the lease. `started` values are the processes' creation times, so that a reused pid is seen."""
+    """Who holds the lease.
+
+    Attributes:
+        pid, pid_started: its process; jvm_pid, jvm_started: the JVM it started.
+        started_at: when it took the lease, by its clock; for people.
+    """
 
     epoch: int
     pid: int
-    pid_started: float
+    pid_started: Started
     timeline: str
     jvm_pid: int | None = None
-    jvm_started: float | None = None
+    jvm_started: Started | None = None
+    started_at: datetime | None = None
 
 
-def is_alive(pid: int | None, started: float | None) -> bool:
-    """Say whether the very process (pid and creation time) still runs; a zombie does not count."""
-    if pid is None or started is None:
-        return False
-    try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def lock_file(home: PipelineHome) -> Path:
+    """Return the file whose lock the driver of this home holds while it lives."""
+    return home.lease / "lock"
 
 
 def read_owner(home: PipelineHome) -> Owner | None:
@@ -59,13 +60,16 @@ def read_owner(home: PipelineHome) -> Owner | None:
     data = read_json(home.lease / "owner.json")
     if data is None:
         return None
-    return Owner(**{key: value for key, value in data.items() if key not in {"format", "started_at"}})
+    values = {key: value for key, value in data.items() if key != "format"}
+    return Owner(**{**values, "started_at": parse_iso(at) if (at := data.get("started_at")) else None})
 
 
 def lease_owner(home: PipelineHome) -> Owner | None:
-    """Return the owner if its process still lives, else None."""
+    """Return the owner if its process still lives, else None; the lock decides where the record cannot be judged here."""
     owner = read_owner(home)
-    return owner if owner is not None and is_alive(owner.pid, owner.pid_started) else None
+    if owner is None or not is_alive(owner.pid, owner.pid_started, lock=lock_file(home)):
+        return None
+    return owner
 
 
 class Claim(Protocol):
@@ -114,12 +118,9 @@ class FolderClaim:
 class Lease:
     """A held lease; lives as long as the process or until `release`."""
 
-    def __init__(
-        self, home: PipelineHome, lock: TextIO, owner: Owner, started_at: datetime, claim: Claim | None = None
-    ) -> None:
+    def __init__(self, home: PipelineHome, lock: TextIO, owner: Owner, claim: Claim | None = None) -> None:
         self._home = home
         self._lock = lock
-        self._started_at = started_at
         self._claim = claim or FolderClaim(home, owner.epoch)
         self.owner = owner
 
@@ -130,8 +131,7 @@ class Lease:
 
     def record_jvm(self, pid: int) -> None:
         """Record the JVM this driver started, so that a successor can wait until it is gone."""
-        started = psutil.Process(pid).create_time()
-        self.owner = Owner(**{**asdict(self.owner), "jvm_pid": pid, "jvm_started": started})
+        self.owner = replace(self.owner, jvm_pid=pid, jvm_started=started_of(pid))
         self._write()
 
     def check(self) -> None:
@@ -144,7 +144,8 @@ class Lease:
         self._lock.close()
 
     def _write(self) -> None:
-        record = {"format": FORMAT, **asdict(self.owner), "started_at": to_iso(self._started_at)}
+        at = self.owner.started_at
+        record = {"format": FORMAT, **asdict(self.owner), "started_at": None if at is None else to_iso(at)}
         replace_json(self._home.lease / "owner.json", record)
 
 
@@ -176,23 +177,20 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Te
         LeaseLostError: another process holds the lease.
     """
     home.lease.mkdir(parents=True, exist_ok=True)
-    lock = (home.lease / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    lock = lock_file(home).open("w")
+    if not try_lock(lock):
         lock.close()
         owner = read_owner(home)
         who = "another process" if owner is None else f"epoch {owner.epoch} (process {owner.pid} on this host)"
         message = f"{who} owns the stream of {home.root.name}; this start ends here; stop the other one first"
-        raise LeaseLostError(message) from None
+        raise LeaseLostError(message)
     try:
         _wait_for_jvm(read_owner(home))
         claim = _claim_in_home(home, now) if home.lease_place is None else _claim_in_store(home, timeline, now, terms)
     except BaseException:
         lock.close()
         raise
-    process = psutil.Process(os.getpid())
-    lease = Lease(home, lock, Owner(claim.epoch, process.pid, process.create_time(), timeline), now, claim)
+    lease = Lease(home, lock, Owner(claim.epoch, os.getpid(), own_start(), timeline, started_at=now), claim)
     lease._write()
     return lease
 

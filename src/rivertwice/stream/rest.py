@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-import psutil
-
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.instants import to_iso
+from rivertwice.process_identity import may_live, own_start
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.stream.lease import is_alive, lease_owner, require_no_other_host
+from rivertwice.stream.lease import lease_owner, require_no_other_host
 
 
 @contextmanager
@@ -29,10 +29,10 @@ def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iter
         LostRaceError: another operation keeps it at rest.
         LeaseLostError: a driver runs, here or on another host.
     """
-    process, name = psutil.Process(), home.root.name
-    marker = {"format": 1, "by": by, "at": to_iso(now), "pid": process.pid, "pid_started": process.create_time()}
+    name = home.root.name
+    marker = {"format": 1, "by": by, "at": to_iso(now), "pid": os.getpid(), "pid_started": own_start()}
     found = read_json(home.drain) or {}
-    if "pid" in found and is_alive(found["pid"], found["pid_started"]):  # one whose writer died holds nothing
+    if "pid" in found and may_live(found["pid"], found["pid_started"]):  # one whose writer died holds nothing
         message = (
             f"another operation keeps the stream of {name} at rest ({home.drain} exists); try again when it is done"
         )

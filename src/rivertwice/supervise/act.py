@@ -10,10 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
-
 from rivertwice.config import PipelineHome, Settings, require_name
 from rivertwice.instants import to_iso
+from rivertwice.process_identity import NEVER_SEEN, Started, own_start, started_of
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import put_json_if_absent
 from rivertwice.supervise.memory import DriverRef, FallBack
@@ -35,7 +34,7 @@ def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRe
     home.drain.unlink(missing_ok=True)
     command = [*DRIVER, "--pipeline", require_name(name, "pipeline")]
     child = _start_detached(settings, command, home.logs / "driver.log", f"{START_LINE}{to_iso(now)} ====")
-    return DriverRef(child.pid, psutil.Process(child.pid).create_time(), None, now), child
+    return DriverRef(child.pid, _start_of(child), None, now), child
 
 
 def start_fall_back(
@@ -53,7 +52,12 @@ def start_fall_back(
     command = [*FALL_BACK, "--pipeline", require_name(name, "pipeline"), "--since", to_iso(damaged_at)]
     log = settings.pipeline(name).logs / "restore.log"
     child = _start_detached(settings, command, log, f"==== rivertwice agent falls back {to_iso(now)} ====")
-    return FallBack(child.pid, psutil.Process(child.pid).create_time(), now, attempt), child
+    return FallBack(child.pid, _start_of(child), now, attempt), child
+
+
+def _start_of(child: subprocess.Popen[bytes]) -> Started:
+    """Return the name of a child's start; one that has ended already gets a name that is never alive."""
+    return started_of(child.pid) or NEVER_SEEN
 
 
 def _start_detached(settings: Settings, command: list[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
@@ -81,7 +85,7 @@ def ask_to_drain(home: PipelineHome, by: str, now: datetime) -> bool:
     """
     marker: dict[str, Any] = {"format": FORMAT, "by": by, "at": to_iso(now)}
     if by != "agent":
-        marker |= {"pid": os.getpid(), "pid_started": psutil.Process().create_time()}
+        marker |= {"pid": os.getpid(), "pid_started": own_start()}
     return put_json_if_absent(home.drain, marker)
 
 

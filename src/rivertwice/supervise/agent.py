@@ -5,13 +5,12 @@ Each pass, for each pipeline that anybody ever asked something of:
 2. decide (pure);
 3. record the intended action, then act, then record that it is done.
 
-It dies without harm: drivers are processes of their own sessions, and the next agent adopts them by pid, creation
-time and epoch. SIGTERM to the agent leaves the drivers running.
+It dies without harm: drivers are processes of their own sessions, and the next agent adopts them by pid, start
+and epoch. SIGTERM to the agent leaves the drivers running.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
@@ -29,6 +28,7 @@ import psutil
 from rivertwice.config import NAME, Settings
 from rivertwice.errors import RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
+from rivertwice.process_identity import own_start, try_lock
 from rivertwice.store.files import replace_json
 from rivertwice.supervise.act import ask_to_drain, page, record_event, start_driver, start_fall_back
 from rivertwice.supervise.alerting import AlertKeeper
@@ -235,12 +235,10 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
 
 def _lock(folder: Path) -> TextIO:
     lock = (folder / "lock").open("a")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(lock):
         lock.close()
         message = f"another agent supervises {folder.parent}; this one ends; see `rivertwice agent status`"
-        raise ServiceError(message) from None
+        raise ServiceError(message)
     return lock
 
 
@@ -250,7 +248,7 @@ def _beat(path: Path, agent: Agent, now: datetime) -> None:
         {
             "format": FORMAT,
             "pid": os.getpid(),
-            "pid_started": psutil.Process().create_time(),
+            "pid_started": own_start(),
             "at": to_iso(now),
             "pipelines": {
                 name: {"action": str(action.kind), "reason": action.reason} for name, action in agent.actions.items()

@@ -15,8 +15,8 @@ import psutil
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.instants import parse_iso
+from rivertwice.process_identity import Started, is_alive
 from rivertwice.store.files import read_json
-from rivertwice.stream.lease import is_alive
 
 START_SECONDS = 60.0
 STOP_SECONDS = 45.0
@@ -32,15 +32,16 @@ class AgentStatus:
     """
 
     pid: int
-    pid_started: float
+    pid_started: Started
     beat_at: datetime
     pipelines: dict[str, dict[str, Any]]
 
 
 def agent_status(settings: Settings) -> AgentStatus | None:
     """Return the living agent's status, or None."""
-    data = read_json(settings.home / "agent" / "heartbeat.json")
-    if data is None or not is_alive(data["pid"], data["pid_started"]):
+    folder = settings.home / "agent"
+    data = read_json(folder / "heartbeat.json")
+    if data is None or not is_alive(data["pid"], data["pid_started"], lock=folder / "lock"):
         return None
     return AgentStatus(data["pid"], data["pid_started"], parse_iso(data["at"]), data["pipelines"])
 
@@ -88,10 +89,15 @@ def stop_agent(settings: Settings) -> int | None:
     running = agent_status(settings)
     if running is None:
         return None
-    process = psutil.Process(running.pid)
-    process.terminate()
+    if not is_alive(running.pid, running.pid_started):
+        message = (
+            f"an agent holds the lock of {settings.home}, but process {running.pid} of its record is not it: it runs in another "
+            "container, or it is an older version's and the clock was set; nothing was ended; stop it where it runs"
+        )
+        raise ServiceError(message)
+    psutil.Process(running.pid).terminate()
     deadline = time.monotonic() + STOP_SECONDS
-    while is_alive(running.pid, running.pid_started):
+    while is_alive(running.pid, running.pid_started, lock=settings.home / "agent" / "lock"):
         if time.monotonic() > deadline:
             message = (
                 f"the agent (pid {running.pid}) still lives {STOP_SECONDS:.0f} s after SIGTERM; drivers are not touched; "

@@ -13,6 +13,7 @@ from typing import Any
 
 from rivertwice.config import Settings, require_name
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.process_identity import Started
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.supervise.backoff import CONTENDED_AFTER, Failure, lease_losses
 from rivertwice.supervise.classify import FailureClass
@@ -29,13 +30,13 @@ class DriverRef:
     """A driver process, named so that a recycled pid cannot be taken for it.
 
     Attributes:
-        pid_started: creation time of the process, seconds since the epoch.
+        pid_started: the name of its start (`process_identity`).
         epoch: of its lease; None until it holds one.
         since: when the agent started or adopted it.
     """
 
     pid: int
-    pid_started: float
+    pid_started: Started
     epoch: int | None
     since: datetime
 
@@ -80,7 +81,7 @@ class FallBack:
     """
 
     pid: int
-    pid_started: float
+    pid_started: Started
     since: datetime
     attempt: int
     outcome: str = ""

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.process_identity import is_alive, may_live, same_start
 from rivertwice.savepoint.operation import read_fall_back
 from rivertwice.store.files import read_json
-from rivertwice.stream.lease import is_alive, lease_owner
+from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.supervise.classify import FailureClass, classify_exit
 from rivertwice.supervise.decide import Drain, Observed
 from rivertwice.supervise.memory import (
@@ -56,13 +57,9 @@ def observe(
     # The known driver first, then the lease: one that dies in between is then still `launched` in this pass and counted
     # in the next. The other way round it would be counted and adopted in one pass, and counted once more.
     known = memory.driver
-    known_lives = known is not None and is_alive(known.pid, known.pid_started)
+    known_lives = known is not None and is_alive(known.pid, known.pid_started, lock=lock_file(home))
     owner = lease_owner(home)
-    held = (
-        None
-        if owner is None
-        else DriverRef(owner.pid, owner.pid_started, owner.epoch, datetime.fromtimestamp(owner.pid_started, UTC))
-    )
+    held = None if owner is None else DriverRef(owner.pid, owner.pid_started, owner.epoch, owner.started_at or now)
     ended = None
     if known is not None and not known_lives:
         ended = _end_of(home, known, reap(known.pid))
@@ -94,7 +91,7 @@ def observe_fall_back(settings: Settings, name: str, memory: Memory) -> FallBack
     if known is None or known.outcome or is_alive(known.pid, known.pid_started):
         return None
     report = read_fall_back(settings.pipeline(name))
-    if report is None or report.pid != known.pid or abs(report.pid_started - known.pid_started) > 1.0:
+    if report is None or report.pid != known.pid or not same_start(report.pid_started, known.pid_started):
         return FallBackEnded(DIED, f"fall-back pid {known.pid} ended without a word; see logs/restore.log", None)
     position = None if report.timeline is None else (report.timeline, report.forked_at or 0)
     return FallBackEnded(RESTORED if report.restored else REFUSED, report.message, position)
@@ -118,7 +115,7 @@ def read_drain(home: PipelineHome, now: datetime) -> Drain | None:
     if by_agent:
         held = False
     elif "pid" in data and "pid_started" in data:
-        held = is_alive(data["pid"], data["pid_started"])
+        held = may_live(data["pid"], data["pid_started"])
     else:
         held = (now - since).total_seconds() < MARKER_TRUSTED_S
     return Drain(since=since, by_agent=by_agent, held=held)
@@ -146,7 +143,7 @@ def _end_of(home: PipelineHome, driver: DriverRef, returncode: int | None) -> En
 def _epoch_of(home: PipelineHome, driver: DriverRef) -> int | None:
     """Return the epoch of a driver that ended before the agent saw its lease."""
     owner = read_json(home.lease / "owner.json")
-    if owner is None or owner.get("pid") != driver.pid or abs(owner["pid_started"] - driver.pid_started) > 1.0:
+    if owner is None or owner.get("pid") != driver.pid or not same_start(owner["pid_started"], driver.pid_started):
         return None
     return int(owner["epoch"])
 

@@ -50,18 +50,17 @@ write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
 
 FALL_BACK = """
 import os, sys
-import psutil
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
+from rivertwice.process_identity import own_start
 from rivertwice.savepoint.operation import FallBackReport, write_fall_back
 home = Settings.from_env().pipeline("p")
 how = (home.root / "how").read_text()
 if how != "dies":
     if how == "restores":
         (home.root / "fault").unlink()
-    process = psutil.Process(os.getpid())
     done = how == "restores"
-    write_fall_back(home, FallBackReport(process.pid, process.create_time(), utc_now(), done, how, 1.0, "sp", "t2", 6, 3))
+    write_fall_back(home, FallBackReport(os.getpid(), own_start(), utc_now(), done, how, 1.0, "sp", "t2", 6, 3))
 """
 
 

@@ -1,0 +1,170 @@
+"""Which process it is: named so that neither a process id that is used again nor a clock that is set can be taken for another.
+
+On Linux the name of a start is `BOOT/NAMESPACES/TICKS`: the id of the machine's boot, the namespaces in which process ids and
+ticks are counted, and the kernel's count of ticks from the boot to the start. Setting the clock changes none of them. Where
+there is no `/proc`, it is the creation time in seconds since the epoch, which is also what 0.1 recorded everywhere.
+
+A record that cannot be judged here (0.1's after the clock was set, or one of another container) is `UNSURE`; a lock that the
+process holds while it lives decides then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+Started = str | float
+"""The name of a start, as it is stored."""
+
+NEVER_SEEN: Started = 0.0
+"""Of a process that was gone before it could be looked at; it is never alive."""
+
+_PROC = Path("/proc")
+_NAME = re.compile(r"^([0-9a-f-]{36})/([0-9.]+)/([0-9]+)\Z")
+_SAME_SECONDS = 1.0  # between two readings of one creation time, which 0.1 recorded
+_START, _STATE = 19, 0  # of /proc/PID/stat, counted behind the name in brackets
+
+
+class Life(Enum):
+    """What can be said of a recorded process."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    UNSURE = "unsure"
+
+
+def started_of(pid: int) -> Started | None:
+    """Return the name of the start of a process, or None if it is gone; a zombie is gone."""
+    place = _place()
+    if place is None:
+        return _creation_time(pid)
+    ticks = _ticks(pid)
+    return None if ticks is None else f"{place}/{ticks}"
+
+
+def same_start(one: Started, other: Started) -> bool:
+    """Say whether two records name the same start; two readings of a creation time may differ a little."""
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    return abs(one - other) < _SAME_SECONDS
+
+
+def own_start() -> Started:
+    """Return the name of this process's start."""
+    found = started_of(os.getpid())
+    assert found is not None, "this process runs"
+    return found
+
+
+def look(pid: int | None, started: Started | None) -> Life:
+    """Return what can be said here of the process that was recorded so."""
+    if pid is None or not started:
+        return Life.GONE
+    if isinstance(started, str):
+        return _look_by_name(pid, started)
+    created = _creation_time(pid)
+    if created is None:
+        return Life.GONE
+    return Life.ALIVE if abs(created - started) < _SAME_SECONDS else Life.UNSURE
+
+
+def _look_by_name(pid: int, started: str) -> Life:
+    match, place = _NAME.match(started), _place()
+    if match is None or place is None:
+        return Life.UNSURE
+    if f"{match[1]}/{match[2]}" != place:
+        return Life.UNSURE  # of an earlier boot, of another container or of another machine
+    return Life.ALIVE if _ticks(pid) == int(match[3]) else Life.GONE
+
+
+def is_alive(pid: int | None, started: Started | None, *, lock: Path | None = None) -> bool:
+    """Say whether the very process that was recorded still runs; a zombie does not.
+
+    Args:
+        pid: its id.
+        started: the name of its start.
+        lock: a file whose lock the process holds while it lives; it decides where the record cannot be judged here.
+    """
+    life = look(pid, started)
+    return life is Life.ALIVE or (life is Life.UNSURE and lock is not None and is_locked(lock))
+
+
+def may_live(pid: int | None, started: Started | None) -> bool:
+    """Say whether the process lives, or may live where it cannot be seen: in another container of this very machine."""
+    life = look(pid, started)
+    if life is not Life.UNSURE:
+        return life is Life.ALIVE
+    place, match = _place(), _NAME.match(started) if isinstance(started, str) else None
+    return match is not None and place is not None and place.startswith(f"{match[1]}/")
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Take the lock of an open file at once; False if another process has it.
+
+    Tried for a twentieth of a second, for `is_locked` holds it for a moment.
+    """
+    for _ in range(5):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
+
+
+def is_locked(path: Path) -> bool:
+    """Say whether some process holds the lock of a file."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+@lru_cache(maxsize=1)
+def _place() -> str | None:
+    """Return boot and namespaces of this process, in which ids and ticks are counted; None without `/proc`."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+    if _ticks(os.getpid()) is None:
+        return None
+    return f"{boot}/{_namespace('pid')}.{_namespace('time')}"
+
+
+def _namespace(kind: str) -> str:
+    try:
+        return re.sub(r"[^0-9]", "", os.readlink(_PROC / "self/ns" / kind)) or "0"
+    except OSError:  # an older kernel
+        return "0"
+
+
+def _ticks(pid: int) -> int | None:
+    """Return the ticks from the boot to a process's start; None if it is gone or a zombie."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[_STATE] in "ZXx" else int(fields[_START])
+
+
+def _creation_time(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except psutil.NoSuchProcess:
+        return None
