@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,7 +13,6 @@ from backfill_views import HOUR, hours, view
 from rivertwice.backfill.late_queue import (
     BEYOND,
     DUE,
-    MOST_DEBOUNCES,
     WAITING,
     LateArrival,
     QueuedWindow,
@@ -53,17 +53,39 @@ def test_a_window_waits_until_it_has_been_quiet_for_the_debounce() -> None:
     assert one.state == DUE
 
 
-def test_a_window_that_is_never_quiet_is_due_some_debounces_after_the_first_late_row() -> None:
+def test_a_window_that_is_never_quiet_is_due_six_debounces_after_the_first_late_row() -> None:
     came = [arrival(5, number, NOW + 5 * number * MINUTE) for number in range(40)]
-    (one,) = queue(*came, now=NOW + 10 * MOST_DEBOUNCES * MINUTE)
+    (one,) = queue(*came, now=NOW + 60 * MINUTE)  # six debounces of 10 minutes
     assert one.state == DUE
-    assert queue(*came, now=NOW + 10 * MOST_DEBOUNCES * MINUTE - MINUTE)[0].state == WAITING
+    assert queue(*came, now=NOW + 59 * MINUTE)[0].state == WAITING
 
 
 def test_a_window_that_ended_before_the_horizon_is_left_as_it_is() -> None:
     found = queue(arrival(1), arrival(2), now=NOW + 60 * MINUTE)  # closed until 8, horizon 5 hours: ends of 3 and later
     assert [(one.start_ms // HOUR, one.state) for one in found] == [(1, BEYOND), (2, DUE)]
     assert due_ranges(found, HOUR) == hours((2, 3))
+
+
+def test_a_window_that_ends_at_the_horizon_is_still_corrected() -> None:
+    (one,) = queue(arrival(2), now=NOW + 10 * MINUTE)  # closed until 8, horizon 5 hours
+    assert one.state == DUE
+
+
+def test_a_late_row_at_as_of_was_not_counted_for_only_records_below_it_were() -> None:
+    published = publication(hours((5, 6)), 4)
+    (one,) = queue(arrival(5, 3), arrival(5, 4), published=(published,))
+    assert (one.start_ms, one.records) == (5 * HOUR, 1)
+    assert queue(arrival(5, 3), published=(published,)) == []
+
+
+def test_a_publication_that_ends_where_a_window_starts_has_not_counted_it() -> None:
+    assert len(queue(arrival(5, 1), published=(publication(hours((4, 5)), 9),))) == 1
+    assert queue(arrival(5, 1), published=(publication(hours((5, 6)), 9),)) == []
+
+
+def test_a_publication_counts_nothing_of_a_partition_it_did_not_read() -> None:
+    other = replace(publication(hours((5, 6)), 9), as_of={"flights": {1: 9}})
+    assert len(queue(arrival(5, 0), published=(other,))) == 1
 
 
 @pytest.mark.parametrize(

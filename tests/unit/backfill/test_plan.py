@@ -40,9 +40,29 @@ def test_windows_before_the_first_record_are_cut_off_and_the_plan_says_so():
     assert plan.cut[0].why == "no records"
 
 
+def test_a_record_exactly_on_a_windows_start_belongs_to_that_window_alone():
+    #  hours   1 2 3 4      the only record lies at 2:00:00.000, the end of [1,2) and the start of [2,3)
+    one = replace(zone(0, 2, 3), min_event_ms=2 * HOUR, max_event_ms=2 * HOUR)
+    assert plan_backfill(asked(0, 8), view(batches=(one,))).ranges == hours((2, 3))
+    assert plan_backfill(asked(2, 3), view(batches=(one,))).offsets == {"flights": {0: ((0, 10),)}}
+    with pytest.raises(RequestError, match="holds no record"):
+        plan_backfill(asked(1, 2), view(batches=(one,)))
+
+
+def test_a_request_that_ends_on_a_windows_start_leaves_that_window_alone():
+    assert plan_backfill(asked(1, 2), view()).ranges == hours((1, 2))
+
+
 def test_a_request_of_open_windows_only_is_refused_and_told_until_when_they_are_closed():
     with pytest.raises(RequestError, match="has closed windows until 1970-01-01T08:00:00Z"):
         plan_backfill(asked(8, 12), view())
+
+
+def test_a_refusal_says_of_a_request_in_pieces_how_many_they_are():
+    with pytest.raises(RequestError, match=r"no window of \[1970-01-01T08:00:00Z, 1970-01-01T12:00:00Z\) is closed"):
+        plan_backfill(asked(8, 12), view())
+    with pytest.raises(RequestError, match=r"1970-01-01T12:00:00Z\) in 2 pieces is closed"):
+        plan_backfill(BackfillRequest("p"), view(wanting=hours((8, 9), (11, 12))))
 
 
 def test_a_request_without_any_record_is_refused_and_told_what_the_log_covers():

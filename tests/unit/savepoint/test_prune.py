@@ -7,19 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rivertwice.errors import RequestError, SavepointError
+from rivertwice.savepoint import prune
 from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest, verify_files
 from rivertwice.savepoint.operation import DONE, Operation, advance, write_operation
 from rivertwice.savepoint.prune import (
     delete_savepoint,
+    held_savepoints,
     pin_savepoint,
     prune_savepoints,
+    remove_savepoints,
     select_protected,
     select_prunable,
     unpin_savepoint,
 )
 from rivertwice.savepoint.records import encode_record, lease_savepoint, release_savepoint
 from rivertwice.savepoint.take import take_savepoint
-from savepoint_home import NOW, make_home, savepoint
+from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.lineage import Fork
+from savepoint_home import NOW, add_timeline, make_home, row, savepoint, write_checkpoint
 
 SAVEPOINTS = st.lists(
     st.builds(
@@ -169,3 +174,100 @@ def test_a_lease_that_cannot_be_read_protects(tmp_path):
     taken, _ = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
     taken.store.put(f"{taken.id}/leases/prove-1.json", b"\0\0")
     assert prune_savepoints(home, keep=0, now=NOW).protected[taken.id] == "leased by unreadable prove-1.json"
+
+
+def proved_at(settings, home, *hours_and_proofs):
+    """Take a savepoint at each hour; prove those with True."""
+    taken = []
+    for hour, proved in hours_and_proofs:
+        one = take_savepoint(settings, "p", now=NOW + timedelta(hours=hour))
+        if proved:
+            one.store.put(f"{one.id}/proof.json", encode_record({"proved": True}))
+        taken.append(one)
+    return taken
+
+
+def rot(home, one):
+    (home.savepoints / one.id / "checkpoint/metadata").write_text("rot")
+
+
+def test_the_one_that_is_verified_is_the_newest_of_the_heads_path_not_a_newer_one_off_it(tmp_path):
+    """t1: 0 1 2 3, a savepoint at 3 is newer, but the head is t2, which left t1 after 1: nothing restores from 3."""
+    settings, home = make_home(tmp_path, planned=1, finished=1, committed=1)
+    older, on_path = proved_at(settings, home, (0, True), (1, True))
+    append_ledger(home, [row(2), row(3)])
+    write_checkpoint(home, "t1", planned=3, finished=3)
+    (off_path,) = proved_at(settings, home, (2, True))
+    add_timeline(home, "t2", parent=Fork("t1", 1), first=2)
+    rot(home, on_path)  # and the one off the path is sound
+    report = prune_savepoints(home, keep=0, now=NOW)
+    assert report.protected == {older.id: "newest proved", off_path.id: "newest proved, off the head's path"}
+    assert report.deleted == (on_path.id,)
+
+
+def test_the_newest_is_verified_as_soon_as_any_of_those_that_go_is_proved(tmp_path):
+    settings, home = make_home(tmp_path)
+    proved, unproved, rotten, newest = proved_at(settings, home, (0, True), (1, False), (2, True), (3, False))
+    rot(home, rotten)
+    report = prune_savepoints(home, keep=1, now=NOW)
+    assert report.protected == {proved.id: "newest proved", newest.id: "newest"}
+    assert report.deleted == (unproved.id, rotten.id)
+
+
+def test_one_that_was_proved_after_it_was_chosen_is_left_for_it_may_be_the_newest_proved_one(tmp_path):
+    settings, home = make_home(tmp_path)
+    (chosen,) = proved_at(settings, home, (0, True))
+    assert not delete_savepoint(chosen.store, chosen.id, now=NOW, proved=False)
+    assert [s.id for s in list_savepoints(home)] == [chosen.id]
+    assert delete_savepoint(chosen.store, chosen.id, now=NOW, proved=True)
+    assert list_savepoints(home) == []
+
+
+def test_a_proof_between_the_choice_and_the_deletion_saves_the_savepoint(tmp_path, monkeypatch):
+    """The prove ends while prune is at work on an older one."""
+    settings, home = make_home(tmp_path)
+    first, second, newest = proved_at(settings, home, (0, False), (1, False), (2, False))
+    true_delete = prune.delete_savepoint
+
+    def delete_then_prove(store, name, **options):
+        gone = true_delete(store, name, **options)
+        if name == first.id:
+            second.store.put(f"{second.id}/proof.json", encode_record({"proved": True}))
+        return gone
+
+    monkeypatch.setattr(prune, "delete_savepoint", delete_then_prove)
+    report = prune_savepoints(home, keep=0, now=NOW)
+    assert (report.deleted, report.kept) == ((first.id,), (second.id,))
+    assert [s.id for s in list_savepoints(home)] == [second.id, newest.id]
+
+
+def test_a_lease_that_ends_now_protects_no_more(tmp_path):
+    settings, home = make_home(tmp_path)
+    (taken,) = proved_at(settings, home, (0, False))
+    lease_savepoint(taken.store, taken.id, "restore-1", now=NOW, length=timedelta(hours=1))
+    end = NOW + timedelta(hours=1)
+    assert held_savepoints(home, now=end - timedelta(seconds=1)) == {taken.id: "leased by restore-1"}
+    assert held_savepoints(home, now=end) == {}
+    assert delete_savepoint(taken.store, taken.id, now=end)
+
+
+def test_a_named_savepoint_is_deleted_only_if_nothing_protects_it(tmp_path):
+    settings, home = make_home(tmp_path)
+    first, second, newest = proved_at(settings, home, (0, False), (1, False), (2, False))
+    pin_savepoint(home, second.id, by="test", now=NOW)
+    assert remove_savepoints(home, {first.id, "sp-gone-1-00000000"}, now=NOW) == [first.id]
+    for name, why in ((second.id, "pinned"), (newest.id, "newest")):
+        with pytest.raises(SavepointError, match=rf"{name} is protected \({why}\); it was not deleted"):
+            remove_savepoints(home, {name}, now=NOW)
+    with pytest.raises(SavepointError, match="pinned"):
+        remove_savepoints(home, {second.id}, now=NOW, newest_too=True)
+    assert remove_savepoints(home, {newest.id}, now=NOW, newest_too=True) == [newest.id]
+    assert [s.id for s in list_savepoints(home)] == [second.id]
+
+
+def test_a_take_that_is_at_work_is_no_abandoned_one(tmp_path):
+    _, home = make_home(tmp_path)
+    store = savepoint_store(home)
+    store.put("sp-t1-1-00000000/taking.json", encode_record({"started_at": "2013-07-02T00:00:00Z"}))
+    assert prune_savepoints(home, keep=0, now=NOW + timedelta(hours=1)).deleted == ()
+    assert store.list() == ["sp-t1-1-00000000/taking.json"]

@@ -38,6 +38,26 @@ def test_a_released_lease_and_one_of_the_own_home_are_taken_at_once():
     assert decide_takeover(held(home="b"), home="b", unchanged_s=0).take
 
 
+@pytest.mark.parametrize("floor", [0, 3, 9])
+@pytest.mark.parametrize(
+    ("found", "unchanged_s"),
+    [(held(released=True), 0), (held(home="b"), 0), (held(), 12.0), (held(), 0)],
+    ids=["released", "the own home's", "not renewed", "another's, alive"],
+)
+def test_an_epoch_is_never_used_twice_not_even_one_that_only_the_ledger_knows(found, unchanged_s, floor):
+    """Behind a lost object (a bucket put back from a copy) the object says less than the ledger."""
+    assert decide_takeover(found, home="b", unchanged_s=unchanged_s, floor=floor).epoch == max(3, floor) + 1
+
+
+def test_a_live_lease_says_how_long_is_left():
+    assert "4.0 s without a renewal are left" in decide_takeover(held(), home="b", unchanged_s=8).reason
+
+
+def test_a_holder_may_write_until_its_promise_has_run_out_and_not_at_its_end():
+    assert not must_stop(renewed_at=100.0, now=107.1, terms=TERMS)
+    assert must_stop(renewed_at=100.0, now=100.0 + TERMS.valid_s, terms=TERMS)
+
+
 def test_another_homes_lease_is_taken_only_after_the_holders_own_terms():
     slow = held(terms=Terms(renew_s=60, missed=6))
     assert not decide_takeover(slow, home="b", unchanged_s=359.9).take
