@@ -180,7 +180,7 @@ def _status_text(view: dict[str, Any]) -> str:
             item["timeline"],
             item["batch"],
             item["watermark"],
-            item["lag"],
+            _lag_text(item),
             _reconciled(item["reconcile"]),
             (item["savepoint"] or {}).get("id"),
         )
@@ -195,12 +195,53 @@ def _status_text(view: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+LAG_FRESH_S = 20.0
+"""A driver asks the log for its end every five seconds; what is older was true once, and is shown with its age."""
+
+
+def _is_lag_fresh(item: dict[str, Any]) -> bool:
+    return item["driver"] is not None and item["lag_age_s"] is not None and item["lag_age_s"] <= LAG_FRESH_S
+
+
+def _lag_text(item: dict[str, Any]) -> str | None:
+    """Return the lag; one that nobody keeps up to date with its age, one that was never learnt as not known."""
+    if item["lag"] is None:
+        return None if item["heartbeat_age_s"] is None else "not known"
+    if _is_lag_fresh(item):
+        return str(item["lag"])
+    return f"{item['lag']}, {_ago(item['lag_age_s'])} ago"
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def _stale_lag_text(item: dict[str, Any]) -> str | None:
+    """Return why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
+    if item["heartbeat_age_s"] is None or _is_lag_fresh(item):
+        return None
+    who = "no driver lives" if item["driver"] is None else "the driver gets no answer from Kafka"
+    known = (
+        "its last driver never learnt it"
+        if item["lag"] is None
+        else f"{item['lag']} is what waited at {item['lag_at']}, {_ago(item['lag_age_s'])} ago"
+    )
+    return (
+        f"{item['name']}: the lag is not known now, for {who}; {known}; `rivertwice metrics {item['name']}` asks Kafka"
+    )
+
+
 def _patience_text(item: dict[str, Any]) -> str | None:
     """Return when the lag will be gone, or when the agent tries again; None if neither is to be waited for."""
     if item["is_backing_off"]:
         return (
             f"{item['name']}: {item['consecutive_failures']} failures in a row, next attempt at {item['next_attempt']}"
         )
+    if not _is_lag_fresh(item):
+        return _stale_lag_text(item)
     if not item["lag"] or item["arriving_per_s"] is None:
         return None
     pace = f"{item['arriving_per_s']:.0f} records a second arrive"

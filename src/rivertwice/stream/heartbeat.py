@@ -107,6 +107,7 @@ class HeartbeatThread(threading.Thread):
             self._beat = replace(
                 self._beat,
                 lag=lag,
+                lag_at=self._now(),
                 arriving_per_s=None if pace is None else pace.arriving_per_s,
                 catch_up_s=None if pace is None else pace.catch_up_s,
             )

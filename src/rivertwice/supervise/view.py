@@ -29,7 +29,8 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
     """Return what is wanted and what is true of a pipeline.
 
     Returns:
-        desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag, rows_per_s, arriving_per_s,
+        desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag (with lag_at and lag_age_s: the log may
+        have grown since, or be another), rows_per_s, arriving_per_s,
         catch_up_s (until the lag is gone; null: not known, or never at this pace), heartbeat_age_s, exit, failures,
         consecutive_failures, is_backing_off, next_attempt, agent_action, sequence, reconcile, savepoint, retention. Unknown values are None; never guessed.
     """
@@ -53,6 +54,10 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
         "batch": None if beat is None else beat.batch,
         "watermark": watermark,
         "lag": None if beat is None else beat.lag,
+        "lag_at": None if beat is None or beat.lag is None else to_iso(beat.lag_at or beat.at),
+        "lag_age_s": None
+        if beat is None or beat.lag is None
+        else round((now - (beat.lag_at or beat.at)).total_seconds(), 1),
         "rows_per_s": None if beat is None else beat.rows_per_s,
         "arriving_per_s": None if beat is None else beat.arriving_per_s,
         "catch_up_s": None if beat is None else beat.catch_up_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,7 @@ class Heartbeat:
         batch: last batch committed to the changelog, or None.
         end_offsets: topic to partition to the offset after the last committed record.
         lag: records in the log beyond `end_offsets`.
+        lag_at: when the log was last asked for its end; None in heartbeats that were written before it was noted.
         rows_per_s: records of the last batch per second of its time.
         arriving_per_s: records added to the log, per second of the last minute.
         catch_up_s: seconds until the lag is gone at the last minute's pace; None if it is not known, or never.
@@ -50,6 +51,7 @@ class Heartbeat:
     rows_per_s: float | None = None
     arriving_per_s: float | None = None
     catch_up_s: float | None = None
+    lag_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,21 @@ def read_intent(home: PipelineHome) -> Intent | None:
 
 def write_heartbeat(home: PipelineHome, beat: Heartbeat) -> None:
     """Replace the heartbeat."""
-    replace_json(home.heartbeat, {"format": FORMAT, **asdict(beat), "at": to_iso(beat.at)})
+    lag_at = None if beat.lag_at is None else to_iso(beat.lag_at)
+    replace_json(home.heartbeat, {"format": FORMAT, **asdict(beat), "at": to_iso(beat.at), "lag_at": lag_at})
 
 
 def read_heartbeat(home: PipelineHome) -> Heartbeat | None:
     """Return the last heartbeat, or None if no driver ever ran."""
     data = _fields(read_json(home.heartbeat))
-    return None if data is None else Heartbeat(**{**data, "at": parse_iso(data["at"])})
+    if data is None:
+        return None
+    lag_at = data.get("lag_at")
+    instants = {"at": parse_iso(data["at"]), "lag_at": None if lag_at is None else parse_iso(lag_at)}
+    return Heartbeat(**{**{key: value for key, value in data.items() if key in _BEAT}, **instants})
+
+
+_BEAT = {each.name for each in fields(Heartbeat)}  # a newer version's driver may say more, and says it to this one too
 
 
 def write_exit(home: PipelineHome, record: Exit) -> None:
