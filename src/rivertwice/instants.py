@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from rivertwice.errors import RequestError
 
@@ -43,12 +43,24 @@ def parse_iso(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
-        message = f"{text!r} is no ISO 8601 timestamp; write it as 2013-06-30T04:00:00Z"
+        message = f"{text!r} is no ISO 8601 timestamp; write it as 2013-06-30T04:00:00Z, or a date as 2013-06-30"
         raise RequestError(message) from None
     if instant.tzinfo is None:
         message = f"{text!r} has no time zone, so it names no instant; write it as {text.strip()}Z or with an offset"
         raise RequestError(message)
     return instant.astimezone(UTC)
+
+
+def parse_instant(text: str) -> datetime:
+    """Parse what a person wrote: ISO 8601 with a zone, or a date alone, `2013-06-30`, which means midnight UTC.
+
+    Raises:
+        RequestError: the text is neither.
+    """
+    try:
+        return datetime.combine(date.fromisoformat(text.strip()), time(), UTC)
+    except ValueError:  # it has a time of day, or names no day
+        return parse_iso(text)
 
 
 @dataclass(frozen=True, order=True)
@@ -68,8 +80,8 @@ class TimeRange:
 
     @classmethod
     def parse(cls, start: str, end: str) -> TimeRange:
-        """Parse two ISO 8601 texts into a range."""
-        return cls(parse_iso(start), parse_iso(end))
+        """Parse what a person wrote as the two ends of a range (`parse_instant`)."""
+        return cls(parse_instant(start), parse_instant(end))
 
     def contains(self, instant: datetime) -> bool:
         """Say whether `start <= instant < end`."""

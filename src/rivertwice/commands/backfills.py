@@ -41,8 +41,9 @@ def parse_range(start: str | None, end: str | None) -> TimeRange | None:
 
 def range_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --from and --to."""
-    command = click.option("--to", "end", metavar="ISO", help="End of the range, exclusive, with a zone.")(command)
-    return click.option("--from", "start", metavar="ISO", help="Start of the range, with a zone.")(command)
+    form = "ISO 8601 with a zone; a date alone means midnight UTC."
+    command = click.option("--to", "end", metavar="ISO", help=f"End of the range, exclusive: {form}")(command)
+    return click.option("--from", "start", metavar="ISO", help=f"Start of the range: {form}")(command)
 
 
 late_option = click.option(

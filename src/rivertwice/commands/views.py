@@ -9,7 +9,7 @@ import click
 
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
-from rivertwice.instants import parse_iso
+from rivertwice.instants import parse_instant
 
 
 @click.command(
@@ -21,7 +21,12 @@ from rivertwice.instants import parse_iso
 )
 @click.argument("name")
 @click.option("--key", "key_text", metavar="JSON", help="Only these values of key columns, as a JSON object.")
-@click.option("--at", "at_text", metavar="INSTANT", help="As of this event time; an event exactly at it counts.")
+@click.option(
+    "--at",
+    "at_text",
+    metavar="INSTANT",
+    help="As of this event time (a date: midnight UTC); an event exactly at it counts.",
+)
 @click.option("--history", is_flag=True, help="Every row, in the order of the log, not the newest of each key.")
 @click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
@@ -29,7 +34,7 @@ def view(frame: Frame, name: str, key_text: str | None, at_text: str | None, his
     """Show the newest row of every key of the fold NAME, of what is served; of a pipeline that emits updates, of every open window."""
     from rivertwice.timeline.key_view import read_view
 
-    key, at = parse_key(key_text), None if at_text is None else parse_iso(at_text)
+    key, at = parse_key(key_text), None if at_text is None else parse_instant(at_text)
     found = read_view(frame.settings.pipeline(frame.known_pipeline(name)), key=key, at=at, history=history)
     shown = [to_plain(row) for row in found.rows[-last:]]
     value = {"pipeline": name, "at": at, "shows": found.stamp, "rows": shown, "total": len(found.rows)}
