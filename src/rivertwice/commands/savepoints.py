@@ -223,15 +223,17 @@ def rewind(
 
 @savepoint.command(epilog=example("rivertwice savepoint prune flight_delays --keep 5"))
 @click.argument("name")
-@click.option("--keep", type=click.IntRange(1), default=5, show_default=True, help="Newest savepoints to keep.")
+@click.option("--keep", type=click.IntRange(1), help="Newest savepoints to keep; default: 12, as rotate__NAME keeps.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
 @pass_frame
-def prune(frame: Frame, name: str, keep: int, dry_run: bool) -> None:
+def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
     """Delete old savepoints. The newest proved, the pinned and those in use are never deleted."""
     from rivertwice.instants import utc_now
     from rivertwice.savepoint.catalogue import list_savepoints
-    from rivertwice.savepoint.prune import prune_savepoints, select_protected, select_prunable
+    from rivertwice.savepoint.prune import KEPT, prune_savepoints, select_protected, select_prunable
     from rivertwice.timeline.lineage import head_path
+
+    keep = KEPT if keep is None else keep
 
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
     if dry_run:

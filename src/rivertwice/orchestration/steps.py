@@ -23,7 +23,6 @@ from rivertwice.orchestration.requests import read_backfill, read_nothing, read_
 log = logging.getLogger(__name__)
 
 SERVED_PATIENCE = 180.0
-KEPT_SAVEPOINTS = 12
 """Newest savepoints that pruning leaves, besides those that something protects."""
 
 
@@ -58,12 +57,13 @@ def is_proof_wanted(_savepoint: str) -> bool:
 
 def prune_savepoints(pipeline: str) -> list[str]:
     """Remove the savepoints that nothing protects; return their ids."""
+    from rivertwice.savepoint.prune import KEPT
     from rivertwice.savepoint.prune import prune_savepoints as prune
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         _skip_if_nothing_committed(settings, pipeline, context)
-        report = prune(settings.pipeline(pipeline), keep=KEPT_SAVEPOINTS, now=utc_now())
+        report = prune(settings.pipeline(pipeline), keep=KEPT, now=utc_now())
     log.info("pruned %s savepoints of %s: %s", len(report.deleted), pipeline, ", ".join(report.deleted) or "none")
     return list(report.deleted)
 

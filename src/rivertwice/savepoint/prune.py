@@ -45,6 +45,8 @@ from rivertwice.store.base import BlobStore
 from rivertwice.timeline.lineage import Segment, head_path
 
 _log = logging.getLogger(__name__)
+KEPT = 12
+"""Newest savepoints that a prune keeps if nobody says how many: three hours of the quarter-hourly rotation."""
 NEWEST_PROVED = "newest proved"
 OFF_PATH = "newest proved, off the head's path"
 ABANDONED = timedelta(hours=1)  # a take copies for seconds; one that began so long ago died
