@@ -125,7 +125,13 @@ def test_a_mistyped_command_is_answered_with_close_names(run: Any) -> None:
     [
         (["--from", "2013-06-30T04:00:00Z"], "only --from is given"),
         (["--to", "2013-06-30T04:00:00Z"], "only --to is given"),
-        (["--from", "2013-06-30", "--to", "2013-07-01"], "no time zone"),
+        (["--from", "2013-06-30T04:00", "--to", "2013-07-01"], "no time zone"),
+        (["--from", "2013-13-01", "--to", "2014-01-01"], "write it as 2013-06-30T04:00:00Z, or a date as 2013-06-30"),
+        (["--from", "2013-06-30Z", "--to", "2013-07-01"], "no ISO 8601 timestamp"),
+        (
+            ["--from", "2013-07-01", "--to", "2013-06-30"],
+            "[2013-07-01T00:00:00Z, 2013-06-30T00:00:00Z) is empty or reversed",
+        ),
         (["--from", "yesterday", "--to", "2013-07-01T00:00:00Z"], "no ISO 8601 timestamp"),
         (["--from", "2013-07-01T00:00:00Z", "--to", "2013-06-30T00:00:00Z"], "empty or reversed"),
     ],
@@ -242,8 +248,23 @@ def test_doctor_names_a_remedy_for_everything_that_is_missing(run: Any, tmp_path
     findings = json.loads(result.stdout)
     missing = {item["name"] for item in findings if not item["ok"]}
     assert result.exit_code == 1
-    assert {"broker jars", "connector jars", "data", "pipelines"} <= missing
+    assert missing == {"project", "pipelines"}
     assert all(item["remedy"] for item in findings if not item["ok"])
+    (project,) = [item for item in findings if item["name"] == "project"]
+    assert "is no clone of rivertwice; packages, jars and data were not checked" in project["found"]
+    assert "--project PATH" in project["remedy"]
+    assert not any("Errno" in item["found"] for item in findings)
+
+
+def test_doctor_in_a_clone_that_was_not_set_up_names_what_it_lacks(run: Any, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    for name in ("requirements.txt", "locks", "pipelines"):
+        (clone / name).symlink_to(PROJECT / name)
+    findings = json.loads(run("doctor", output="json", project=clone).stdout)
+    missing = {item["name"]: item["remedy"] for item in findings if not item["ok"]}
+    assert {"broker jars", "connector jars", "data"} <= missing.keys()
+    assert all("make setup" in missing[name] for name in ("broker jars", "connector jars", "data"))
 
 
 @pytest.mark.parametrize(

@@ -183,5 +183,8 @@ def discard(frame: Frame, name: str, place: str | None, reason: str | None, why:
         if place is not None
         else [one for one in _letters(frame, name) if one.state == OPEN and one.reason == reason]
     )
+    if not chosen:
+        message = f"{name} has no open dead letter with reason {str(reason)[:80]!r}, so nothing was discarded; see `rivertwice dead list {name}`"
+        raise RequestError(message)
     done = decide(frame.settings.pipeline(name), chosen, why=why, by=getpass.getuser(), now=utc_now())
     frame.emit(done, f"{name}: {len(done)} discarded")

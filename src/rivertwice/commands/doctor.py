@@ -107,7 +107,23 @@ def check_home(settings: Settings) -> Finding:
     return Finding("home", True, found)
 
 
+def check_clone(settings: Settings) -> Finding:
+    """Is the project a clone of rivertwice, with the locks that say what belongs here?"""
+    project = settings.project
+    lacks = [name for name in ("requirements.txt", "locks") if not (project / name).exists()]
+    if lacks:
+        found = f"{project} has no {' and no '.join(lacks)}, so it is no clone of rivertwice"
+        return Finding(
+            "project",
+            False,
+            f"{found}; packages, jars and data were not checked, for its locks name them",
+            "run doctor in the clone, or name it with --project PATH or RIVERTWICE_PROJECT",
+        )
+    return Finding("project", True, str(project))
+
+
 CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
+    ("project", check_clone),
     ("java", check_java),
     ("packages", check_packages),
     ("broker jars", check_jars("broker jars", "kafka-broker.json", lambda settings: settings.broker_jars)),
@@ -118,10 +134,17 @@ CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
 )
 
 
+OF_A_CLONE = {"packages", "broker jars", "connector jars", "data"}
+"""Checks that read the clone's locks; without a clone each would only say that its lock is missing."""
+
+
 def examine(settings: Settings) -> list[Finding]:
     """Run all checks; one that fails is a finding, so that the others are still made."""
     findings = []
+    is_clone = check_clone(settings).ok
     for name, check in CHECKS:
+        if name in OF_A_CLONE and not is_clone:
+            continue
         try:
             findings.append(check(settings))
         except (RivertwiceError, OSError, ValueError) as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.errors import RequestError
 
 RESULTS = "campaign.jsonl"
 
@@ -36,6 +38,7 @@ def faults_list(frame: Frame) -> None:
 @pass_frame
 def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) -> None:
     """Run cases once with one seed. Exit 3 if something is lost, duplicated, wrong or unexplained."""
+    require_oracle()
     from rivertwice.testing.campaign import broker_for, run_case, tell
     from rivertwice.testing.cases import all_cases, select_cases
     from rivertwice.testing.control_cases import control_cases
@@ -85,6 +88,7 @@ def faults_campaign(
 
     Only runs of this very code count as done: a campaign on other code begins anew.
     """
+    require_oracle()
     from rivertwice.testing.campaign import plan_campaign, run_campaign
     from rivertwice.testing.cases import all_cases, main_cases, select_cases
     from rivertwice.testing.control_cases import control_cases
@@ -131,6 +135,17 @@ def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None
     else:
         file.write_text(page)
         frame.emit({"file": str(file), "runs": len(outcomes)}, f"wrote {file}: {len(outcomes)} runs")
+
+
+def require_oracle() -> None:
+    """Refuse to break anything whose outcome nobody could judge.
+
+    Raises:
+        RequestError: DuckDB, by which the oracle reads tables, is not installed.
+    """
+    if importlib.util.find_spec("duckdb") is None:
+        message = "DuckDB is not installed, by which the oracle judges a run, so nothing was run; `make setup-dev` installs it"
+        raise RequestError(message)
 
 
 def _folder(frame: Frame) -> Path:

@@ -78,6 +78,23 @@ class Frame:
             raise RequestError(message)
         return name
 
+    def chosen_pipelines(self, name: str | None) -> list[str]:
+        """Return the one that is named, or all that the project defines.
+
+        Raises:
+            RequestError: there is no such pipeline, or none at all, so nothing would be looked at.
+        """
+        if name:
+            return [self.known_pipeline(name)]
+        found = sorted(path.parent.name for path in self.settings.definitions.glob("*/pipeline.yaml"))
+        if not found:
+            message = (
+                f"no pipeline is defined in {self.settings.definitions}, so nothing was looked at; run it in the project, "
+                "or name that with --project PATH or RIVERTWICE_PROJECT"
+            )
+            raise RequestError(message)
+        return found
+
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print text for people. What comes from records may hold what a terminal obeys: control characters are written out."""

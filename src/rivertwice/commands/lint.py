@@ -27,6 +27,7 @@ def lint(frame: Frame, name: str | None) -> None:
     from rivertwice.pipeline.lint import WARNING, contract_of, lint_definition, worst
 
     folder = frame.settings.definitions
+    frame.chosen_pipelines(name)
     found = {name: load_definition(folder / frame.known_pipeline(name))} if name else load_all(folder)
     value, texts, bad = [], [], False
     for each, definition in found.items():

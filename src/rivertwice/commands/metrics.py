@@ -23,12 +23,6 @@ def _measure(frame: Frame, name: str) -> Measures:
     return measure(frame.settings, name, view_pipeline(frame.settings, name, now), now)
 
 
-def _names(frame: Frame, name: str | None) -> list[str]:
-    from rivertwice.pipeline.definition import load_all
-
-    return [frame.known_pipeline(name)] if name else list(load_all(frame.settings.definitions))
-
-
 HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures")
 """Not shown as one line of a table: the instant is its title, the others are one figure each for partitions and sinks."""
 
@@ -55,7 +49,7 @@ def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> No
     from rivertwice.pipeline.definition import load_definition
 
     settings = frame.settings
-    names = _names(frame, name)
+    names = frame.chosen_pipelines(name)
     limits = {each: load_definition(settings.definitions / each).alerts for each in names}
     if rules:
         click.echo(alerting_rules(limits), nl=False)
@@ -105,7 +99,7 @@ def diagnose(frame: Frame, name: str | None) -> None:
 
     settings = frame.settings
     found = {}
-    for each in _names(frame, name):
+    for each in frame.chosen_pipelines(name):
         definition = load_definition(settings.definitions / each)
         found[each] = causes_of(_measure(frame, each), definition)
     rows = [

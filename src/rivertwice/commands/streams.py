@@ -88,10 +88,19 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
     """Ask for the stream NAME to stop. It drains: the running batch is finished, nothing is cut off."""
     from rivertwice.instants import utc_now
     from rivertwice.stream.lease import lease_owner
+    from rivertwice.supervise.launch import agent_status
     from rivertwice.timeline.intent import write_intent
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     write_intent(home, "stopped", "cli", utc_now())
+    if agent_status(frame.settings) is None and (owner := lease_owner(home)) is not None:
+        text = (
+            f"no agent lives, so nobody asks driver pid {owner.pid} of {name} to drain and it runs on; run `rivertwice agent "
+            "start`, which does it, or `rivertwice down`, which drains all"
+        )
+        if wait:
+            raise ServiceError(text)
+        frame.progress(text)
     deadline = time.monotonic() + timeout
     while wait and (owner := lease_owner(home)) is not None:
         if time.monotonic() > deadline:
@@ -114,7 +123,8 @@ def pipelines(frame: Frame) -> None:
         delays = ", ".join(str(source.watermark) for source in streams) or "none"
         rows.append((name, ", ".join(definition.topics), definition.window.text, delays, ", ".join(definition.keys)))
     value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql", "fold_py"}) for item in found.values()]
-    frame.emit(value, lambda: as_table(("pipeline", "topic", "window", "watermark", "keys"), rows))
+    headers, none = ("pipeline", "topic", "window", "watermark", "keys"), f"none in {frame.settings.definitions}"
+    frame.emit(value, lambda: as_table(headers, rows) if rows else f"{none}; run it in the project, or give --project")
 
 
 @click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays", "rivertwice test --examples"))
@@ -130,7 +140,7 @@ def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
     settings = frame.settings
     folder = settings.definitions / "examples" if examples else settings.definitions
     if name is None:
-        names = list(load_all(folder))
+        names = list(load_all(folder)) if examples else frame.chosen_pipelines(None)
     else:
         names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
     spark = spark_session(settings, "rivertwice-test")

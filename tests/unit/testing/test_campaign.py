@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,6 +130,33 @@ def test_the_report_shows_the_control_job_beside_and_names_what_failed() -> None
 def test_an_outcome_is_told_with_its_seed() -> None:
     assert "F1 seed 4" in tell(outcome("F1", 4))
     assert "gone: 3" in tell(outcome("F1", 4, lost=1))
+
+
+WITHOUT_DUCKDB = """
+import sys
+sys.modules["duckdb"] = None
+import importlib.util
+importlib.util.find_spec = lambda name, found=importlib.util.find_spec: None if name == "duckdb" else found(name)
+from rivertwice.cli import main
+main()
+"""
+
+
+def test_without_duckdb_cases_are_listed_and_a_run_that_nobody_could_judge_is_refused(tmp_path: Path) -> None:
+    """A user's environment (requirements.txt alone) has no DuckDB. In a process of its own: this one has it loaded."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITHOUT_DUCKDB, "--home", str(tmp_path), "faults", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    listed = call("list")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "F36" in listed.stdout
+    for arguments in (("run", "--case", "F4"), ("campaign", "--only", "F4")):
+        refused = call(*arguments)
+        assert refused.returncode == 1
+        assert "DuckDB is not installed" in refused.stderr
+        assert "`make setup-dev` installs it" in refused.stderr
 
 
 def test_the_command_lists_cases_and_writes_the_page(tmp_path: Path) -> None:

@@ -1,0 +1,152 @@
+"""The command line says what is known since when, takes dates, and never ends well in silence where nothing was done."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rivertwice.cli import cli
+from rivertwice.commands.backfills import parse_range
+from rivertwice.config import Settings
+from rivertwice.errors import RequestError
+from rivertwice.instants import TimeRange, parse_instant, to_iso, utc_now
+from rivertwice.savepoint.prune import KEPT
+from rivertwice.supervise.memory import DriverRef
+from rivertwice.timeline.intent import Heartbeat, read_heartbeat, write_heartbeat
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    def invoke(*arguments: str, output: str = "text", project: Path = PROJECT) -> Result:
+        options = ["--output", output, "--project", str(project), "--home", str(tmp_path / "home")]
+        return CliRunner().invoke(cli, [*options, *arguments])
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    "text", ["2013-06-30", " 2013-06-30 ", "20130630", "2013-06-30T00:00:00Z", "2013-06-29T20:00-04:00"]
+)
+def test_a_date_alone_means_its_midnight_in_utc(text: str) -> None:
+    assert parse_range(text, "2013-07-01") == TimeRange.parse("2013-06-30T00:00:00Z", "2013-07-01T00:00:00Z")
+
+
+def test_the_help_of_a_range_says_what_a_date_means(run: Any) -> None:
+    for command in (("reconcile",), ("backfill", "plan"), ("backfill", "run")):
+        assert "a date alone means midnight UTC" in " ".join(run(*command, "--help").output.split())
+
+
+def test_the_remedy_of_an_instant_without_a_zone_works_when_it_is_pasted() -> None:
+    for text in ("2013-06-30T04:00", "2013-06-30 04:00:00", "2013-06-30T04:00:00.5"):
+        with pytest.raises(RequestError, match="no time zone") as refused:
+            parse_instant(text)
+        remedy = str(refused.value).partition("write it as ")[2].partition(" or with")[0]
+        assert to_iso(parse_instant(remedy)).startswith("2013-06-30T04:00:00")
+
+
+def test_a_stop_that_nobody_will_carry_out_says_so_and_does_not_wait_for_it(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rivertwice.stream.lease.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    asked = run("stop", "flight_delays")
+    assert asked.exit_code == 0
+    assert "nobody asks driver pid 4711 of flight_delays to drain" in asked.stderr
+    waited = run("stop", "flight_delays", "--wait")
+    assert waited.exit_code == 1
+    assert "run `rivertwice agent start`" in waited.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("metrics",), ("metrics", "--rules"), ("metrics", "--prometheus"), ("diagnose",), ("lint",), ("test",)],
+    ids=" ".join,
+)
+def test_a_command_over_all_pipelines_fails_where_there_are_none(
+    run: Any, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    result = run(*command, project=tmp_path / "empty")
+    assert result.exit_code == 1
+    assert f"no pipeline is defined in {tmp_path}/empty/pipelines, so nothing was looked at" in result.output
+    assert "--project PATH" in result.output
+
+
+def test_a_list_of_no_pipelines_says_where_it_looked(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert f"none in {tmp_path}/empty/pipelines" in run("pipelines", project=tmp_path / "empty").output
+    assert json.loads(run("pipelines", output="json", project=tmp_path / "empty").stdout) == []
+
+
+def test_discarding_a_reason_that_no_dead_letter_has_is_refused(run: Any) -> None:
+    result = run("dead", "discard", "flight_delays", "--reason", "tombstone", "--why", "test")
+    assert result.exit_code == 1
+    assert "no open dead letter with reason 'tombstone'" in result.output
+
+
+def spoken(tmp_path: Path, age_s: float, **changes: Any) -> None:
+    """Write the last heartbeat of flight_delays' driver, said so long ago."""
+    at = utc_now() - timedelta(seconds=age_s)
+    beat = Heartbeat(7, 4711, "t1", "running", at, batch=5, **changes)
+    write_heartbeat(Settings(PROJECT, tmp_path / "home").pipeline("flight_delays"), beat)
+
+
+def test_the_lag_of_a_dead_driver_is_shown_with_its_age_and_what_measures_it(run: Any, tmp_path: Path) -> None:
+    spoken(tmp_path, 600, lag=5000, arriving_per_s=3.0, catch_up_s=7.0)
+    shown = run("status").output
+    assert "5000, 10 min ago" in shown
+    assert "the lag is not known now, for no driver lives; 5000 is what waited at 20" in shown
+    assert "`rivertwice metrics flight_delays` asks Kafka" in shown
+    assert "gone in about" not in shown  # a pace of ten minutes ago foretells nothing
+
+
+def test_a_lag_that_a_dead_driver_never_learnt_is_not_a_dash(run: Any, tmp_path: Path) -> None:
+    assert "not known" not in run("status").output  # nothing ever ran, nothing is missing
+    spoken(tmp_path, 600)
+    shown = run("status").output
+    assert "not known" in shown
+    assert "its last driver never learnt it" in shown
+
+
+def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rivertwice.supervise.view.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    spoken(tmp_path, 1, lag=0, lag_at=utc_now() - timedelta(minutes=5))
+    shown = run("status").output
+    assert "0, 5 min ago" in shown
+    assert "the lag is not known now, for the driver gets no answer from Kafka; 0 is what waited at" in shown
+    (item,) = json.loads(run("status", output="json").stdout)["pipelines"]
+    assert item["lag"] == 0
+    assert 299 < item["lag_age_s"] < 330
+    spoken(tmp_path, 1, lag=0, lag_at=utc_now())
+    assert "not known" not in run("status").output
+
+
+def test_a_heartbeat_of_an_older_and_of_a_newer_version_is_read(tmp_path: Path) -> None:
+    home = Settings(PROJECT, tmp_path / "home").pipeline("flight_delays")
+    spoken(tmp_path, 1, lag=3, lag_at=utc_now())
+    said = json.loads(home.heartbeat.read_text())
+    home.heartbeat.write_text(json.dumps({key: value for key, value in said.items() if key != "lag_at"}))
+    older = read_heartbeat(home)
+    assert older is not None
+    assert (older.lag, older.lag_at) == (3, None)
+    home.heartbeat.write_text(json.dumps({**said, "mood": "good"}))
+    newer = read_heartbeat(home)
+    assert newer is not None
+    assert newer.lag_at is not None
+
+
+def test_one_number_of_savepoints_is_kept_whoever_prunes(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("rivertwice.savepoint.prune.prune_savepoints", lambda _, keep, now: asked.append(keep) or {})
+    assert run("savepoint", "prune", "flight_delays").exit_code == 0
+    assert run("savepoint", "prune", "flight_delays", "--keep", "3").exit_code == 0
+    assert asked == [KEPT, 3]
+    assert f"default: {KEPT}" in run("savepoint", "prune", "--help").output
