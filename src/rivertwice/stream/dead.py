@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection
+import itertools
+from collections.abc import Iterator, Mapping
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
-from rivertwice.log.addresses import Parts
+from rivertwice.log.addresses import OffsetRanges, Parts, of_topic, parts_of
+from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.stream.sink import FORMAT, SinkContext
 
 METADATA_KEY = "dead"
+CONTENT = ("key", "value", "headers")
+ADDRESS = ("_timeline", "topic", "partition", "offset")
 
 
 def dead_rows(decoded: DataFrame) -> DataFrame:
@@ -41,12 +45,20 @@ def write_dead_letters(
     context: SinkContext,
     batch: int,
     ranges: Parts,
-    topics: Collection[str],
+    counts: Mapping[str, int],
 ) -> int:
-    """Write the dead letters of one batch once; return how many were written now.
+    """Write the dead letters of one batch once, in pieces of bounded size; return how many were written now.
 
-    Only `topics`, those that have any, are read again, whatever topics `ranges` holds. The rows are valid only if
+    Only topics that have any are read again, whatever topics `ranges` holds. The rows are valid only if
     (_timeline, _batch) is in the ledger.
+
+    Args:
+        spark: the session.
+        settings: the cluster and the archive.
+        context: of the driver.
+        batch: its number.
+        ranges: its offset ranges.
+        counts: topic to the number of its dead letters.
 
     Raises:
         RangeMismatchError: an earlier attempt at the batch left dead letters of another range.
@@ -54,10 +66,15 @@ def write_dead_letters(
     table = dead_table(context)
     if table.is_written(batch, ranges):
         return 0
-    found = [_read_dead(spark, settings, context, topic, batch, ranges) for topic in sorted(topics)]
-    rows = functools.reduce(DataFrame.unionByName, found).toArrow()
-    table.write(batch, ranges, rows)
-    return int(rows.num_rows)
+
+    def read(topic: str) -> Iterator[pa.Table]:
+        def select(part: OffsetRanges) -> DataFrame:
+            return _read_dead(spark, settings, context, topic, batch, parts_of(topic, part))
+
+        return read_pieces(select, of_topic(ranges, topic), CONTENT, rows=counts[topic])
+
+    pieces = itertools.chain.from_iterable(read(topic) for topic in sorted(counts))
+    return table.write_pieces(batch, ranges, pieces, ADDRESS)
 
 
 def _read_dead(

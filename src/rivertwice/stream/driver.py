@@ -172,10 +172,10 @@ class Driver:
         sink = Sink(
             context,
             observe=lambda: observed_counts(self._running(), self._definition),
-            write_dead=lambda batch, ranges, topics: _log.info(
+            write_dead=lambda batch, ranges, counts: _log.info(
                 "batch %s: %s dead letters",
                 batch,
-                write_dead_letters(spark, self._settings, context, batch, ranges, topics),
+                write_dead_letters(spark, self._settings, context, batch, ranges, counts),
             ),
             committed=self._committed,
             check_log=check_log,

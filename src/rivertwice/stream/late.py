@@ -7,17 +7,19 @@ the stream keeps them all.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
-from rivertwice.log.addresses import Parts
+from rivertwice.log.addresses import OffsetRanges, Parts, of_topic, parts_of
 from rivertwice.pipeline.compile import accepted, included, with_window_end
 from rivertwice.pipeline.definition import Definition
+from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.timeline.counts import BatchCounts
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 METADATA_KEY = "late"
+CONTENT = ("fields",)
+ADDRESS = ("_timeline", "topic", "partition", "offset", "window_end")
 
 
 def select_suspects(definition: Definition, counts: Mapping[str, BatchCounts], late_ms: int) -> list[str]:
@@ -70,11 +74,15 @@ def write_late_rows(
     table = late_table(context)
     if table.is_written(batch, ranges) or not topics:
         return 0
-    found = [_read_late(spark, settings, context, topic, batch, ranges, late_ms) for topic in sorted(topics)]
-    rows = functools.reduce(DataFrame.unionByName, found).toArrow()
-    if rows.num_rows:
-        table.write(batch, ranges, rows)
-    return int(rows.num_rows)
+
+    def read(topic: str) -> Iterator[pa.Table]:
+        def select(part: OffsetRanges) -> DataFrame:
+            return _read_late(spark, settings, context, topic, batch, parts_of(topic, part), late_ms)
+
+        return read_pieces(select, of_topic(ranges, topic), CONTENT, per_offset=context.definition.window.passes)
+
+    pieces = itertools.chain.from_iterable(read(topic) for topic in sorted(topics))
+    return table.write_pieces(batch, ranges, pieces, ADDRESS)
 
 
 def _read_late(

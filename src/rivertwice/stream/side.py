@@ -6,7 +6,7 @@ ledger. So a crash between the two repeats nothing. Each write notes the offset 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import Timeline
+
+_PIECES = 1_000_000
+"""A batch has fewer pieces; so the versions of their transactions grow from batch to batch."""
 
 
 def read_again(
@@ -113,5 +116,58 @@ class SideTable:
 
     def write(self, batch: int, ranges: Parts, rows: pa.Table) -> None:
         """Append a batch's rows, in one commit that notes what they were made of."""
+        self._append(batch, ranges, rows, {self.app: batch})
+
+    def write_pieces(
+        self, batch: int, ranges: Parts, pieces: Iterable[pa.Table], address: Sequence[str], *, even_none: bool = False
+    ) -> int:
+        """Append a batch's rows piece by piece, each in a commit of its own; return how many rows were written now.
+
+        Only the last commit carries the batch's transaction, so a batch that was interrupted between two pieces is not
+        taken for written; its rows that are there already are recognised by `address` (columns, the timeline among them)
+        and not written again. Where there is no row at all a commit is made only if `even_none`.
+
+        Raises:
+            RangeMismatchError: an earlier attempt at the batch left rows of another range.
+        """
+        base = batch * _PIECES
+        part = max(delta.applied_version(self.place, self._pieces_app) or 0, base)
+        left = self._rows_left(batch, ranges, address) if part > base else frozenset()
+        written, waiting = 0, None
+        for piece in pieces:
+            rows = _without(piece, left, address)
+            if waiting is None or not waiting.num_rows:
+                waiting = rows
+            elif rows.num_rows:
+                part += 1
+                self._append(batch, ranges, waiting, {self._pieces_app: part})
+                written += waiting.num_rows
+                waiting = rows
+        if waiting is not None and (waiting.num_rows or part > base or even_none):
+            self.write(batch, ranges, waiting)
+            written += waiting.num_rows
+        return written
+
+    @property
+    def _pieces_app(self) -> str:
+        return f"{self.app}/pieces"
+
+    def _rows_left(self, batch: int, ranges: Parts, address: Sequence[str]) -> frozenset[tuple[Any, ...]]:
+        """Return the addresses of the rows that an interrupted attempt at the batch wrote."""
+        self.check(batch, ranges)
+        rows = delta.read(self.place, columns=["_batch", *address], between=("_batch", batch, batch))
+        return frozenset() if rows is None else frozenset(_addresses(rows, address))
+
+    def _append(self, batch: int, ranges: Parts, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         note = {"app": self.app, "batch": batch, "ranges": encode_ranges(ranges)}
-        delta.append(self.place, rows, transactions={self.app: batch}, metadata={self.key: note})
+        delta.append(self.place, rows, transactions=transactions, metadata={self.key: note})
+
+
+def _addresses(rows: pa.Table, address: Sequence[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(rows[name].to_pylist() for name in address), strict=True))
+
+
+def _without(rows: pa.Table, left: frozenset[tuple[Any, ...]], address: Sequence[str]) -> pa.Table:
+    if not left:
+        return rows
+    return rows.filter(pa.array([one not in left for one in _addresses(rows, address)], pa.bool_()))

@@ -171,7 +171,7 @@ class Sink:
         self,
         context: SinkContext,
         observe: Callable[[], Mapping[str, BatchCounts]],
-        write_dead: Callable[[int, Parts, Collection[str]], None],
+        write_dead: Callable[[int, Parts, Mapping[str, int]], None],
         committed: Callable[[LedgerRow], None],
         check_log: Callable[[], None] = lambda: None,
         explain_holes: Callable[[str, OffsetRanges], str] = lambda *_: "",
@@ -185,7 +185,7 @@ class Sink:
         Args:
             context: what stays the same.
             observe: returns the running batch's observed counts by topic, once its rows are computed.
-            write_dead: writes the dead letters of (batch, offset ranges, topics that have any), idempotently.
+            write_dead: writes the dead letters of (batch, offset ranges, their number by topic), idempotently.
             committed: told of every committed batch.
             check_log: raises LogGapError if the records just read may be another topic's.
             explain_holes: names the offsets of a topic's ranges that hold no record.
@@ -238,7 +238,7 @@ class Sink:
             check_counts(found, row.ranges(topic), batch, functools.partial(self._explain_holes, topic))
         check_windows(rows, context.definition)
         if row.bad:  # step 5
-            self._write_dead(batch, row.parts(), [topic for topic, found in counts.items() if found.bad])
+            self._write_dead(batch, row.parts(), {topic: found.bad for topic, found in counts.items() if found.bad})
         elif self._fresh:
             self._check_dead(batch, row.parts())
         if context.definition.late.keeps_rows:

@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.log.addresses import Parts, count, drop_empty, of_topic, parts_of
+from rivertwice.log.addresses import OffsetRanges, Parts, count, drop_empty, of_topic, parts_of
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.compile import accepted, rows_schema
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
+from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.side import SideTable, stamps
 from rivertwice.stream.sink import SinkContext
 from rivertwice.timeline.counts import BatchCounts
@@ -29,6 +30,7 @@ from rivertwice.timeline.lineage import Segment, path_of
 
 FORMAT = 1
 METADATA_KEY = "versions"
+AT = ("_partition", "_offset")
 
 
 def write_versions(
@@ -68,13 +70,22 @@ def _write(
             "_offset",
             "_record_time",
         )
-        table = rows.toArrow()
+        taken = rows.count()
         bad = decoded.where(F.col("_reason").isNotNull()).count()
+        if not is_written:
+            texts = [name for name, kind in source.schema_.items() if kind == "string"]
+            pieces = read_pieces(lambda part: _within(rows, part), mine, texts, rows=taken, at=AT)
+            kept.write_pieces(batch, parts, pieces, ("_timeline", *AT), even_none=True)
     finally:
         decoded.unpersist()
-    if not is_written:
-        kept.write(batch, parts, table)
-    return BatchCounts(read=read, bad=bad, accepted=table.num_rows)
+    return BatchCounts(read=read, bad=bad, accepted=taken)
+
+
+def _within(rows: DataFrame, ranges: OffsetRanges) -> DataFrame:
+    inside = [
+        (F.col(AT[0]) == number) & F.col(AT[1]).between(first, end - 1) for number, (first, end) in ranges.items()
+    ]
+    return rows.where(functools.reduce(operator.or_, inside))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,113 @@
+"""Side rows of a micro-batch, brought to the driver in pieces of bounded size, however large the records are.
+
+Spark collects a result whole, and refuses one above `spark.driver.maxResultSize`: a batch with 1,100 dead letters of 1 MB
+could then never be committed. So a first piece brings every row, without the content of those that are too large for their
+number; further pieces read just these, by address. A batch of ordinary records is one piece, as it costs one job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from rivertwice.log.addresses import OffsetRanges, count, drop_empty, plan_chunks
+
+SIZE = "_size"
+Select = Callable[[OffsetRanges], DataFrame]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How large a piece may be: rows, and bytes of their content."""
+
+    rows: int = 100_000
+    content: int = 128 * 1024 * 1024
+
+
+BOUNDS = Bounds()
+
+
+def read_pieces(
+    select: Select,
+    ranges: OffsetRanges,
+    content: Sequence[str],
+    *,
+    rows: int | None = None,
+    per_offset: int = 1,
+    at: tuple[str, str] = ("partition", "offset"),
+    bounds: Bounds | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the rows of one topic's ranges piece by piece; together exactly `select(ranges)`.
+
+    Args:
+        select: gives the rows of any ranges.
+        ranges: offset ranges by partition.
+        content: the columns that may be large: strings, binaries, headers.
+        rows: how many there are at most; None: every offset may have some.
+        per_offset: how many rows an offset can have.
+        at: the columns that hold partition and offset.
+        bounds: of a piece, else `BOUNDS`; a single larger record is a piece of its own.
+    """
+    bounds = bounds or BOUNDS
+    held = drop_empty(ranges)
+    at_most = count(held) * per_offset if rows is None else rows
+    slices = [held] if at_most <= bounds.rows else plan_chunks(held, max(1, bounds.rows // per_offset))
+    for part in slices:
+        limit = bounds.content // max(1, min(at_most, count(part) * per_offset))
+        found = _shortened(select(part), content, limit).toArrow()
+        small = pc.less_equal(found[SIZE], limit)
+        yield found.filter(small).drop_columns([SIZE])
+        for hull in plan_large(found.filter(pc.invert(small)), at, bounds.content):
+            large = select(hull)
+            yield large.where(_size(large, content) > limit).toArrow()
+
+
+def _shortened(frame: DataFrame, content: Sequence[str], limit: int) -> DataFrame:
+    """Return all rows with their size; of those above the limit without the content."""
+    sized = frame.withColumn(SIZE, _size(frame, content))
+    kept = [
+        F.when(F.col(SIZE) <= limit, F.col(name)).alias(name) if name in content else F.col(name)
+        for name in sized.columns
+    ]
+    return sized.select(*kept)
+
+
+def plan_large(rows: pa.Table, at: tuple[str, str], limit: int) -> list[OffsetRanges]:
+    """Cut rows (columns `at`, `_size`) into successive groups of at most `limit` bytes; return the ranges around each.
+
+    Rows of one offset stay together, for a range cannot tell them apart. Pure.
+    """
+    sizes: dict[tuple[int, int], int] = {}
+    for partition, offset, size in zip(*(rows[name].to_pylist() for name in (*at, SIZE)), strict=True):
+        sizes[partition, offset] = sizes.get((partition, offset), 0) + size
+    groups: list[OffsetRanges] = []
+    room = -1
+    for (partition, offset), size in sorted(sizes.items()):
+        if size > room:
+            groups.append({})
+            room = limit
+        start, _ = groups[-1].get(partition, (offset, offset))
+        groups[-1][partition] = (start, offset + 1)
+        room -= size
+    return groups
+
+
+def _size(frame: DataFrame, content: Sequence[str]) -> Column:
+    total = F.lit(0).cast("bigint")
+    for name in content:
+        is_headers = frame.schema[name].dataType.typeName() == "array"
+        total = total + F.coalesce(_headers_size(name) if is_headers else F.octet_length(name), F.lit(0))
+    return total
+
+
+def _headers_size(name: str) -> Column:
+    def add(total: Column, header: Column) -> Column:
+        value = F.coalesce(F.octet_length(header["value"]), F.lit(0))
+        return total + F.coalesce(F.octet_length(header["key"]), F.lit(0)) + value + F.lit(8)
+
+    return F.aggregate(name, F.lit(0).cast("bigint"), add)
