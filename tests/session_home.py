@@ -18,6 +18,7 @@ from rivertwice.instants import from_ms, to_iso
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.store import delta
+from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.sequence import move_head
 from session_world import RESULT, Row, World, columns_of, text
@@ -69,6 +70,7 @@ def extend(home: PipelineHome, bundle: Bundle, world: World, first: int) -> None
     for number, batch in enumerate(world.batches[first:], first):
         end = start + len(batch)
         times = [one.at_ms for one in batch]
+        emitted = table([one for at, one in world.emitted if at == number])
         row = ledger_row(
             number,
             bundle=bundle.id,
@@ -79,9 +81,10 @@ def extend(home: PipelineHome, bundle: Bundle, world: World, first: int) -> None
             accepted=len(batch),
             min_event_ms=min(times, default=None),
             max_event_ms=max(times, default=None),
+            emitted=emitted.num_rows,
+            digest=digest_rows(emitted, emitted.column_names),
         )
         append_ledger(home, [row])
-        emitted = table([one for at, one in world.emitted if at == number])
         count = emitted.num_rows
         stamps = {
             "_format": pa.array([1] * count, pa.int32()),

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from rivertwice.cli import cli
 from rivertwice.commands import frame as frame_module
-from rivertwice.commands.checks import has_defect, summary_text
+from rivertwice.commands.checks import exit_code_of_gate, summary_text
 from rivertwice.commands.frame import as_table, exit_code_of, to_plain
 from rivertwice.config import Settings
 from rivertwice.errors import (
@@ -27,6 +27,7 @@ from rivertwice.errors import (
     UnknownOutcomeError,
 )
 from rivertwice.instants import utc_now
+from rivertwice.reconcile.gate import Alert, Gate
 from rivertwice.supervise.act import page, record_event
 from rivertwice.timeline.intent import read_intent
 
@@ -301,11 +302,10 @@ def test_an_error_of_no_room_of_ours_is_one_line_too(run: Any, monkeypatch: pyte
     assert "at org.apache.spark" in run("--debug", "pipelines").stderr
 
 
-def test_a_defect_is_found_however_deep_the_counts_are() -> None:
-    assert not has_defect(None)
-    assert not has_defect({"stream": {"AGREES": 3, "DEFECT": 0}})
-    assert has_defect({"DEFECT": 1})
-    assert has_defect({"stream": {"AGREES": 3}, "served": {"DEFECT": 2}})
+def test_a_reconcile_s_exit_code_is_the_gate_s() -> None:
+    assert exit_code_of_gate(Gate().to_json()) == 0
+    assert exit_code_of_gate(Gate((Alert("warning", "late_share", "36 %"),)).to_json()) == 0
+    assert exit_code_of_gate(Gate((Alert("critical", "finding", "ledger of batch 4"),)).to_json()) == 3
 
 
 def test_a_reconcile_is_summed_up_by_pair_with_its_alerts() -> None:

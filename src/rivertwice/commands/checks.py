@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from rivertwice.commands.backfills import parse_range, range_options
-from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
 
 PAIRS = ("stream", "served")
@@ -24,24 +25,29 @@ VERDICTS = ("AGREES", "LATE", "OPEN", "DEFECT", "NOT_COMPARABLE")
 @range_options
 @pass_frame
 def reconcile(frame: Frame, name: str, start: str | None, end: str | None) -> None:
-    """Recompute NAME from the log and name the cause of every differing row. Exit 3 if a DEFECT was found."""
+    """Recompute NAME from the log and name the cause of every differing row.
+
+    Exit 3 if the gate did not pass: a DEFECT, a finding about a table, records without a cause, or nothing that could
+    be compared. Warnings do not change the exit code.
+    """
     asked = parse_range(start, end)
     frame.known_pipeline(name)
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.engine import spark_session
-    from rivertwice.reconcile.results import newest_reconcile
+    from rivertwice.reconcile.results import reconcile_runs
     from rivertwice.reconcile.run import reconcile as run_reconcile
 
     settings = frame.settings
     spark = spark_session(settings, f"rivertwice-reconcile-{name}")
     try:
-        run_reconcile(spark, settings, name, range=asked, now=utc_now(), progress=frame.progress)
+        report = run_reconcile(spark, settings, name, range=asked, now=utc_now(), progress=frame.progress)
     finally:
         spark.stop()
-    stored: dict[str, Any] = to_plain(newest_reconcile(settings.pipeline(name)) or {})
+    own = next(one for one in reconcile_runs(settings.pipeline(name)) if one["run"] == report.run)
+    stored: dict[str, Any] = to_plain(own)
     frame.emit(stored, lambda: summary_text(stored))
-    if has_defect(stored.get("counts")):
-        raise SystemExit(DEFECT)
+    if code := exit_code_of_gate(stored["gate"]):
+        raise SystemExit(code)
 
 
 def summary_text(stored: dict[str, Any]) -> str:
@@ -53,11 +59,9 @@ def summary_text(stored: dict[str, Any]) -> str:
     return "\n".join([head, as_table(("pair", *VERDICTS), rows), *alerts])
 
 
-def has_defect(counts: Any) -> bool:
-    """Say whether counts, however nested, hold a DEFECT above zero. Pure."""
-    if isinstance(counts, dict):
-        return any((key == "DEFECT" and bool(value)) or has_defect(value) for key, value in counts.items())
-    return False
+def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
+    """Return the exit code of a reconcile by its stored gate: DEFECT unless it passed. Pure."""
+    return OK if gate["passed"] else DEFECT
 
 
 @click.command(

@@ -32,7 +32,7 @@ Exit codes:
   0  done
   1  refused or failed; the message says why and what to do
   2  the command line was not understood
-  3  a check ran and found a defect
+  3  a check ran and found a defect, or could compare nothing
   4  it is not known whether the action happened: look before repeating it"""
 
 

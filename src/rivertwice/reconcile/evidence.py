@@ -10,6 +10,7 @@ from rivertwice.reconcile.model import (
     LATE,
     NOT_COMPARABLE,
     OLDER,
+    OPEN,
     SERVED,
     AmendedRow,
     Apart,
@@ -29,6 +30,8 @@ from rivertwice.timeline.keys import key_text
 _UNREADABLE = "unreadable"
 _SPLIT = "split"
 _SUPERSEDED = "superseded"
+_NEITHER = "neither"
+_EXPECTED_ONLY = "expected only"
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,14 @@ class Evidence:
         """Return which sides hold a row, or why that is not asked."""
         if self.is_older(row, verdict, reason):
             return OLDER
-        return _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, standing=self.standing)
+        found = _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, standing=self.standing)
+        if found == _NEITHER and row in self.expected:
+            return self.standing if verdict == OPEN else _EXPECTED_ONLY
+        return found
 
     @property
     def standing(self) -> str:
-        """What a row is that stands only because of late records: part of a session, or one that they would have removed."""
+        """What a row is that only the stream has, because of late records: part of a session, or one they would have removed."""
         return _SUPERSEDED if self.sliced else _SPLIT
 
     def late_of(self, row: RowId) -> Sequence[LateRow]:
@@ -149,4 +155,4 @@ def _presence(
         return "both"
     if got is not None:
         return standing if verdict == LATE else f"{pair} only"
-    return "truth only" if truth is not None else "neither"
+    return "truth only" if truth is not None else _NEITHER

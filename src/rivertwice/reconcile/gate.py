@@ -8,7 +8,7 @@ from typing import Any
 
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import DEFECT, NOT_COMPARABLE, Finding
+from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, Finding
 
 CRITICAL = "critical"
 WARNING = "warning"
@@ -21,7 +21,8 @@ class Alert:
 
     Attributes:
         severity: `critical` or `warning`.
-        kind: stable word: defect, finding, gap, balance, late_share, not_comparable, suite, suite_errored.
+        kind: stable word: defect, finding, gap, balance, late_share, not_comparable, nothing_compared, suite,
+            suite_errored.
     """
 
     severity: str
@@ -50,6 +51,7 @@ class GateInput:
         alert_share: late share above which a warning is raised, in total or in any one partition.
         gaps: what is missing in the log, in words.
         older: pair to the rows among the NOT_COMPARABLE that need not be compared.
+        compare: whether the definition asks for a comparison; where it does, a run that could compare nothing fails.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -60,6 +62,7 @@ class GateInput:
     suites: Sequence[SuiteOutcome] = ()
     gaps: Sequence[str] = ()
     older: Mapping[str, int] = field(default_factory=dict)
+    compare: bool = True
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,9 @@ def decide_gate(report: GateInput) -> Gate:
                     f"{counts[DEFECT]} rows of the pair {pair} are DEFECT: see `rivertwice verdicts`",
                 )
             )
-        wanting = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
-        if wanting:
-            alerts.append(Alert(WARNING, "not_comparable", f"{wanting} rows of the pair {pair} cannot be compared"))
+        left_out = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
+        if left_out > 0:
+            alerts.append(_not_comparable(pair, left_out, counts, compare=report.compare))
     alerts.extend(Alert(CRITICAL, "finding", finding.message) for finding in report.findings)
     alerts.extend(Alert(WARNING, "gap", reason) for reason in report.gaps[:MOST_GAPS])
     alerts.extend(_balance_alerts(report))
@@ -105,6 +108,17 @@ def decide_gate(report: GateInput) -> Gate:
         alerts.extend(suite.failed)
         alerts.extend(suite.errored)
     return Gate(tuple(alerts), tuple(report.suites))
+
+
+def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], *, compare: bool) -> Alert:
+    """Return the alert about rows without a rule: a warning, unless the run compared no row at all though it had to."""
+    if compare and not any(counts.get(verdict) for verdict in (AGREES, LATE, DEFECT)):
+        message = (
+            f"none of the {rows} rows of the pair {pair} could be compared, so this run shows nothing about them; "
+            "see the reasons with `rivertwice verdicts`, --verdict NOT_COMPARABLE"
+        )
+        return Alert(CRITICAL, "nothing_compared", message)
+    return Alert(WARNING, "not_comparable", f"{rows} rows of the pair {pair} cannot be compared")
 
 
 def _balance_alerts(report: GateInput) -> list[Alert]:

@@ -22,6 +22,9 @@ OLDER = "older"
 STREAM = "stream"
 SERVED = "served"
 
+ALSO = "; and "
+"""Between a defect of the ledger and a defect of the row itself, in one reason."""
+
 
 class RowId(NamedTuple):
     """Address of one result row: its window (epoch ms, half-open) and its key columns as sorted JSON."""
@@ -195,6 +198,7 @@ class Verdict:
     Attributes:
         presence: which sides hold the row, for instance `both` or `expected only`.
         late: late records of the row. dead: records of it that were dead letters and have been amended. unexplained: records that are missing or too many without a cause.
+        ledger: the defect of the ledger that puts the row in doubt, or empty; `reason` begins with it.
     """
 
     pair: str
@@ -206,6 +210,16 @@ class Verdict:
     dead: int = 0
     unexplained: int = 0
     late_share: float = 0.0
+    ledger: str = ""
+
+    @property
+    def defects(self) -> list[tuple[str, str]]:
+        """Why the row is a DEFECT, as (cause, detail): the ledger, the row itself, or both; empty for other verdicts."""
+        if self.verdict != DEFECT:
+            return []
+        own = self.reason.removeprefix(self.ledger).removeprefix(ALSO) if self.ledger else self.reason
+        found = [("ledger", self.ledger), ("unexplained", own)]
+        return [(cause, detail) for cause, detail in found if detail]
 
 
 @dataclass(frozen=True)

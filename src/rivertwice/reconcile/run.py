@@ -28,7 +28,6 @@ from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.meanings import evidence_of_served, pairs_by_own
 from rivertwice.reconcile.model import (
-    DEFECT,
     LATE,
     OLDER,
     SERVED,
@@ -171,7 +170,8 @@ def reconcile(
     ]
     gaps = list(dict.fromkeys([*(one.reason for one in derived.doubts.doubts), *evidence.doubts.filled.values()]))
     older = Counter(one.pair for one in verdicts if one.presence == OLDER)
-    gate = decide_gate(GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps, older))
+    compare = view.newest.definition.compare
+    gate = decide_gate(GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps, older, compare))
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = Stamp(
         run=run or f"rc-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
@@ -268,9 +268,7 @@ def name_causes(
             where = evidence.cause_id(one.row)
             causes.extend(_record_cause(one, "late", record) for record in by_row.get(where, ()))
             causes.extend(_amended_cause(one, record) for record in amended_of(evidence, served, one))
-        elif one.verdict == DEFECT:
-            kind = "ledger" if one.reason.startswith("ledger: ") else "unexplained"
-            causes.append(Cause(pair=one.pair, cause=kind, row=one.row, detail=one.reason))
+        causes.extend(Cause(pair=one.pair, cause=kind, row=one.row, detail=why) for kind, why in one.defects)
     causes.extend(
         Cause(STREAM, "dead", None, part.topic, part.partition, offset, view.rows[index].batch, detail=reason)
         for index, part, offset, reason in dead

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.explanations import (
@@ -17,6 +18,7 @@ from rivertwice.reconcile.explanations import (
 )
 from rivertwice.reconcile.model import (
     AGREES,
+    ALSO,
     DEFECT,
     LATE,
     NOT_COMPARABLE,
@@ -57,7 +59,27 @@ def judge_stream(evidence: Evidence) -> list[Verdict]:
     """Return one verdict of the pair stream for every address that any side holds, in order."""
     dirty = select_dirty_windows(evidence)
     addresses = sorted({*evidence.truth, *evidence.expected, *evidence.stream})
-    return [_judge_stream_row(evidence, row, row.start_ms in dirty) for row in addresses]
+    return [_with_ledger(evidence, _judge_stream_row(evidence, row, row.start_ms in dirty)) for row in addresses]
+
+
+def _with_ledger(evidence: Evidence, own: Verdict) -> Verdict:
+    """Return a verdict with the ledger's defect that puts its window in doubt; a defect of the row itself stays named."""
+    row = own.row
+    if row.start_ms not in evidence.blamed:
+        return own
+    ledger = f"ledger: {evidence.blamed[row.start_ms]}"
+    is_wrong = own.verdict == DEFECT
+    emitted = evidence.stream.get(row, ())
+    got = emitted[0].values if emitted else None
+    return replace(
+        own,
+        verdict=DEFECT,
+        reason=f"{ledger}{ALSO}{own.reason}" if is_wrong else ledger,
+        presence=evidence.presence(STREAM, row, got, DEFECT, ledger, doubted=False),
+        dead=0,
+        unexplained=own.unexplained if is_wrong else 0,
+        ledger=ledger,
+    )
 
 
 def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
@@ -71,9 +93,7 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
     unexplained = 0
     doubt = evidence.doubts.of(row.start_ms, row.end_ms)
     apart = evidence.apart_of(row)
-    if row.start_ms in evidence.blamed:
-        verdict, reason = DEFECT, f"ledger: {evidence.blamed[row.start_ms]}"
-    elif row.start_ms in evidence.mixed:
+    if row.start_ms in evidence.mixed:
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
     elif not closed and not emitted and not (evidence.updates and expected is not None):
         verdict, reason = OPEN, "the window is not closed yet"

@@ -61,9 +61,19 @@ def test_a_defect_fails_the_gate() -> None:
 
 
 def test_what_cannot_be_compared_is_a_warning() -> None:
-    gate = decide_gate(replace(INPUT, counts={"stream": {"NOT_COMPARABLE": 1}}))
+    gate = decide_gate(replace(INPUT, counts={"stream": {"AGREES": 1, "NOT_COMPARABLE": 1}}))
     assert gate.passed
     assert kinds(gate) == [("warning", "not_comparable")]
+
+
+def test_a_pair_of_which_nothing_could_be_compared_fails_the_gate_unless_the_definition_says_compare_false() -> None:
+    nothing = replace(INPUT, counts={"stream": {"NOT_COMPARABLE": 4, "OPEN": 2}, "served": {"AGREES": 1}})
+    gate = decide_gate(nothing)
+    assert not gate.passed
+    assert kinds(gate) == [("critical", "nothing_compared")]
+    assert "none of the 4 rows of the pair stream could be compared" in gate.alerts[0].message
+    assert decide_gate(replace(nothing, compare=False)).passed
+    assert decide_gate(replace(INPUT, counts={"stream": {"OPEN": 2}})).alerts == ()
 
 
 def test_a_finding_fails_the_gate() -> None:

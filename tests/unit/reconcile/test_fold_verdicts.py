@@ -152,7 +152,7 @@ def test_an_older_row_that_need_not_be_compared_alerts_nobody_and_is_in_no_suite
         (stream,), (shown,) = judge_stream(given), judge_served(given, served(given))
         assert (stream.presence, shown.presence) == (presence, presence)
         assert len(verdict_frame([stream, shown])) == (0 if presence == OLDER else 2)
-    counts = {"stream": {NOT_COMPARABLE: 3}}
+    counts = {"stream": {AGREES: 1, NOT_COMPARABLE: 3}}
     quiet = GateInput(counts, Account(), {}, 0.05, older={"stream": 3})
     assert decide_gate(quiet).alerts == ()
     (alert,) = decide_gate(replace(quiet, older={"stream": 1})).alerts

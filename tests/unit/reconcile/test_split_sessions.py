@@ -48,11 +48,14 @@ def test_an_open_part_is_open_and_the_emitted_one_is_still_explained() -> None:
     stream = {FIRST: emitted(FIRST, 2)}
     found = by_row(judge_stream(replace(TORN, closed_ms=20, stream=stream)))
     assert {row: one.verdict for row, one in found.items()} == {WHOLE: "OPEN", FIRST: "LATE", SECOND: "OPEN"}
+    # The part that waits is on neither side yet, and the late record that explains it is named: no alarm.
+    assert {row: one.presence for row, one in found.items()} == {WHOLE: "truth only", FIRST: "split", SECOND: "split"}
 
 
 def test_a_part_that_is_missing_or_altered_is_a_defect() -> None:
     gone = by_row(judge_stream(replace(TORN, stream={FIRST: emitted(FIRST, 2)})))
     assert (gone[SECOND].verdict, gone[SECOND].unexplained) == ("DEFECT", 3)
+    assert gone[SECOND].presence == "expected only"
     wrong = by_row(judge_stream(replace(TORN, stream={**STREAM, FIRST: emitted(FIRST, 1)})))
     assert (wrong[FIRST].verdict, wrong[FIRST].unexplained) == ("DEFECT", 1)
 

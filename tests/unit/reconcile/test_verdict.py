@@ -315,3 +315,17 @@ def test_a_stream_with_updates_is_held_to_the_newest_row_of_open_windows_too() -
     wrong = {**UPDATING.stream, at(12): [emitted(3, 9.0, 12)]}
     assert verdicts(judge_stream(replace(UPDATING, stream=wrong)))[at(12)] == "DEFECT"
     assert verdicts(judge_stream(replace(UPDATING, stream=wrong, updates=False)))[at(12)] == "DEFECT"
+
+
+def test_a_defect_of_the_ledger_hides_no_defect_of_the_row_itself() -> None:
+    wrong = replace(RIGHT, stream={**STREAM, at(10): [emitted(4, 1.0, 10)]}, blamed={10 * HOUR: "ledger of batch 10"})
+    found = {one.row: one for one in judge_stream(wrong)}
+    assert {row for row, one in found.items() if one.verdict == "DEFECT"} == {at(10), at(10, "LGA")}
+    assert found[at(10, "LGA")].defects == [("ledger", "ledger: ledger of batch 10")]
+    assert found[at(10, "LGA")].unexplained == 0
+    ledger, own = found[at(10)].defects
+    assert ledger == ("ledger", "ledger: ledger of batch 10")
+    assert own[0] == "unexplained"
+    assert "flights (4 instead of 3)" in own[1]
+    assert found[at(10)].reason == f"{ledger[1]}; and {own[1]}"
+    assert found[at(10)].unexplained == 1

@@ -1,0 +1,103 @@
+"""`rivertwice reconcile` on a home whose log lies in the archive: exit codes, rewritten archives, sessions that are open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from rivertwice.cli import cli
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.pipeline.bundle import Bundle
+from rivertwice.store import delta
+from rivertwice.timeline.served import rebuild_served
+from session_home import make_session_home
+from session_world import World
+
+pytestmark = pytest.mark.spark
+Made = tuple[Settings, PipelineHome, Bundle, World]
+Command = Callable[..., Result]
+PROJECT = Path(__file__).resolve().parents[2]
+
+# Gap 1 s, delay 2 s. The session [0, 1000) is emitted; [1200, 3800) is open when the record at 600 comes at watermark
+# 1700: it ends at 1600, so it is dropped, and only with it the two are one.
+JOINED_BY_A_DROPPED_RECORD = [
+    [("a", 0, 1), ("a", 1200, 1)],
+    [("a", 2000, 1), ("a", 2800, 1), ("b", 3700, 1)],
+    [("b", 3701, 1)],
+    [("a", 600, 1), ("b", 3702, 1)],
+]
+
+
+@pytest.fixture
+def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return what calls the command line in this process and in the warm session."""
+    monkeypatch.setattr("rivertwice.pipeline.engine.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+    def call(settings: Settings, *arguments: str) -> Result:
+        where = ["--output", "json", "--project", str(settings.project), "--home", str(settings.home)]
+        return CliRunner().invoke(cli, [*where, *arguments])
+
+    return call
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    world = World()
+    for batch in JOINED_BY_A_DROPPED_RECORD:
+        world.commit(batch)
+    assert world.dropped == 1
+    assert len(world.state) == 2
+    settings, home, bundle = make_session_home(tmp_path, world)
+    (settings.project / "expectations").symlink_to(PROJECT / "expectations")
+    rebuild_served(home, bundle.definition)
+    return settings, home, bundle, world
+
+
+def verdicts(command: Command, settings: Settings) -> dict[tuple[str, str, int], str]:
+    rows = json.loads(command(settings, "verdicts", "p").stdout)["rows"]
+    return {(one["pair"], one["window_start"], len(one["key"])): one["verdict"] for one in rows}
+
+
+def test_a_dropped_record_that_joins_an_open_session_to_an_emitted_one_raises_no_alarm(
+    command: Command, made: Made
+) -> None:
+    settings = made[0]
+    done = command(settings, "reconcile", "p")
+    assert done.exit_code == 0, done.output
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert [one for one in report["gate"]["alerts"] if one["severity"] == "critical"] == []
+    assert report["counts"]["stream"] == {"AGREES": 0, "LATE": 1, "OPEN": 3, "DEFECT": 0, "NOT_COMPARABLE": 0}
+    assert report["counts"]["served"]["DEFECT"] == 0
+
+
+def test_findings_alone_are_exit_code_3(command: Command, made: Made) -> None:
+    settings, home, _, _ = made
+    forged = {"_timeline": "t1", "_batch": 1, "topic": "flights", "partition": 0, "offset": 2, "reason": "json"}
+    delta.append(home.tables.dead_letters, pa.Table.from_pylist([forged]))
+    done = command(settings, "reconcile", "p")
+    report = json.loads(done.stdout)
+    assert done.exit_code == 3
+    assert {one["DEFECT"] for one in report["counts"].values()} == {0}
+    assert {one["kind"] for one in report["gate"]["alerts"] if one["severity"] == "critical"} >= {"finding", "balance"}
+
+
+def test_an_archive_that_delta_rs_rewrote_is_read_as_before(command: Command, made: Made) -> None:
+    settings = made[0]
+    before = json.loads(command(settings, "reconcile", "p").stdout)
+    archive = DeltaTable(str(settings.archive("flights")))
+    archive.update({"cluster_id": "'c'"})  # the same rows in a new file
+    (file,) = archive.file_uris()
+    assert {pa.string_view(), pa.binary_view()} <= set(pq.ParquetFile(file).schema_arrow.types)
+    done = command(settings, "reconcile", "p")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["counts"] == before["counts"]
