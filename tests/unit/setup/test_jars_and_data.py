@@ -5,6 +5,7 @@ import io
 import tarfile
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from rivertwice.errors import ServiceError
@@ -28,6 +29,13 @@ def test_the_locks_name_each_jar_once(project: Path) -> None:
         lock = load_lock(project / "locks" / f"{name}.json")
         assert len({jar.file_name for jar in lock}) == len(lock) == count
         assert all(len(jar.sha256) == 64 for jar in lock)
+
+
+def test_each_jar_of_spark_is_of_the_spark_that_runs_it(project: Path) -> None:
+    lock = load_lock(project / "locks" / "spark-kafka.json")
+    versions = {jar.file_name: jar.version for jar in lock if jar.group == "org.apache.spark"}
+    assert len(versions) == 3
+    assert set(versions.values()) == {pyspark.__version__}, versions
 
 
 def test_nothing_is_fetched_when_every_jar_is_right_and_strangers_go(tmp_path: Path) -> None:
