@@ -26,6 +26,7 @@ from rivertwice.commands.savepoints import savepoint
 from rivertwice.commands.schemas import schema
 from rivertwice.commands.services import down, status, up
 from rivertwice.commands.streams import pipelines, start, stop, test_cases
+from rivertwice.commands.topics import topics
 from rivertwice.commands.upgrades import upgrade
 from rivertwice.commands.upkeep import upkeep
 from rivertwice.commands.views import view
@@ -34,7 +35,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    replay, archive, retention, savepoint, upgrade, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, faults,
+    topics, replay, archive, retention, savepoint, upgrade, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, faults,
 )  # fmt: skip
 
 

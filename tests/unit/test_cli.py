@@ -349,3 +349,20 @@ def test_importing_the_command_line_imports_no_engine() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
     assert frame_module.OK == 0
+
+
+def test_an_agent_that_lives_but_is_silent_fails_its_health_check(run: Any, tmp_path: Path) -> None:
+    import os
+
+    import psutil
+
+    folder = tmp_path / "home" / "agent"
+    folder.mkdir(parents=True)
+    beat = {"format": 1, "pid": os.getpid(), "pid_started": psutil.Process().create_time(), "pipelines": {}}
+    beat["at"] = (utc_now() - timedelta(seconds=90)).isoformat()
+    (folder / "heartbeat.json").write_text(json.dumps(beat))
+    assert run("agent", "status").exit_code == 0
+    assert run("agent", "status", "--max-age", "600").exit_code == 0
+    told = run("agent", "status", "--max-age", "60")
+    assert told.exit_code == 1
+    assert "lives but last spoke" in told.output

@@ -33,27 +33,57 @@ def agent_stop(frame: Frame) -> None:
     frame.emit({"stopped": pid}, "no agent ran" if pid is None else f"agent {pid} stopped; drivers were left running")
 
 
-@agent.command("run", epilog=example("rivertwice agent run"))
+@agent.command("run", epilog=example("rivertwice agent run", "rivertwice agent run --drain-on-stop"))
+@click.option(
+    "--drain-on-stop",
+    is_flag=True,
+    help="On SIGTERM drain the drivers, then end: for a container, which takes them down with it.",
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(min=1),
+    default=100.0,
+    show_default=True,
+    help="How long the drivers may take to drain; less than the container's own grace period.",
+)
 @pass_frame
-def agent_run(frame: Frame) -> None:
-    """Run the agent in the foreground (containers, service managers). SIGTERM ends it and leaves drivers running."""
+def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
+    """Run the agent in the foreground (containers, service managers).
+
+    SIGTERM ends it and leaves drivers running, which the next agent adopts. With --drain-on-stop each driver ends at a batch
+    boundary first; intents are kept, so the next agent starts them again.
+    """
     import os
 
     from rivertwice.supervise.agent import main as agent_main
 
     os.environ.update(frame.settings.to_env())
-    raise SystemExit(agent_main())
+    raise SystemExit(agent_main(drain_seconds if drain_on_stop else None))
 
 
-@agent.command("status", epilog=example("rivertwice agent status"))
+@agent.command("status", epilog=example("rivertwice agent status", "rivertwice agent status --max-age 60"))
+@click.option(
+    "--max-age",
+    type=click.FloatRange(min=1),
+    help="Fail if its last heartbeat is older than so many seconds: for health checks.",
+)
 @pass_frame
-def agent_show(frame: Frame) -> None:
+def agent_show(frame: Frame, max_age: float | None) -> None:
     """Show the agent and what it decided last, with its reason, per pipeline."""
+    from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
 
     found = agent_status(frame.settings)
     if found is None:
         message = f"no agent lives in {frame.settings.home}, so nothing keeps the streams running; run `rivertwice agent start`"
+        raise ServiceError(message)
+    age = (utc_now() - found.beat_at).total_seconds()
+    if max_age is not None and age > max_age:
+        log = frame.settings.home / "agent" / "log"
+        message = (
+            f"the agent (pid {found.pid}) lives but last spoke {age:.0f} s ago, more than {max_age:.0f} s, so nothing keeps the "
+            f"streams running; look at {log}, then restart it: its drivers run on, and the next agent adopts them"
+        )
         raise ServiceError(message)
     rows = [(name, item["action"], item["reason"]) for name, item in found.pipelines.items()]
     frame.emit(found, lambda: f"agent pid {found.pid}\n{as_table(('pipeline', 'action', 'reason'), rows)}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
 
 from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame
-from rivertwice.errors import RivertwiceError, ServiceError
+from rivertwice.errors import RivertwiceError
 
 DRAIN_SECONDS = 180.0
 
@@ -22,7 +21,7 @@ def up(frame: Frame, airflow: bool) -> None:
     What runs already is left as it is. Streams whose intent is `running` come back with the agent.
     """
     from rivertwice.log.broker import start_broker
-    from rivertwice.log.kafka import ensure_topic
+    from rivertwice.log.topics import create_topics
     from rivertwice.pipeline.definition import load_all
     from rivertwice.supervise.launch import start_agent
 
@@ -30,9 +29,7 @@ def up(frame: Frame, airflow: bool) -> None:
     definitions = load_all(settings.definitions)
     frame.progress("broker ...")
     broker = start_broker(settings)
-    for definition in definitions.values():
-        for source in definition.sources.values():
-            ensure_topic(settings, source.topic, source.partitions, {})
+    create_topics(settings, definitions.values())
     frame.progress("agent ...")
     agent = start_agent(settings)
     result: dict[str, Any] = {
@@ -59,63 +56,20 @@ def down(frame: Frame) -> None:
     when no driver lives any more.
     """
     from rivertwice.log.broker import stop_broker
+    from rivertwice.supervise.agent import supervised_names
+    from rivertwice.supervise.drain import drain_all
     from rivertwice.supervise.launch import stop_agent
 
     settings = frame.settings
     frame.progress("agent ...")
     agent = stop_agent(settings)
-    drained = drain_all(frame)
+    drained = drain_all(settings, supervised_names(settings), "down", DRAIN_SECONDS, frame.progress)
     frame.progress("airflow ...")
     airflow = _stop_airflow(frame)
     frame.progress("broker ...")
     broker = stop_broker(settings)
     result = {"drained": drained, "agent": agent, "airflow": airflow, "broker": broker}
     frame.emit(result, lambda: f"stopped; drained: {', '.join(drained) or 'nothing ran'}")
-
-
-def drain_all(frame: Frame) -> list[str]:
-    """Ask every living driver to drain, wait for them, and take the markers away again.
-
-    Raises:
-        ServiceError: a driver still lives after the time it is given; nothing else was stopped.
-    """
-    from rivertwice.instants import utc_now
-    from rivertwice.stream.lease import lease_owner
-    from rivertwice.supervise.act import ask_to_drain
-    from rivertwice.supervise.agent import supervised_names
-
-    settings = frame.settings
-    homes = {name: settings.pipeline(name) for name in supervised_names(settings)}
-    living = {name: home for name, home in homes.items() if _lives(frame, name)}
-    for name, home in living.items():
-        frame.progress(f"draining {name} ...")
-        ask_to_drain(home, "down", utc_now())
-    deadline = time.monotonic() + DRAIN_SECONDS
-    try:
-        while left := [name for name in living if _lives(frame, name)]:
-            if time.monotonic() > deadline:
-                pids = {name: owner.pid for name in left if (owner := lease_owner(homes[name]))}
-                message = (
-                    f"still draining after {DRAIN_SECONDS:.0f} s: {pids}; the broker was left running so that they can "
-                    "finish; look at their logs, then run `rivertwice down` again"
-                )
-                raise ServiceError(message)
-            time.sleep(0.1)
-    finally:
-        for home in living.values():
-            home.drain.unlink(missing_ok=True)
-    return sorted(living)
-
-
-def _lives(frame: Frame, name: str) -> bool:
-    from rivertwice.process_identity import is_alive
-    from rivertwice.stream.lease import lease_owner
-    from rivertwice.supervise.memory import load_memory
-
-    if lease_owner(frame.settings.pipeline(name)) is not None:
-        return True
-    started = load_memory(frame.settings, name).driver
-    return started is not None and is_alive(started.pid, started.pid_started)
 
 
 def _stop_airflow(frame: Frame) -> list[str]:

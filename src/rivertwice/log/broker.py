@@ -156,6 +156,16 @@ def broker_status(settings: Settings) -> BrokerInfo | None:
     return BrokerInfo(settings.bootstrap_servers(), None if settings.bootstrap else _find_pid(settings.broker), found)
 
 
+def await_broker(settings: Settings) -> str:
+    """Wait until Kafka answers at the configured address, or the embedded broker's, and return the cluster's id.
+
+    Raises:
+        ServiceError: it did not answer in time, or refuses this client.
+        ConfigError: no address is known.
+    """
+    return _wait_for_answer(settings, None)
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("a") as file:

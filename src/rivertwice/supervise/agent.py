@@ -6,7 +6,7 @@ Each pass, for each pipeline that anybody ever asked something of:
 3. record the intended action, then act, then record that it is done.
 
 It dies without harm: drivers are processes of their own sessions, and the next agent adopts them by pid, start
-and epoch. SIGTERM to the agent leaves the drivers running.
+and epoch. SIGTERM to the agent leaves the drivers running, unless it was started to drain them (containers).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from rivertwice.supervise.alerting import AlertKeeper
 from rivertwice.supervise.archiver import RetentionKeeper
 from rivertwice.supervise.decide import Action, Kind, Observed, decide
 from rivertwice.supervise.delivery import DeliveryKeeper
+from rivertwice.supervise.drain import drain_all, end_fast_paths
 from rivertwice.supervise.fast import FastKeeper
 from rivertwice.supervise.memory import (
     DIED,
@@ -198,11 +199,16 @@ class Agent:
             )
 
 
-def run_agent(settings: Settings, stop: threading.Event) -> None:
-    """Supervise until `stop` is set; drivers are left running.
+def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None = None) -> None:
+    """Supervise until `stop` is set.
+
+    Args:
+        settings: where things lie.
+        stop: set when the agent is to end.
+        drain_s: seconds in which its drivers are drained before it ends; None leaves them running.
 
     Raises:
-        ServiceError: another agent already supervises this home.
+        ServiceError: another agent already supervises this home, or a driver did not drain in time.
     """
     folder = settings.home / "agent"
     folder.mkdir(parents=True, exist_ok=True)
@@ -226,11 +232,22 @@ def run_agent(settings: Settings, stop: threading.Event) -> None:
                 _beat(folder / "heartbeat.json", agent, now)
                 last_beat = now
             stop.wait(PASS_S)
+        told = "drivers are left running" if drain_s is None else _drain(settings, drain_s)
         keeper.join(timeout=30.0)
         delivery.join(timeout=30.0)
-        record_event(settings, "agent_stop", None, "agent stops; drivers are left running", utc_now())
+        record_event(settings, "agent_stop", None, f"agent stops; {told}", utc_now())
     finally:
         lock.close()
+
+
+def _drain(settings: Settings, seconds: float) -> str:
+    """Drain all drivers and end the fast paths; return what to say about it."""
+    names = supervised_names(settings)
+    fast = end_fast_paths(settings, names)
+    drained = drain_all(settings, names, "agent stop", seconds, LOG.info)
+    return f"drained: {', '.join(drained) or 'nothing ran'}" + (
+        f"; ended fast paths: {', '.join(fast)}" if fast else ""
+    )
 
 
 def _lock(folder: Path) -> TextIO:
@@ -257,8 +274,12 @@ def _beat(path: Path, agent: Agent, now: datetime) -> None:
     )
 
 
-def main() -> int:
-    """Run the agent in this process; the environment names the home."""
+def main(drain_s: float | None = None) -> int:
+    """Run the agent in this process; the environment names the home. Return the exit code.
+
+    Args:
+        drain_s: seconds in which SIGTERM drains the drivers; None leaves them running.
+    """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout, force=True
     )
@@ -266,7 +287,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        run_agent(Settings.from_env(), stop)
+        run_agent(Settings.from_env(), stop, drain_s)
     except RivertwiceError as error:
         LOG.error("%s", error)
         return 1

@@ -1,0 +1,29 @@
+"""topics: what the pipelines read, on a Kafka that somebody else runs."""
+
+from __future__ import annotations
+
+import click
+
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+
+
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice topics create"))
+def topics() -> None:
+    """The topics that the pipelines of this project read."""
+
+
+@topics.command("create", epilog=example("rivertwice topics create"))
+@pass_frame
+def topics_create(frame: Frame) -> None:
+    """Wait for Kafka, then create the topics that are absent.
+
+    `rivertwice up` does the same; this is for a Kafka that is not the embedded one, once per deployment. A topic that exists
+    is left as it is; one with another number of partitions than its definition says is refused.
+    """
+    from rivertwice.log.broker import await_broker
+    from rivertwice.log.topics import create_topics
+    from rivertwice.pipeline.definition import load_all
+
+    await_broker(frame.settings)
+    found = create_topics(frame.settings, load_all(frame.settings.definitions).values())
+    frame.emit(found, lambda: as_table(("topic", "partitions"), sorted(found.items())))

@@ -1,0 +1,22 @@
+"""The topics that the pipelines of a project read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rivertwice.config import Settings
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.pipeline.definition import Definition
+
+
+def create_topics(settings: Settings, definitions: Iterable[Definition]) -> dict[str, int]:
+    """Create the topics that are absent, kept for ever; return each topic's number of partitions.
+
+    Raises:
+        ConfigError: a topic exists with another number of partitions than its definition says.
+        ServiceError: Kafka does not answer.
+    """
+    topics = {source.topic: source.partitions for each in definitions for source in each.sources.values()}
+    for topic, partitions in topics.items():
+        ensure_topic(settings, topic, partitions, {})
+    return topics

@@ -1,0 +1,79 @@
+"""Drain every stream of a home, for who is about to take the host or the container down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
+from rivertwice.fast.owner import read_fast_owner
+from rivertwice.instants import utc_now
+from rivertwice.process_identity import is_alive
+from rivertwice.stream.lease import lease_owner
+from rivertwice.supervise.act import ask_to_drain
+from rivertwice.supervise.memory import load_memory
+
+POLL_S = 0.1
+
+
+def say_nothing(_line: str) -> None:
+    """Report no progress."""
+
+
+def drain_all(
+    settings: Settings, names: list[str], by: str, seconds: float, progress: Callable[[str], None] = say_nothing
+) -> list[str]:
+    """Ask every living driver to drain, wait for them, and take the markers away again.
+
+    Args:
+        settings: where things lie.
+        names: pipelines to look at.
+        by: who asks; the markers hold while this process lives, so nobody starts a driver meanwhile.
+        seconds: how long the drivers may take, all together.
+        progress: gets a line per driver.
+
+    Returns:
+        the pipelines whose driver lived.
+
+    Raises:
+        ServiceError: a driver still lives after `seconds`; nothing was killed.
+    """
+    homes = {name: settings.pipeline(name) for name in names}
+    living = {name: home for name, home in homes.items() if driver_lives(settings, name)}
+    for name, home in living.items():
+        progress(f"draining {name} ...")
+        ask_to_drain(home, by, utc_now())
+    deadline = time.monotonic() + seconds
+    try:
+        while left := [name for name in living if driver_lives(settings, name)]:
+            if time.monotonic() > deadline:
+                pids = {name: owner.pid for name in left if (owner := lease_owner(homes[name]))}
+                logs = ", ".join(str(homes[name].logs / "driver.log") for name in left)
+                message = f"still draining after {seconds:.0f} s: {pids}; nothing was killed; look at {logs}"
+                raise ServiceError(message)
+            time.sleep(POLL_S)
+    finally:
+        for home in living.values():
+            home.drain.unlink(missing_ok=True)
+    return sorted(living)
+
+
+def end_fast_paths(settings: Settings, names: list[str]) -> list[str]:
+    """Send SIGTERM to the fast paths that run, which end at once and go on behind their last record; return their names."""
+    owners = {name: owner for name in names if (owner := read_fast_owner(settings.pipeline(name))) is not None}
+    for owner in owners.values():
+        with suppress(ProcessLookupError):
+            os.kill(owner.pid, signal.SIGTERM)
+    return sorted(owners)
+
+
+def driver_lives(settings: Settings, name: str) -> bool:
+    """Say whether a driver of this pipeline lives, be it one that has not taken its lease yet."""
+    if lease_owner(settings.pipeline(name)) is not None:
+        return True
+    started = load_memory(settings, name).driver
+    return started is not None and is_alive(started.pid, started.pid_started)

@@ -1,0 +1,131 @@
+"""SIGTERM to `rivertwice agent run`: on a host the driver outlives the agent, in a container it is drained first."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.stream.lease import Owner, lease_owner
+from rivertwice.timeline.intent import read_exit, read_intent, write_intent
+
+DRIVER = """
+import time
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.stream.lease import acquire_lease
+from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
+home = Settings.from_env().pipeline("p")
+lease = acquire_lease(home, "t1", utc_now())
+busy = home.root / "busy"
+while not home.drain.exists() or busy.exists():
+    write_heartbeat(home, Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=lease.epoch))
+    time.sleep(0.02)
+write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
+"""
+AGENT = """
+import sys
+from rivertwice.supervise import act
+from rivertwice.cli import main
+act.DRIVER = (sys.executable, "-c", sys.argv.pop(1))
+act.java_env = lambda settings: {}
+main()
+"""
+PATIENCE_S = 60
+
+
+class Host:
+    """A home with one pipeline, the command line's agent as a process, and a stand-in that takes the real lease."""
+
+    def __init__(self, root: Path) -> None:
+        self.settings = Settings(project=root / "project", home=root / "home")
+        (self.settings.definitions / "p").mkdir(parents=True)
+        (self.settings.definitions / "p" / "pipeline.yaml").write_text("name: p\n")
+        self.home = self.settings.pipeline("p")
+        self.agents: list[subprocess.Popen[bytes]] = []
+        write_intent(self.home, "running", "test", utc_now())
+
+    def run_agent(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", AGENT, DRIVER, "agent", "run", *options]
+        log = (self.settings.home / "agent.log").open("ab")
+        with log:
+            made = subprocess.Popen(command, env={**os.environ, **self.settings.to_env()}, stdout=log, stderr=log)
+        self.agents.append(made)
+        return made
+
+    def until_owner(self) -> Owner:
+        end = time.monotonic() + PATIENCE_S
+        while (owner := lease_owner(self.home)) is None or not self.home.heartbeat.exists():
+            assert time.monotonic() < end, (self.settings.home / "agent.log").read_text()
+            time.sleep(0.05)
+        return owner
+
+    def stops(self) -> list[str]:
+        lines = (self.settings.home / "agent" / "events.jsonl").read_text().splitlines()
+        return [event["message"] for event in map(json.loads, lines) if event["kind"] == "agent_stop"]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path)
+    yield made
+    owner = lease_owner(made.home)
+    for pid in [*(agent.pid for agent in made.agents if agent.poll() is None), *([owner.pid] if owner else [])]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_in_a_container_sigterm_drains_the_driver_before_the_agent_ends_and_the_intent_stays(host: Host) -> None:
+    agent = host.run_agent("--drain-on-stop")
+    host.until_owner()
+    agent.terminate()
+    assert agent.wait(PATIENCE_S) == 0, (host.settings.home / "agent.log").read_text()
+    assert lease_owner(host.home) is None
+    told, intent = read_exit(host.home), read_intent(host.home)
+    assert told is not None
+    assert told.clean
+    assert intent is not None
+    assert intent.desired == "running"
+    assert not host.home.drain.exists()
+    assert host.stops() == ["agent stops; drained: p"]
+
+
+def test_the_next_agent_starts_what_was_drained(host: Host) -> None:
+    first = host.run_agent("--drain-on-stop")
+    host.until_owner()
+    first.terminate()
+    assert first.wait(PATIENCE_S) == 0
+    host.run_agent("--drain-on-stop")
+    assert host.until_owner().epoch == 2
+
+
+def test_on_a_host_sigterm_leaves_the_driver_running(host: Host) -> None:
+    agent = host.run_agent()
+    owner = host.until_owner()
+    agent.terminate()
+    assert agent.wait(PATIENCE_S) == 0
+    assert lease_owner(host.home) == owner
+    assert host.stops() == ["agent stops; drivers are left running"]
+
+
+def test_a_driver_that_does_not_drain_in_time_is_named_and_not_killed(host: Host) -> None:
+    (host.home.root / "busy").touch()
+    agent = host.run_agent("--drain-on-stop", "--drain-seconds", "1")
+    owner = host.until_owner()
+    agent.terminate()
+    assert agent.wait(PATIENCE_S) == 1
+    assert (
+        f"still draining after 1 s: {{'p': {owner.pid}}}; nothing was killed"
+        in (host.settings.home / "agent.log").read_text()
+    )
+    assert lease_owner(host.home) == owner
