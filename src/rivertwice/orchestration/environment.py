@@ -174,7 +174,9 @@ def spark_environment(settings: Settings, inherited: Mapping[str, str] | None = 
     path = inherited.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != scripts:
         path = os.pathsep.join([scripts, path])
-    env = {**settings.to_env(), "PYSPARK_PYTHON": sys.executable, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = {**settings.to_env(), "PYSPARK_PYTHON": sys.executable, "PATH": path}
+    if settings.spark_is_local:
+        env["SPARK_LOCAL_IP"] = "127.0.0.1"  # the executors of a cluster have to reach the driver
     if java_home := inherited.get("JAVA_HOME"):
         env["JAVA_HOME"] = java_home
     elif java := find_java(settings.build, inherited):

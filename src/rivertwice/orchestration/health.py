@@ -58,7 +58,8 @@ def classify_health(seen: Seen, now: datetime) -> Health:
         said = "never" if seen.agent_at is None else f"{(now - seen.agent_at).total_seconds():.0f} s ago"
         driver = "the driver still runs" if seen.owner else "no driver runs"
         return Health(
-            AGENT, f"the agent last spoke {said}; {driver}, but nobody would start it again: run `rivertwice agent`"
+            AGENT,
+            f"the agent last spoke {said}; {driver}, but nobody would start it again: run `rivertwice agent start`",
         )
     beat = seen.heartbeat
     if not seen.owner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from configparser import ConfigParser
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,12 @@ def test_spark_finds_this_interpreter_first_and_the_java_that_set_up_found(setti
     assert java is not None
     assert env["JAVA_HOME"] == str(java.home)
     assert spark_environment(settings, {"PATH": env["PATH"]})["PATH"] == env["PATH"]
+
+
+def test_a_job_listens_on_loopback_only_where_its_executors_live_in_it(settings: Settings) -> None:
+    assert spark_environment(settings, {})["SPARK_LOCAL_IP"] == "127.0.0.1"
+    cluster = replace(settings, spark_master="spark://spark-master:7077")
+    assert "SPARK_LOCAL_IP" not in spark_environment(cluster, {})
 
 
 @pytest.mark.parametrize(
