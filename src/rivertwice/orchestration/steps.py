@@ -23,7 +23,6 @@ from rivertwice.orchestration.requests import read_backfill, read_nothing, read_
 log = logging.getLogger(__name__)
 
 SERVED_PATIENCE = 180.0
-"""Newest savepoints that pruning leaves, besides those that something protects."""
 
 
 @contextmanager

@@ -117,3 +117,63 @@ def test_what_older_segments_of_the_archive_hold_is_served_and_the_hole_between_
     state = log(archived={0: (15, 40)}, older=({0: (0, 10)},))
     (lease,) = view_leases([claim(0, 50)], state, NOW)
     assert (lease.archived, lease.kafka, lease.lost) == (35, 10, 5)
+
+
+def test_a_partition_whose_first_offset_is_not_known_is_needed_from_its_very_first() -> None:
+    assert first_at_risk(claim(0, 80), 0, log(begin={}, archived={})) == 0
+    assert first_at_risk(claim(0, 80), 0, log(begin={}, end={}, archived={})) is None
+
+
+def test_the_levels_change_below_their_limits_and_not_at_them() -> None:
+    levels = []
+    for age in (5 * HOUR, 5.001 * HOUR, 9 * HOUR, 9.001 * HOUR):
+        (lease,) = view_leases([claim(40, 90)], log(stamps=stamped(40, age)), NOW)
+        levels.append(lease.level)
+    assert levels == [Level.OK, Level.WARNING, Level.WARNING, Level.CRITICAL]
+
+
+def test_a_claim_without_end_reaches_to_kafkas_end_and_an_older_one_is_empty() -> None:
+    (lease,) = view_leases([claim(50, None)], log(), NOW)
+    assert (lease.start, lease.end, lease.kafka) == (50, 100, 50)
+    (lease,) = view_leases([claim(120, None)], log(), NOW)
+    assert (lease.start, lease.end, lease.kafka, lease.lost, lease.level) == (120, 120, 0, 0, Level.OK)
+
+
+def test_what_an_older_segment_of_the_archive_holds_is_not_lost() -> None:
+    #  older |==|      [0, 10)      hole [10, 20)       archive [20, 40)
+    older = log(archived={0: (20, 40)}, older=[{0: (0, 10)}], begin={0: 40})
+    (lease,) = view_leases([claim(0, 60)], older, NOW)
+    assert (lease.archived, lease.kafka, lease.lost) == (30, 20, 10)
+    (stream,) = view_leases([claim(0, 60, kafka_only=True)], older, NOW)
+    assert (stream.archived, stream.kafka, stream.lost) == (0, 20, 40)
+
+
+def test_bytes_run_out_at_the_pace_at_which_they_arrive() -> None:
+    by_bytes = log(retention=None, retention_bytes=10_000, record_bytes={0: 100.0}, per_second={0: 2.0})
+    clock = clock_at(by_bytes, 0, 40, NOW)  # 60 records of 100 bytes lie behind it, 4,000 bytes are free
+    assert (clock.left, clock.share) == (timedelta(seconds=20), 0.4)
+    assert clock.deadline == NOW + timedelta(seconds=20)
+    still = clock_at(replace(by_bytes, per_second={}), 0, 40, NOW)
+    assert (still.left, still.deadline, still.share) == (None, None, 0.4)
+    full = clock_at(replace(by_bytes, retention_bytes=5_000), 0, 40, NOW)
+    assert (full.left, full.share) == (timedelta(0), 0.0)
+
+
+def test_of_time_and_bytes_the_one_that_runs_out_first_counts() -> None:
+    both = log(stamps=stamped(40, HOUR), retention_bytes=10_000, record_bytes={0: 100.0}, per_second={0: 2.0})
+    clock = clock_at(both, 0, 40, NOW)
+    assert (clock.left, clock.share) == (timedelta(seconds=20), 0.4)
+    slow = clock_at(replace(both, per_second={0: 0.000001}), 0, 40, NOW)
+    assert (slow.left, slow.share) == (9 * HOUR, 0.4)
+
+
+def test_a_topic_that_keeps_for_ever_has_no_clock() -> None:
+    assert not log(retention=None).finite
+    assert log().finite
+    assert log(retention=None, retention_bytes=1).finite
+    assert clock_at(log(retention=None), 0, 40, NOW) == NO_CLOCK
+
+
+def test_a_record_from_the_future_has_all_its_time_left() -> None:
+    clock = clock_at(log(stamps=stamped(40, -20 * HOUR)), 0, 40, NOW)
+    assert (clock.left, clock.share) == (30 * HOUR, 1.0)

@@ -207,3 +207,9 @@ def test_the_worst_of_a_view_is_first_whatever_topic_it_is_of() -> None:
     assert found.worst.topic == "a"
     together = retention_to_plain(found, NOW)
     assert (together["same_topic"], together["unarchived"]["records"]) == (True, 160)
+
+
+def test_before_the_first_committed_batch_only_the_stream_needs_the_log(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    settings, _, _ = make_home(tmp_path, batches=0)
+    ((_, _, found),) = observe_claims(settings, "p")
+    assert [one.kind for one in found] == ["stream"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from rivertwice.savepoint.plan import (
     plan_replay,
     require_fingerprint,
     require_on_path,
+    require_one_definition,
     require_reach,
     select_proof_end,
 )
@@ -143,3 +146,39 @@ def test_another_restore_waits_for_the_interrupted_one():
 def test_a_partition_added_on_the_way_is_covered_from_its_first_record() -> None:
     grown = row(4, start_offsets={"flights": {"0": 40}}, end_offsets={"flights": {"0": 50, "1": 7}})
     assert span([row(3), grown], "flights") == {0: (30, 50), 1: (0, 7)}
+
+
+def test_a_batch_is_on_a_path_if_any_segment_holds_it() -> None:
+    assert is_on_path(AT_2, [Segment("t0", 0, 1), Segment("t1", 2, 2), Segment("t2", 3, None)])
+    assert not is_on_path(AT_2, [Segment("t1", 0, 1), Segment("t2", 2, None)])
+    assert not is_on_path(AT_2, [])
+
+
+def test_a_stream_needs_the_first_offset_behind_its_batch_and_none_before() -> None:
+    require_reach({0: 30, 1: 5}, {0: 30}, batch=2, topic="flights")
+    with pytest.raises(
+        LogGapError, match="goes on at offset 30 of flights-0, but Kafka begins at 31: 1 records are gone"
+    ):
+        require_reach({0: 30}, {0: 31}, batch=2, topic="flights")
+
+
+def test_a_partition_of_which_nothing_is_replayed_is_no_loss() -> None:
+    rows = [row(3, start_offsets={"flights": {"0": 30, "1": 7}}, end_offsets={"flights": {"0": 40, "1": 7}})]
+    manifest = replace(AT_2, offsets={"flights": {"0": 30, "1": 7}})
+    made = plan_replay(manifest, rows, until=3, begin={"flights": {0: 30, 1: 99}}, bundles={"b"})
+    assert made.source == KAFKA
+
+
+def test_a_proof_waits_for_the_state_that_is_still_there() -> None:
+    assert select_proof_end(10, wanted=3, committed=99, retained=0) == 13
+    assert select_proof_end(10, wanted=3, committed=99, retained=1) == 13
+    assert select_proof_end(10, wanted=3, committed=99, retained=20) == 22
+    assert select_proof_end(10, wanted=3, committed=11, retained=20) == 11
+
+
+def test_all_batches_of_one_definition_can_be_replayed_from_the_beginning() -> None:
+    require_one_definition(AT_2, [row(0), row(1)], {"b"})
+    with pytest.raises(SavepointError, match="committed no batch yet"):
+        require_one_definition(AT_2, [], {"b"})
+    with pytest.raises(FingerprintError, match="batch 1 of p was made by bundle new"):
+        require_one_definition(AT_2, [row(0), row(1, bundle="new")], {"b"})
