@@ -40,7 +40,7 @@ def test_every_direct_requirement_is_pinned_exactly() -> None:
 
 
 def test_the_compose_file_has_every_service(compose: dict[str, Any]) -> None:
-    wanted = {"kafka", "s3", "s3-init", "postgres", "spark-master", "spark-worker", "agent"}
+    wanted = {"kafka", "s3", "s3-init", "postgres", "spark-master", "spark-worker", "topics-init", "agent"}
     airflow = {"airflow-init", "airflow-api", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer"}
     assert set(compose["services"]) == wanted | airflow
     for name, service in compose["services"].items():
