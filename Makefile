@@ -9,7 +9,7 @@ SOURCES := src dags plugins spark_jobs tests bench scripts
 export RIVERTWICE_PROJECT := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-faults test-slow lint format lock bench clean
+.PHONY: help setup setup-dev demo test test-faults test-slow lint format lock pin-images bench clean
 
 ##@ Use
 setup: ## build .venv, fetch Java if there is none, jars and data (quick and offline when nothing changed)
@@ -47,6 +47,9 @@ lock: ## write the locks anew from the direct pins; what is locked and still fit
 	@$(COMPILE) requirements-dev.txt -o requirements-dev.lock
 	@$(COMPILE) requirements.txt -c requirements-dev.lock -o requirements.lock
 	@for name in build java tools; do $(COMPILE) requirements-$$name.txt -o requirements-$$name.lock || exit 1; done
+
+pin-images: ## write the digest of every image of others into compose, manifest and Dockerfile; needs docker and its registry
+	@$(PYTHON) scripts/pin_images.py
 
 bench: setup-dev ## CPU and latency against hand-written Spark; report only
 	@$(BIN)/python -m bench
