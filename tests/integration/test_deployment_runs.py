@@ -1,0 +1,171 @@
+"""compose and the Kubernetes manifest as they stand, run in boxes: each container's own command, environment, checks, mounts, names.
+
+Slow: a broker, PostgreSQL, an S3 server, a Spark cluster, the agent and four processes of Airflow, each in namespaces of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_world import PIPELINE, VERBS, run_dag
+from boxes import Box, Boxes, missing
+from compose_file import compose_containers, manifest_containers, manifest_data, required_variables
+from rivertwice.orchestration.rest import AirflowClient
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.airflow,
+    pytest.mark.faults,
+    pytest.mark.timeout(3000),
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
+RECORDS = 500
+DAY = ("--from", "2013-06-30", "--to", "2013-06-30")
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"[{time.strftime('%T')}] {line}\n")
+
+
+def make_secrets() -> dict[str, str]:
+    made = {name: secrets.token_hex(16) for name in required_variables()}
+    return made | {"AIRFLOW_FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode()}
+
+
+@pytest.fixture
+def make_boxes(tmp_path: Path) -> Iterator[Callable[[list[str]], Boxes]]:
+    made: list[Boxes] = []
+
+    def make(names: list[str]) -> Boxes:
+        made.append(Boxes(tmp_path / "boxes", names))
+        return made[-1]
+
+    yield make
+    for boxes in made:
+        boxes.close()
+
+
+def status(agent: Box) -> dict[str, Any]:
+    found = json.loads(agent.ask("rivertwice", "--output", "json", "status"))
+    return next(dict(each) for each in found["pipelines"] if each["name"] == PIPELINE)
+
+
+def until_streamed(agent: Box, timeout: float = 900.0) -> dict[str, Any]:
+    """Wait until the stream runs and no record waits."""
+    end = time.monotonic() + timeout
+    while (seen := status(agent))["state"] != "running" or seen["lag"] != 0:
+        assert time.monotonic() < end, f"{seen}\n{agent.tail()}"
+        time.sleep(5)
+    return seen
+
+
+def drained(boxes: Boxes, state: str) -> dict[str, Any]:
+    """Return why the driver ended, as it wrote it."""
+    return dict(json.loads((boxes.volume(state) / "pipelines" / PIPELINE / "exit.json").read_text()))
+
+
+def test_compose_runs_until_a_pipeline_has_streamed_rotated_reconciled_and_backfilled_by_its_airflow(
+    make_boxes: Callable[[list[str]], Boxes],
+) -> None:
+    containers = compose_containers(make_secrets())
+    boxes = make_boxes(list(containers))
+    boxes.up(containers, say)
+    agent = boxes.boxes["agent"]
+    say(agent.ask("rivertwice", "replay", "flights", *DAY, "--limit", str(RECORDS)))
+    say(agent.ask("rivertwice", "start", PIPELINE, "--wait", timeout=300))
+    seen = until_streamed(agent)
+    say(f"streamed: {seen}")
+
+    password = json.loads((boxes.volume("state") / "airflow" / "passwords.json").read_text())["admin"]
+    url = f"http://{boxes.addresses['airflow-api']}:8080"
+
+    def work() -> None:
+        airflow = AirflowClient(url, "admin", password)
+        airflow.wait_for_dags({f"{verb}__{PIPELINE}" for verb in VERBS}, timeout=300)
+        asked = {
+            "scope": "range",
+            "start": "2013-06-30T12:00:00Z",
+            "end": "2013-06-30T14:00:00Z",
+            "reason": "by compose",
+        }
+        for verb, conf in (("rotate", None), ("archive", None), ("reconcile", None), ("backfill", asked)):
+            run_dag(airflow, f"{verb}__{PIPELINE}", conf, timeout=900)
+            say(f"{verb}: success")
+        states = {airflow.state(f"supervise__{PIPELINE}", run) for run in airflow.runs(f"supervise__{PIPELINE}")}
+        assert "failed" not in states, states
+        assert states, "nobody supervised"
+
+    boxes.inside(work)
+    savepoints = json.loads(agent.ask("rivertwice", "--output", "json", "savepoint", "list", PIPELINE))
+    assert "proved" in json.dumps(savepoints), savepoints
+    backfills = agent.ask("rivertwice", "backfill", "list", PIPELINE)
+    say(backfills)
+    assert "published" in backfills
+    objects = {path.parts[0] for path in (each.relative_to(boxes.volume("objects") / "rivertwice") for each in
+               (boxes.volume("objects") / "rivertwice").rglob("*"))}  # fmt: skip
+    assert {"savepoints", "leases"} <= objects
+
+    assert agent.stop() == 0, agent.tail()
+    ended = drained(boxes, "state")
+    say(f"agent stopped; its driver: {ended}")
+    assert ended["clean"]
+    boxes.start(containers["agent"])
+    boxes.healthy("agent")
+    again = until_streamed(boxes.boxes["agent"])
+    assert again["driver"]["epoch"] == seen["driver"]["epoch"] + 1
+    say(f"the next agent: {again['driver']}")
+
+
+def test_the_manifest_runs_its_probes_pass_and_a_pod_that_stops_drains_its_drivers(
+    make_boxes: Callable[[list[str]], Boxes],
+) -> None:
+    values = make_secrets()
+    compose = compose_containers(values)
+    around = {name: compose[name] for name in ("kafka", "s3", "s3-init")}  # the cluster's own, the manifest says
+    names = [*around, "spark-master", *(f"spark-worker-{number}" for number in range(3)), "agent"]
+    boxes = make_boxes(names)
+    boxes.up(around, say)
+    boxes.completed("s3-init")
+    keys = {"AWS_ACCESS_KEY_ID": values["S3_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY": values["S3_SECRET_KEY"]}
+    secret = {"rivertwice-s3": {**keys, "AWS_ENDPOINT_URL": "http://s3:7070"}}
+    root = ("--access", values["S3_ROOT_ACCESS_KEY"], "--secret", values["S3_ROOT_SECRET_KEY"])
+    bucket = ("create-bucket", "--bucket", "bucket", "--owner", values["S3_ACCESS_KEY"])
+    boxes.boxes["s3"].ask("versitygw", "admin", *root, "--endpoint-url", "http://s3:7070", *bucket)
+
+    addresses = {**boxes.addresses, "spark-worker": boxes.addresses["spark-worker-0"]}
+    pods = manifest_containers(secret, addresses)
+    conf = boxes.volume("configmap/spark-conf")
+    for name, text in manifest_data("ConfigMap", "spark-conf").items():
+        (conf / name).write_text(text)
+    boxes.start(pods["spark-master"][1])
+    boxes.healthy("spark-master", "readiness")
+    for number in range(pods["spark-worker"][2]):
+        own = {**addresses, "spark-worker": boxes.addresses[f"spark-worker-{number}"]}
+        boxes.start(manifest_containers(secret, own)["spark-worker"][1], f"spark-worker-{number}")
+    for number in range(pods["spark-worker"][2]):
+        boxes.healthy(f"spark-worker-{number}", "readiness")
+    initial, main, _ = pods["agent"]
+    for container in initial:
+        boxes.start(container, "agent")
+        boxes.completed("agent")
+    agent = boxes.start(main)
+    boxes.healthy("agent", "readiness")
+    say(agent.ask("rivertwice", "replay", "flights", *DAY, "--limit", "60"))
+    say(agent.ask("rivertwice", "start", PIPELINE, "--wait", timeout=300))
+    say(f"streamed: {until_streamed(agent)}")
+    for name in ("spark-master", "spark-worker-0", "agent"):
+        assert boxes.passes(name, "liveness"), name
+    assert agent.stop() == 0, agent.tail()
+    ended = drained(boxes, "rivertwice-state")
+    say(f"the pod stopped; its driver: {ended}")
+    assert ended["clean"]
