@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings as hypothesis_settings
+from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
 from secure_kafka import SecureListeners, make_listeners
 from shared_run import alone, joined, shared_folder
 from streamed_run import REPOSITORY, StreamedRun, settings_of, stream_days
+from warm import own_session, stop_warm_session, warm_session
 
 # A JVM of a test lives for minutes: compiled by C1 only it spends a quarter less CPU (a warm test of five backfills: 161 s, not 224 s).
 # C1 alone would have 48 MB for all code, and sweep it all the time. The fault lab says the same, and more, by `campaign.QUICK_JVM`.
@@ -28,6 +30,25 @@ os.environ.setdefault("RIVERTWICE_DURABLE", "off")
 
 hypothesis_settings.register_profile("untimed", deadline=None)  # tests assert no times
 hypothesis_settings.load_profile("untimed")
+
+
+def pytest_unconfigure() -> None:
+    """End this process's Spark after its last test."""
+    stop_warm_session()
+
+
+@pytest.fixture(autouse=True)
+def _warm(request: pytest.FixtureRequest) -> None:
+    """Start the process's Spark before a test that needs one, so that the product finds it there and cannot stop it."""
+    if request.node.get_closest_marker("spark"):
+        warm_session()
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session of the file's own over this process's one Spark: what a file sets does not reach the next one."""
+    with own_session() as session:
+        yield session
 
 
 @pytest.fixture(scope="session")
@@ -54,12 +75,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory, listeners: SecureListeners)
 
 @pytest.fixture(scope="session")
 def streamed_two_days(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> StreamedRun:
-    """30 June and 1 July 2013 (1,884 flights), streamed in batches of a dozen. Do not change it: use `copy_run`."""
+    """30 June and 1 July 2013 (1,884 flights), streamed in 40 batches. Do not change it: use `copy_run`."""
     folder = shared_folder(tmp_path_factory, "two-days")
     made = folder / "made"
     with alone(folder):
         if not made.exists():
-            run = stream_days(folder / "run", bootstrap=broker.bootstrap, topic="two-days")
+            run = stream_days(
+                folder / "run", bootstrap=broker.bootstrap, topic="two-days", pins={"max_offsets_per_trigger": 48}
+            )
             made.write_text(str(run.records))
     return StreamedRun(settings_of(folder / "run", broker.bootstrap), "two-days", int(made.read_text()))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -24,6 +23,8 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
+from warm import run_command_warm as command
+from warm import run_driver_warm
 
 NAME = "histories"
 DRIVER = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", NAME, "--until-end"]
@@ -98,10 +99,7 @@ def run_killed_proved_and_restored(
 
 def run_to_end(settings: Settings, log: Path) -> None:
     """Run the driver to the end of the log."""
-    with log.open("ab") as out:
-        env = {**os.environ, **settings.to_env()}
-        done = subprocess.run(DRIVER, env=env, stdout=out, stderr=out, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, log.read_text()[-3000:]
+    run_driver_warm(settings, NAME, log)
 
 
 def committed(settings: Settings) -> int:
@@ -109,20 +107,6 @@ def committed(settings: Settings) -> int:
         return len(path_ledger(settings.pipeline(NAME)))
     except OSError:
         return 0
-
-
-def command(settings: Settings, *arguments: str, code: int = 0) -> Any:
-    """Run a command and return what it printed as JSON; it must end with the code."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rivertwice.cli", "--output", "json", *arguments],
-        env={**os.environ, **settings.to_env()},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
-    return json.loads(done.stdout)
 
 
 def check_explained(report: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from rivertwice.log.flights import Flight, plan_records
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
+from warm import run_driver_warm
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARTITIONS = 2
@@ -120,7 +121,9 @@ class DriverProcess:
 
 def run_to_end(settings: Settings, pipeline: str) -> list[LedgerRow]:
     """Run the driver until everything in the log is committed."""
-    DriverProcess(settings, pipeline, "--until-end").finish()
+    log = settings.home / f"driver-{time.time_ns()}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    run_driver_warm(settings, pipeline, log)
     return path_ledger(settings.pipeline(pipeline))
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -17,10 +14,10 @@ import yaml
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, replay
+from warm import run_driver_warm
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PIPELINE = "flight_delays"
-DRIVER_SECONDS = 1200
 
 
 @dataclass(frozen=True)
@@ -63,21 +60,6 @@ def settings_of(folder: Path, bootstrap: str) -> Settings:
     return Settings(project=folder / "project", home=folder / "home", bootstrap=bootstrap, spark_master="local[2]")
 
 
-def run_driver(settings: Settings, log: Path) -> None:
-    """Run the driver until everything in the log is committed; fail with the end of its log."""
-    command = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", PIPELINE, "--until-end"]
-    with log.open("ab") as out:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **settings.to_env()},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            timeout=DRIVER_SECONDS,
-            check=False,
-        )
-    assert done.returncode == 0, log.read_text()[-4000:]
-
-
 def stream_days(
     folder: Path,
     *,
@@ -90,7 +72,7 @@ def stream_days(
     """Replay `days` into `topic` and stream all of it."""
     settings = make_project(folder, bootstrap=bootstrap, topic=topic, pins=pins)
     report = replay(settings, ReplayRequest(topic=topic, days=days, poison_share=poison_share))
-    run_driver(settings, folder / "driver.log")
+    run_driver_warm(settings, PIPELINE, folder / "driver.log")
     return StreamedRun(settings, topic, report.planned)
 
 

@@ -21,7 +21,6 @@ from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
 from rivertwice.pipeline.compile import accepted, compile_batch
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.engine import spark_session
 from rivertwice.timeline.key_view import select_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -79,7 +78,7 @@ def table(spark: SparkSession, records: list[Record]) -> list[tuple[Any, ...]]:
 
 
 def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
-    tmp_path: Path, broker: BrokerInfo, topic: str
+    spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
     settings = Settings(PROJECT, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
     ensure_topic(settings, topic, 1, COMPACTED)
@@ -115,16 +114,12 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     produce(broker.bootstrap, topic, [(b'{"id":42}', None)], AT_MS + 7_200_000)
     tail = [one for one in consume(broker.bootstrap, topic) if one["key"] != b"filler"]
     assert [one["value"] is None for one in tail] == [False] * 4 + [True]
-    spark = spark_session(settings, "compaction")
-    try:
-        shown = table(spark, left)
-        assert [row[:2] for row in shown] == [
-            (42, f"v{MANY - 1}"),
-            (123, "Alice V3"),
-            (456, "Bob Updated"),
-            (789, "Carol"),
-        ]
-        assert shown == table(spark, whole)
-        assert table(spark, tail) == shown[1:]
-    finally:
-        spark.stop()
+    shown = table(spark, left)
+    assert [row[:2] for row in shown] == [
+        (42, f"v{MANY - 1}"),
+        (123, "Alice V3"),
+        (456, "Bob Updated"),
+        (789, "Carol"),
+    ]
+    assert shown == table(spark, whole)
+    assert table(spark, tail) == shown[1:]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +26,7 @@ from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.served import rebuild_served
+from warm import run_driver_warm
 
 MISSING = no_server() or no_worker()
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
@@ -111,11 +110,7 @@ def last_record(settings: Settings, topic: str) -> tuple[Any, bytes | None] | No
 
 
 def stream(settings: Settings, name: str, log: Path) -> None:
-    arguments = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", name, "--until-end"]
-    with log.open("ab") as out:
-        env = {**os.environ, **settings.to_env()}
-        done = subprocess.run(arguments, env=env, stdout=out, stderr=out, timeout=600, check=False)
-    assert done.returncode == 0, log.read_text()[-3000:]
+    run_driver_warm(settings, name, log)
 
 
 def table(address: str, query: str) -> list[dict[str, Any]]:

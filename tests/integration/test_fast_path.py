@@ -24,6 +24,7 @@ from rivertwice.log import kafka
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.testing.events import Event, produce_events
 from streamed_run import REPOSITORY
+from warm import invoke_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "fraud_scores"
@@ -88,17 +89,10 @@ def wait_for(condition: Callable[[], bool], log: Path) -> None:
 
 
 def check(settings: Settings) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "rivertwice.cli", "--output", "json", "fast", "check", NAME],
-        env={**os.environ, **settings.to_env()},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode in (0, 3), done.stderr[-3000:]
+    done = invoke_warm(settings, "--output", "json", "fast", "check", NAME)
+    assert done.exit_code in (0, 3), done.output[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
-    assert found["exact"] is (done.returncode == 0)
+    assert found["exact"] is (done.exit_code == 0)
     return found
 
 

@@ -32,6 +32,7 @@ from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import stream_rows
 from savepoint_rig import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
+from warm import own_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "savepoint-cycle"
@@ -68,7 +69,8 @@ def world(ran: tuple[Settings, str], tmp_path: Path) -> tuple[Settings, str]:
 def spark(ran: tuple[Settings, str]):
     settings, savepoint = ran
     home = settings.pipeline(NAME)
-    return session_of(settings, load_state_definition(home, load_savepoint(home, savepoint).manifest))
+    with own_session():
+        yield session_of(settings, load_state_definition(home, load_savepoint(home, savepoint).manifest))
 
 
 def served_rows(settings: Settings) -> list[dict[str, object]]:

@@ -6,11 +6,8 @@ The transform over both sources is the tests' own (`two_sources`); all else is t
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,10 +49,10 @@ from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
+from warm import own_session, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 REPOSITORY = Path(__file__).resolve().parents[2]
-DRIVER = Path(two.__file__).with_name("two_sources_driver.py")
 PARTITIONS = {"a": 2, "b": 1}
 
 
@@ -102,16 +99,7 @@ class World:
         """Run the driver until everything in both topics is committed."""
         log = self.settings.home / "driver.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as out:
-            done = subprocess.run(
-                [sys.executable, str(DRIVER), "--pipeline", two.NAME, "--until-end"],
-                env={**os.environ, **self.settings.to_env()},
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=300,
-                check=False,
-            )
-        assert done.returncode == 0, log.read_text()[-4000:]
+        run_driver_warm(self.settings, two.NAME, log)
         return path_ledger(self.settings.pipeline(two.NAME))
 
     def moved(self, folder: Path) -> World:
@@ -127,7 +115,8 @@ class World:
 def lifted() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         two.lift(patch)
-        patch.setattr("rivertwice.savepoint.replay.compile_stream", two.union_stream)
+        for module in ("savepoint.replay", "stream.driver"):
+            patch.setattr(f"rivertwice.{module}.compile_stream", two.union_stream)
         yield
 
 
@@ -150,10 +139,11 @@ def ran(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> tuple[W
 
 
 @pytest.fixture(scope="module")
-def spark(ran: tuple[World, str]) -> SparkSession:
+def spark(ran: tuple[World, str]) -> Iterator[SparkSession]:
     world, savepoint = ran
     home = world.settings.pipeline(two.NAME)
-    return session_of(world.settings, load_state_definition(home, load_savepoint(home, savepoint).manifest))
+    with own_session():
+        yield session_of(world.settings, load_state_definition(home, load_savepoint(home, savepoint).manifest))
 
 
 def rederived(spark: SparkSession, world: World) -> Derived:

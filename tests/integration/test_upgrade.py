@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +20,7 @@ from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served, stream_rows
 from savepoint_rig import REPOSITORY, DriverProcess, flights, make_project, produce, run_to_end
+from warm import invoke_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "upgrade-cycle"
@@ -33,15 +32,8 @@ OLD = "mixed: a publication of an older definition serves the window"
 
 def command(settings: Settings, *words: str, code: int = 0) -> Any:
     """Run a command; return what it printed as JSON, or, if it must fail, its last words."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rivertwice.cli", "--output", "json", *words],
-        env={**os.environ, **settings.to_env()},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
+    done = invoke_warm(settings, "--output", "json", *words)
+    assert done.exit_code == code, done.output[-4000:]
     return json.loads(done.stdout) if done.stdout.strip() else done.stderr
 
 

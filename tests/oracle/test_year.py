@@ -28,7 +28,7 @@ FLIGHTS = 336_776
 
 
 def test_batch_over_the_year_equals_the_oracle_in_every_window(
-    broker: BrokerInfo, judged_spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    broker: BrokerInfo, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = make_project(tmp_path, bootstrap=broker.bootstrap, topic=TOPIC)
     begun = time.monotonic()
@@ -37,8 +37,8 @@ def test_batch_over_the_year_equals_the_oracle_in_every_window(
     definition = load_definition(settings.definitions / PIPELINE)
     _, source = definition.source
     ranges = {partition: (0, end) for partition, end in kafka.end_offsets(settings, TOPIC).items()}
-    raw = read_ranges(judged_spark, settings, TOPIC, ranges)
-    table = compile_batch(judged_spark, definition, accepted(decode(raw, source), source)).toArrow()
+    raw = read_ranges(spark, settings, TOPIC, ranges)
+    table = compile_batch(spark, definition, accepted(decode(raw, source), source)).toArrow()
     computed = time.monotonic()
     rows = unique_rows(table, shape_of(definition))
     ours = {(row.start_ms, row.key.split('"')[3]): rounded(values) for row, values in rows.items()}
