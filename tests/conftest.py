@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,9 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
+from choosing import rank, share_of, shared
 from rivertwice.config import Settings
+from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
 from secure_kafka import SecureListeners, make_listeners
 from shared_run import alone, joined, shared_folder
@@ -28,8 +30,57 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:Reserved
 # No test cuts the power: what is brought onto the disk at once is proved in tests/unit/store, which turn it on again.
 os.environ.setdefault("RIVERTWICE_DURABLE", "off")
 
+IN_CI = bool(os.environ.get("CI"))
 hypothesis_settings.register_profile("untimed", deadline=None)  # tests assert no times
-hypothesis_settings.load_profile("untimed")
+hypothesis_settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+hypothesis_settings.load_profile("ci" if IN_CI else "untimed")
+
+SHARE = "RIVERTWICE_FAULTS_SHARE"
+SLOW_TEST_S = 3_600
+MUST_BE_THERE = ("no PostgreSQL", "no Chromium", "no Go", "Kafka Connect", "versitygw")
+"""What a skip for want of it says; in CI all of it is there, or the run fails."""
+
+
+def pytest_configure() -> None:
+    """Settle once which share of the slow tests runs: a worker that starts after midnight must take the same."""
+    share = share_of(os.environ.get(SHARE, ""), utc_now().date())
+    os.environ[SHARE] = "none" if share is None else str(share)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the slowest files first, and leave out slow tests that neither `-m` nor today's share asks for."""
+    items.sort(key=lambda item: rank(item.nodeid))  # stable: the order within a file stays
+    slow = [item.nodeid for item in items if item.get_closest_marker("faults")]
+    for item in items:
+        if item.get_closest_marker("faults"):
+            item.add_marker(pytest.mark.timeout(SLOW_TEST_S))
+    if config.option.markexpr:
+        return
+    taken = shared(slow, share_of(os.environ[SHARE], utc_now().date()))
+    left_out = {*slow} - taken
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the slow tests that ran, and how they ended."""
+    for ending in ("passed", "failed"):
+        for report in terminalreporter.getreports(ending):
+            if "faults" in report.keywords and report.when == "call":
+                terminalreporter.write_line(f"slow test {ending} in {report.duration:.0f} s: {report.nodeid}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI, fail a test that is skipped for want of something that CI must have."""
+    report = yield
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+    if IN_CI and report.skipped and any(word in reason for word in MUST_BE_THERE):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} must not be skipped in CI: {reason}"
+    return report
 
 
 def pytest_unconfigure() -> None:

@@ -1,0 +1,44 @@
+"""The share of the slow tests that a run takes: every promise within seven days, none twice in them, and none of no test."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from choosing import PROMISES, SHARES, rank, share_of, shared
+
+TESTS = Path(__file__).resolve().parents[1]
+IDS = [f"tests/{start if '::' in start else f'{start}::test_{number}'}" for start in PROMISES for number in range(2)]
+
+
+def test_seven_days_take_every_promised_test_once() -> None:
+    day = date(2026, 1, 1)
+    taken = [one for after in range(SHARES) for one in shared(IDS, share_of("today", day + timedelta(days=after)))]
+    assert sorted(set(taken)) == sorted(set(IDS))
+
+
+def test_no_share_is_asked_for_no_slow_test_is_taken() -> None:
+    assert share_of("", date(2026, 1, 1)) is None
+    assert shared(IDS, None) == set()
+    assert shared(["tests/unit/test_cli.py::test_a"], 3) == set()
+
+
+def test_a_share_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="a number from 0 to 6"):
+        share_of("7", date(2026, 1, 1))
+
+
+def test_each_promise_names_a_slow_test_that_exists() -> None:
+    for start in PROMISES:
+        file, _, name = start.partition("::")
+        text = (TESTS / file).read_text()
+        assert "mark.faults" in text, start
+        assert re.search(rf"def {re.escape(name.partition('[')[0])}", text), start
+
+
+def test_the_slowest_files_come_first() -> None:
+    assert rank("tests/oracle/test_two_days.py::test_a") < rank("tests/oracle/test_year.py::test_a")
+    assert rank("tests/integration/test_rewind.py::test_a") < rank("tests/unit/test_cli.py::test_a")
