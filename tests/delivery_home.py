@@ -17,6 +17,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.kafka import end_offsets
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork
@@ -125,7 +126,11 @@ def read_topic(settings: Settings, topic: str, *, committed: bool = True) -> lis
     reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     found, ended = [], set()
     try:
+        deadline = Deadline.after(120)
         while len(ended) < len(partitions):
+            assert deadline.left(), (
+                f"{len(found)} records of {topic}, {len(ended)} partitions at their end, after 120 s"
+            )
             for message in reader.consume(10_000, 5.0):
                 if message.error() is None:
                     found.append({**json.loads(message.value()), "_key": message.key().decode()})

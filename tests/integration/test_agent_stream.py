@@ -22,6 +22,7 @@ from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise.launch import agent_status, start_agent, stop_agent
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, read_heartbeat, write_intent
+from waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "agent_test"
@@ -47,13 +48,13 @@ def world(kafka_settings: Settings, project: Path, tmp_path: Path, topic: str) -
 
 def until(what: Callable[[], bool], seconds: float, world: Settings) -> float:
     """Wait until something is true; return how long it took."""
+
+    def seen() -> object:
+        log = world.pipeline(NAME).logs / "driver.log"
+        return agent_status(world), log.read_text()[-3000:] if log.exists() else "(no log)"
+
     began = time.monotonic()
-    while not what():
-        if time.monotonic() - began > seconds:
-            log = world.pipeline(NAME).logs / "driver.log"
-            tail = log.read_text()[-3000:] if log.exists() else "(no log)"
-            raise AssertionError((agent_status(world), tail))
-        time.sleep(0.05)
+    wait_for(what.__name__, what, seconds, every=0.05, seen=seen)
     return time.monotonic() - began
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,16 +21,10 @@ from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from streamed_run import make_project
+from waiting import wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 FLIGHTS = 720
-
-
-def wait_until(what: str, holds: Callable[[], bool], seconds: float = 240.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"{what} did not happen in {seconds:.0f} s"
-        time.sleep(0.2)
 
 
 def test_the_stream_outlives_all_of_airflow_and_is_adopted(
@@ -48,7 +40,7 @@ def test_the_stream_outlives_all_of_airflow_and_is_adopted(
         start_airflow(settings, timeout=300)
         ready_client(settings)
         write_intent(home, "running", "test", utc_now())
-        wait_until("batch 10", lambda: (beat := read_heartbeat(home)) is not None and (beat.batch or 0) >= 10)
+        wait_for("batch 10", lambda: (beat := read_heartbeat(home)) is not None and (beat.batch or 0) >= 10, 240)
         owner, before = lease_owner(home), read_heartbeat(home)
         assert owner is not None
         assert before is not None
@@ -58,11 +50,11 @@ def test_the_stream_outlives_all_of_airflow_and_is_adopted(
             process.kill()
         killed = len(struck)
         assert killed >= len(services) == 4
-        wait_until("the end of Airflow", lambda: not any(airflow_status(settings).services.values()))
-        wait_until("the stream goes on", lambda: (read_heartbeat(home) or before).batch > (before.batch or 0) + 3)
+        wait_for("the end of Airflow", lambda: not any(airflow_status(settings).services.values()), 240)
+        wait_for("the stream goes on", lambda: (read_heartbeat(home) or before).batch > (before.batch or 0) + 3, 240)
         start_airflow(settings, timeout=300)
         airflow = ready_client(settings)
-        wait_until("the end of the log", lambda: (beat := read_heartbeat(home)) is not None and beat.lag == 0)
+        wait_for("the end of the log", lambda: (beat := read_heartbeat(home)) is not None and beat.lag == 0, 240)
         assert lease_owner(home) == owner
         run_dag(airflow, f"reconcile__{PIPELINE}", timeout=600)
         newest = newest_reconcile(home)
@@ -70,11 +62,11 @@ def test_the_stream_outlives_all_of_airflow_and_is_adopted(
         assert newest["balance"]["total"]["unexplained"] == 0
         assert newest["counts"]["stream"].get("DEFECT", 0) == 0
         write_intent(home, "stopped", "test", utc_now())
-        wait_until("the drain", lambda: lease_owner(home) is None)
+        wait_for("the drain", lambda: lease_owner(home) is None, 240)
     finally:
         stop_airflow(settings)
         write_intent(home, "stopped", "test", utc_now())
-        wait_until("the drain", lambda: lease_owner(home) is None)
+        wait_for("the drain", lambda: lease_owner(home) is None, 240)
         stop_agent(settings)
     expected = expect(consume(broker.bootstrap, topic), read_batches(home.tables.ledger, topic))
     assert {window: [row] for window, row in expected.closed.items()} == read_changelog(home.tables.changelog)

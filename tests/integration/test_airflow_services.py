@@ -30,6 +30,7 @@ from rivertwice.orchestration.services import (
     start_airflow,
     stop_airflow,
 )
+from waiting import wait_for
 
 pytestmark = pytest.mark.airflow
 
@@ -63,13 +64,11 @@ def watch_task(airflow: AirflowClient) -> tuple[str, str]:
 
 
 def wait_until_deferred(airflow: AirflowClient, seconds: float = 120) -> str:
-    deadline = time.monotonic() + seconds
-    while True:
-        runs = airflow.runs(f"supervise__{PIPELINE}")
-        if runs and watch_task(airflow)[1] == "deferred":
-            return runs[-1]
-        assert time.monotonic() < deadline, runs
-        time.sleep(0.5)
+    def deferred() -> bool:
+        return bool(airflow.runs(f"supervise__{PIPELINE}")) and watch_task(airflow)[1] == "deferred"
+
+    wait_for("the deferral of the watching task", deferred, seconds, every=0.5)
+    return airflow.runs(f"supervise__{PIPELINE}")[-1]
 
 
 def test_a_second_start_changes_nothing(world: Settings) -> None:
@@ -230,9 +229,7 @@ def test_airflow_killed_as_a_whole_comes_back_and_adopts_the_epoch_it_watched(
     before = pids(world)
     for process in session_members(before.values()):
         os.kill(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while any(airflow_status(world).services.values()) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for("the end of Airflow's services", lambda: not any(airflow_status(world).services.values()), 30)
     info: AirflowInfo = start_airflow(world, timeout=300)
     assert info.url == airflow_info(world).url
     assert not set(before.values()) & set(pids(world).values())
@@ -242,9 +239,7 @@ def test_airflow_killed_as_a_whole_comes_back_and_adopts_the_epoch_it_watched(
 def test_one_killed_service_is_started_again_and_the_others_are_left_alone(world: Settings) -> None:
     before = pids(world)
     os.kill(before["scheduler"], signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while airflow_status(world).services["scheduler"] and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for("the end of the scheduler", lambda: not airflow_status(world).services["scheduler"], 30)
     start_airflow(world, timeout=300)
     after = pids(world)
     assert {name for name in before if before[name] != after[name]} == {"scheduler"}

@@ -22,6 +22,7 @@ from rivertwice.delivery.model import Parcel, Position
 from rivertwice.delivery.postgres_sink import PostgresSink
 from rivertwice.delivery.source import StoredSource
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
+from waiting import wait_for
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 SINK = "{pg: {to: postgres, table: totals, dsn_env: TEST_PG, guarantee: effectively_once}}"
@@ -144,8 +145,9 @@ def test_a_deliverer_killed_in_its_transactions_leaves_rows_and_position_togethe
                     break
             process.send_signal(signal.SIGKILL)
             process.wait(30)
-            while watcher.execute(ours, ("%",)).fetchone()[0]:  # the server's part of a dead client ends by itself
-                time.sleep(0.01)
+            wait_for(  # the server's part of a dead client ends by itself
+                "the end of the dead client's session", lambda: not watcher.execute(ours, ("%",)).fetchone()[0], 60
+            )
             stored = position(address)
             exists = watcher.execute("SELECT to_regclass('totals') IS NOT NULL").fetchone()[0]
             rows = watcher.execute("SELECT count(*) FROM totals").fetchone()[0] if exists else 0

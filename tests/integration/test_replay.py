@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -20,6 +19,8 @@ from rivertwice.log import kafka
 from rivertwice.log.broker import broker_status, start_broker, stop_broker
 from rivertwice.log.flights import STORM, LogRecord
 from rivertwice.log.replay import ReplayRequest, plan_replay, replay
+from rivertwice.savepoint.deadline import Deadline
+from waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -30,7 +31,9 @@ def read_all(settings: Settings, topic: str) -> dict[int, list[LogRecord]]:
     reader = kafka.consumer(settings)
     reader.assign([TopicPartition(topic, partition, 0) for partition in ends])
     found: dict[int, list[LogRecord]] = {partition: [] for partition in ends}
+    deadline = Deadline.after(60)
     while any(len(found[partition]) < end for partition, end in ends.items()):
+        assert deadline.left(), {partition: len(rows) for partition, rows in found.items()}
         for message in reader.consume(1000, 1.0):
             assert message.error() is None
             headers = tuple(message.headers() or [])
@@ -73,9 +76,11 @@ def test_a_paced_replay_that_was_stopped_goes_on_without_a_hole(kafka_settings: 
     kafka.ensure_topic(kafka_settings, topic, 4)
 
     def stop_after_fifty() -> None:
-        while sum(kafka.end_offsets(kafka_settings, topic).values()) < 50:
-            time.sleep(0.05)
-        stop.set()
+        enough = Deadline.after(60).wait_until(
+            lambda: sum(kafka.end_offsets(kafka_settings, topic).values()) >= 50, every=0.05
+        )
+        stop.set()  # in any case: the replay must end
+        assert enough
 
     watcher = threading.Thread(target=stop_after_fifty)
     watcher.start()
@@ -96,8 +101,12 @@ def test_a_replay_killed_in_the_middle_goes_on_without_a_hole(kafka_settings: Se
         f"replay(Settings.from_env(), ReplayRequest(topic={topic!r}, days=STORM, speed=7200.0))"
     )
     process = subprocess.Popen([sys.executable, "-c", script], env=os.environ | kafka_settings.to_env())
-    while sum(kafka.end_offsets(kafka_settings, topic).values()) < 100:
-        assert process.poll() is None
+    wait_for(
+        "a hundred records",
+        lambda: sum(kafka.end_offsets(kafka_settings, topic).values()) >= 100,
+        60,
+        seen=process.poll,
+    )
     process.send_signal(signal.SIGKILL)
     process.wait()
     report = replay(kafka_settings, request)

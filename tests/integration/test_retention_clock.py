@@ -26,6 +26,7 @@ from rivertwice.store import delta
 from rivertwice.supervise.archiver import RetentionKeeper, last_retention
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
+from waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 NAME = "p"
@@ -94,14 +95,16 @@ def test_the_agent_archives_by_itself_once_and_then_nothing_is_at_risk_but_the_s
 ) -> None:
     keeper = RetentionKeeper(kafka_settings, lambda: [NAME], threading.Event())
     keeper.look(NAME, utc_now())
-    deadline = time.monotonic() + 90
     topic_id = kafka.topic_id(kafka_settings, finite)
     kinds: list[str] = []
-    while "archived" not in kinds and time.monotonic() < deadline:
-        time.sleep(0.2)
+
+    def archived() -> bool:
         keeper.look(NAME, utc_now())
         lines = (kafka_settings.home / "agent" / "events.jsonl").read_text().splitlines()
-        kinds = [json.loads(line)["kind"] for line in lines]
+        kinds[:] = [json.loads(line)["kind"] for line in lines]
+        return "archived" in kinds
+
+    wait_for("the agent's archive", archived, 90, every=0.2, seen=lambda: kinds)
     assert kinds == ["archive", "archived"], (kafka_settings.home / "agent" / "archive.log").read_text()
     assert archived_ranges(kafka_settings, finite, topic_id) == {0: (0, 10), 1: (0, 10)}
     told = last_retention(kafka_settings, NAME, utc_now())
@@ -171,9 +174,7 @@ def test_a_transaction_leaves_offsets_that_hold_nothing_and_they_are_named(
 def test_a_topic_created_anew_has_nothing_for_the_claims_on_the_old_one(kafka_settings: Settings, finite: str) -> None:
     extend_archive(None, kafka_settings, finite, upto={0: 4, 1: 10})
     kafka.delete_topic(kafka_settings, finite)
-    deadline = time.monotonic() + 30
-    while kafka.topic_exists(kafka_settings, finite) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for("the deletion of the topic", lambda: not kafka.topic_exists(kafka_settings, finite), 30)
     kafka.ensure_topic(replace(kafka_settings), finite, 2)
     fill(kafka_settings, finite, 50, utc_now())
     view = view_retention(kafka_settings, NAME, utc_now())

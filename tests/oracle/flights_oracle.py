@@ -7,6 +7,7 @@ and a late rule written down here give what a stream with those batches must hav
 from __future__ import annotations
 
 import json
+import time
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -91,7 +92,9 @@ def consume(bootstrap: str, topic: str) -> list[Record]:
     consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in marks.items()])
     wanted = sum(high - low for low, high in marks.values())
     records: list[Record] = []
+    ends = time.monotonic() + 300
     while len(records) < wanted:
+        assert time.monotonic() < ends, f"{len(records)} of {wanted} records of {topic} after 300 s"
         for message in consumer.consume(10_000, 2.0):
             assert message.error() is None, message.error()
             records.append(Record(message.partition(), message.offset(), _flight(message.value())))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from rivertwice.log import archive, kafka
 from rivertwice.log.archive import archived_ends, archived_starts, extend_archive
 from rivertwice.log.records import KAFKA_COLUMNS, read_ranges
 from rivertwice.store import delta
+from waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -121,9 +121,7 @@ def test_a_topic_created_anew_does_not_mix_with_the_old_one(
     extend_archive(spark, kafka_settings, topic)
     old = kafka.topic_id(kafka_settings, topic)
     kafka.delete_topic(kafka_settings, topic)
-    deadline = time.monotonic() + 20
-    while kafka.topic_exists(kafka_settings, topic) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for("the deletion of the topic", lambda: not kafka.topic_exists(kafka_settings, topic), 30)
     make_topic(1)
     fill(kafka_settings, topic, 3, partitions=1, first=100)
     extend_archive(spark, kafka_settings, topic)
