@@ -1,4 +1,4 @@
-"""Kafka records to typed rows, or to a reason why not. JVM expressions, of Protobuf a Python function, and none that can throw.
+"""Kafka records to typed rows, or to a reason why not. JVM expressions, of Protobuf and of some patterns Python functions; none can throw.
 
 JSON is read strictly: one object, double quotes, no NaN, timestamps as ISO 8601 with a zone. Two leniencies of
 Spark's parser stand, the same in a stream and in a recompute: a repeated key's last value wins, and a `string` field
@@ -11,8 +11,10 @@ import functools
 import operator
 from typing import Any, cast
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from rivertwice.pipeline.decode_avro import avro_cases, avro_columns
 from rivertwice.pipeline.decode_proto import proto_cases, proto_columns
@@ -26,6 +28,7 @@ from rivertwice.pipeline.envelope import (
     with_deletes,
 )
 from rivertwice.pipeline.framing import Case, framing_cases, payload
+from rivertwice.pipeline.patterns import JAVA, PatternError, match_whole, matcher_of
 from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, Rule
 from rivertwice.pipeline.source_model import Source
 
@@ -215,8 +218,23 @@ def _breaks(rule: Rule) -> Column:
     if isinstance(rule, InSet):
         return ~value.isin(rule.values)
     if isinstance(rule, Pattern):
-        return ~value.rlike(rf"\A(?:{rule.pattern})\z")
+        return ~_matches(rule.pattern, value)
     return _outside(rule, value)
+
+
+def _matches(pattern: str, value: Column) -> Column:
+    """Return whether the whole value matches, by an engine that no value can bring to fail (`patterns`)."""
+    try:
+        matcher = matcher_of(pattern)
+    except PatternError:  # of a bundle that ran before such patterns were refused; its meaning must stay
+        return value.rlike(rf"\A(?:{pattern})\z")
+    if matcher.engine == JAVA:
+        return value.rlike(matcher.text)
+
+    def match(values: pa.Array) -> pa.Array:
+        return match_whole(values, matcher.text)
+
+    return cast(Column, arrow_udf(match, "boolean")(value))  # type: ignore[call-overload]  # as in `decode_proto`
 
 
 def _outside(rule: Range, value: Column) -> Column:

@@ -13,7 +13,9 @@ from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.fold_code import check_fold
 from rivertwice.pipeline.model import Definition, DefinitionFile
 from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins
+from rivertwice.pipeline.patterns import PatternError, matcher_of
 from rivertwice.pipeline.refusals import check_sql
+from rivertwice.pipeline.rules import Pattern
 from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.window_call import check_transform_shape
 from rivertwice.pipeline.windows import Window
@@ -172,7 +174,21 @@ def load_definition(folder: Path) -> Definition:
             "a pipeline by its folder, so give both the same name"
         )
         raise DefinitionError(message)
+    _refuse_patterns(definition, str(folder / YAML_FILE))
     return definition
+
+
+def _refuse_patterns(definition: Definition, where: str) -> None:
+    """Refuse patterns that a record could bring to fail. Bundles are not asked: what ran must stay readable."""
+    for view, source in definition.sources.items():
+        for rule in source.rules:
+            if not isinstance(rule, Pattern):
+                continue
+            try:
+                matcher_of(rule.pattern)
+            except PatternError as error:
+                message = f"{where}: sources.{view}.rules: the pattern {rule.pattern!r} of rule {rule.name!r} is refused: {error}"
+                raise DefinitionError(message) from None
 
 
 def load_all(root: Path) -> dict[str, Definition]:

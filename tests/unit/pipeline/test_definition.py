@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from definition_files import FLIGHTS, PROJECT, replace
 from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import load_all, load_definition
+from rivertwice.pipeline.definition import load_all, load_definition, parse_files, read_files
 from rivertwice.pipeline.durations import format_duration, parse_duration
 from rivertwice.pipeline.schema import json_schema
 
@@ -62,6 +62,11 @@ def test_the_published_json_schema_is_current() -> None:
         ("min: 1, max: 9999", "min: 9, max: 1", ["min 9 above max 1"]),
         ("field: flight, min: 1", "field: carrier, min: 1", ["range over 'carrier' of type string"]),
         ('pattern: "[A-Z]{3}"', 'pattern: "[A-Z"', ["no regular expression"]),
+        (
+            'pattern: "[A-Z]{3}"',
+            r'pattern: "(?=A)(A|B)*"',
+            ["sources.flights.rules", "dest_is_an_airport", "look ahead"],
+        ),
         ("min_batches_to_retain: 200", "min_batches_to_retain: 2", ["min_batches_to_retain", "100"]),
         ("emit: final", "emits: final", ["emits", "remove it"]),
         ("emit: final", "emit: final\nemit: final", ["'emit' again"]),
@@ -79,6 +84,12 @@ def test_a_wrong_field_is_refused_with_file_field_value_and_remedy(
     assert "flight_delays/" in message
     for word in words:
         assert word in message
+
+
+def test_a_stored_bundle_with_a_pattern_that_is_refused_today_is_still_read(folder: Path) -> None:
+    replace(folder / "pipeline.yaml", 'pattern: "[A-Z]{3}"', r'pattern: "(?=A)(A|B)*"')
+    rule = parse_files(read_files(folder), "bundle").source[1].rules[1]
+    assert rule.name == "dest_is_an_airport"
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
