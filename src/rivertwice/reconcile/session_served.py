@@ -59,6 +59,7 @@ class Owed:
             stream has in one session with such a one, where a publication replaces it.
         amended: those of `missing` that are dead letters, amended when no publication could count them any more.
         former: amended records that a publication counted and that hold no more.
+        waiting: those of `missing` that lie in a session of the stream that is not closed yet.
         unexplained: those of `missing` that came in time for both.
         unknown: sessions of publications that the log does not give.
     """
@@ -70,6 +71,7 @@ class Owed:
     since: tuple[int, ...] = ()
     amended: tuple[int, ...] = ()
     former: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
     unexplained: tuple[int, ...] = ()
     unknown: tuple[Claim, ...] = ()
 
@@ -195,6 +197,8 @@ def _owed(
     unknown_yet = {one for one in rest if not all(known.knew(claim.seq, one) for claim in claims)}
     with_them = {one for part in parts if unknown_yet & set(part.rows) for one in part.rows}
     named = [one for one in rest if one in unknown_yet or one in with_them]
+    is_open = {one for part in parts if part.end_us // 1000 > closed_ms for one in part.rows}
+    others = [one for one in rest if one not in named]
     return Owed(
         followed=followed,
         emitted=emitted,
@@ -203,6 +207,7 @@ def _owed(
         since=tuple(one for one in named if not known.is_cure(one)),
         amended=tuple(one for one in named if known.is_cure(one)),
         former=tuple(one for one in stretch.rows if one in counted and one not in true),
-        unexplained=tuple(one for one in rest if one not in named),
+        waiting=tuple(one for one in others if one in is_open),
+        unexplained=tuple(one for one in others if one not in is_open),
         unknown=tuple(unknown),
     )

@@ -12,7 +12,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rivertwice.errors import RequestError
@@ -71,7 +71,7 @@ def check(world: World) -> int:
             assert {row for row in served if row.key == key and low <= row.start_ms < high} == wanted
             rows = [position for session in one.held for position in session.rows]
             assert sorted([*rows, *one.missing]) == sorted(whole.truth.rows)
-            assert set(one.missing) == {*one.late, *one.since}
+            assert set(one.missing) == {*one.late, *one.since, *one.waiting}
             assert one.is_truth or one.late or one.since or one.split
             changed += not one.is_truth
     return changed
@@ -101,6 +101,7 @@ def test_what_is_owed_is_what_is_served_whatever_was_published_and_came_late_sin
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1))
+@example(1932812)  # a late record joins what is published to what the stream has still open
 def test_what_is_owed_is_what_is_served_though_the_head_went_back_and_read_otherwise(seed: int) -> None:
     chance = random.Random(seed)
     world = World()
@@ -129,6 +130,23 @@ def test_the_histories_hold_sessions_that_changed_since_they_were_published() ->
         changed.append(check(world))
     assert sum(map(bool, changed)) > 6
     assert sum(changed) > 10
+
+
+def test_what_waits_in_an_open_session_of_the_stream_is_no_loss_though_a_publication_knew_it() -> None:
+    #  published [0, 12) when 18 was known and open until 28; then 9 came too late, and only with it the two are one
+    times = [0, 2000, 18_000, 9000]
+    batches = [0, 0, 1, 2]
+    rows = [(batch, time, place) for place, (batch, time) in enumerate(zip(batches, times, strict=True))]
+    (whole,) = follow_key(rows, 10_000, [0, 0, 20_000])
+    assert whole.late == (3,)
+
+    def owe(closed_ms: int) -> Owed:
+        known = Known(times.__getitem__, lambda _, position: position < 3)
+        (found,) = owe_sessions([whole], [Claim(0, 12, 2)], known, closed_ms=closed_ms, gap_us=10_000)
+        return found
+
+    assert (owe(20).missing, owe(20).late, owe(20).waiting, owe(20).unexplained) == ((3, 2), (3,), (2,), ())
+    assert (owe(28).missing, owe(28).late, owe(28).waiting) == ((3,), (3,), ())
 
 
 def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
