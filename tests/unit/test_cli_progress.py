@@ -10,14 +10,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from backfill_views import add_timeline
+from ledger_rows import ledger_row
 from rivertwice.cli import cli
 from rivertwice.commands.backfills import parse_range
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, parse_instant, to_iso, utc_now
+from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.savepoint.prune import KEPT
+from rivertwice.supervise import view as view_module
 from rivertwice.supervise.memory import DriverRef
 from rivertwice.timeline.intent import Heartbeat, read_heartbeat, write_heartbeat
+from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.lineage import Fork
+from rivertwice.timeline.sequence import move_head
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -111,13 +118,13 @@ def test_a_lag_that_a_dead_driver_never_learnt_is_not_a_dash(run: Any, tmp_path:
     spoken(tmp_path, 600)
     shown = run("status").output
     assert "not known" in shown
-    assert "its last driver never learnt it" in shown
+    assert "nobody has asked since the last driver or the last head move" in shown
 
 
 def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rivertwice.supervise.view.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    monkeypatch.setattr(view_module, "lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     spoken(tmp_path, 1, lag=0, lag_at=utc_now() - timedelta(minutes=5))
     shown = run("status").output
     assert "0, 5 min ago" in shown
@@ -127,6 +134,42 @@ def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
     assert 299 < item["lag_age_s"] < 330
     spoken(tmp_path, 1, lag=0, lag_at=utc_now())
     assert "not known" not in run("status").output
+
+
+def test_a_frozen_driver_is_unresponsive_and_its_pace_is_not_shown(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_module, "lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    spoken(tmp_path, 15, lag=900, arriving_per_s=3.0, catch_up_s=7.0, rows_per_s=90.0, lag_at=utc_now())
+    (item,) = json.loads(run("status", output="json").stdout)["pipelines"]
+    assert item["state"] == "unresponsive"
+    assert (item["rows_per_s"], item["arriving_per_s"], item["catch_up_s"]) == (None, None, None)
+    shown = run("status").output
+    assert "the driver (pid 4711) lives but has said nothing for 15 s: look at its log" in shown
+    assert "gone in about" not in shown
+    spoken(tmp_path, 2, lag=900, lag_at=utc_now())
+    assert json.loads(run("status", output="json").stdout)["pipelines"][0]["state"] == "running"
+
+
+def test_right_after_a_restore_status_shows_where_the_new_head_begins(run: Any, tmp_path: Path) -> None:
+    home = Settings(PROJECT, tmp_path / "home").pipeline("flight_delays")
+    bundle = build_bundle(PROJECT / "pipelines" / "flight_delays")
+    add_timeline(home, bundle, "t1", None, 0)
+    append_ledger(home, [ledger_row(number, batch_watermark_ms=1000 * number) for number in range(6)])
+    move_head(home, "t1", reason="first start", expected_seq=0, now=utc_now())
+    spoken(tmp_path, 60, lag=5, watermark_ms=5000)
+    (before,) = json.loads(run("status", output="json").stdout)["pipelines"]
+    assert (before["timeline"], before["batch"], before["watermark"], before["lag"]) == (
+        "t1",
+        5,
+        "1970-01-01T00:00:05Z",
+        5,
+    )
+    add_timeline(home, bundle, "t2", Fork("t1", 2), 3)
+    move_head(home, "t2", reason="restore", expected_seq=1, now=utc_now())
+    (after,) = json.loads(run("status", output="json").stdout)["pipelines"]
+    assert (after["timeline"], after["batch"], after["watermark"]) == ("t2", 2, "1970-01-01T00:00:02Z")
+    assert (after["lag"], after["lag_at"]) == (None, None)
 
 
 def test_a_heartbeat_of_an_older_and_of_a_newer_version_is_read(tmp_path: Path) -> None:

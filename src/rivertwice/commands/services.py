@@ -175,11 +175,13 @@ def _ago(seconds: float) -> str:
 
 def _stale_lag_text(item: dict[str, Any]) -> str | None:
     """Return why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
-    if item["heartbeat_age_s"] is None or _is_lag_fresh(item):
+    if item["heartbeat_age_s"] is None or (_is_lag_fresh(item) and item["state"] != "unresponsive"):
         return None
     who = "no driver lives" if item["driver"] is None else "the driver gets no answer from Kafka"
+    if item["state"] == "unresponsive":
+        who = f"the driver (pid {item['driver']['pid']}) lives but has said nothing for {_ago(item['heartbeat_age_s'])}: look at its log"
     known = (
-        "its last driver never learnt it"
+        "nobody has asked since the last driver or the last head move"
         if item["lag"] is None
         else f"{item['lag']} is what waited at {item['lag_at']}, {_ago(item['lag_age_s'])} ago"
     )
@@ -194,7 +196,7 @@ def _patience_text(item: dict[str, Any]) -> str | None:
         return (
             f"{item['name']}: {item['consecutive_failures']} failures in a row, next attempt at {item['next_attempt']}"
         )
-    if not _is_lag_fresh(item):
+    if not _is_lag_fresh(item) or item["state"] == "unresponsive":
         return _stale_lag_text(item)
     if not item["lag"] or item["arriving_per_s"] is None:
         return None

@@ -62,6 +62,13 @@ def _silence(found: Measures) -> Iterator[Diagnosis]:
             "the agent stopped trying: the failure is one that another start does not cure",
             "`rivertwice status` names it; cure it, then `rivertwice start PIPELINE`",
         )
+    elif found.state == "unresponsive":
+        yield Diagnosis(
+            "silence",
+            f"the driver lives and has said nothing for {found.heartbeat_age_s or 0.0:.0f} s",
+            "it hangs or was stopped by a signal, or the machine is",
+            "look at its log; if it hangs, kill its process: the agent starts it again",
+        )
     elif found.state == "down":
         failing = found.failures > 0
         yield Diagnosis(

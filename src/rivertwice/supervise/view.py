@@ -15,8 +15,14 @@ from rivertwice.supervise.archiver import last_retention
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt
 from rivertwice.supervise.launch import agent_status
 from rivertwice.supervise.memory import Memory, load_memory
-from rivertwice.timeline.intent import read_exit, read_heartbeat, read_intent
+from rivertwice.timeline.intent import Heartbeat, read_exit, read_heartbeat, read_intent
+from rivertwice.timeline.ledger import read_ledger
+from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import last_seq, read_sequence, select_head
+
+SILENT_AFTER_S = 10.0
+"""A driver speaks every second; one that lives and has not for so long is frozen, or the machine is."""
+UNRESPONSIVE = "unresponsive"
 
 
 def pipeline_names(settings: Settings) -> list[str]:
@@ -40,17 +46,23 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
     ended = read_exit(home)
     entries = read_sequence(home)
     agent = agent_status(settings)
+    timeline = select_head(entries)
+    if beat is not None and timeline is not None and beat.timeline != timeline:
+        beat = _beat_of_head(home, timeline, beat)  # the head moved since: a restore, a rewind, an upgrade
+    is_own = beat is not None and owner is not None and beat.epoch == owner.epoch
+    age_s = None if beat is None else (now - beat.at).total_seconds()
+    speaks = is_own and age_s is not None and age_s <= SILENT_AFTER_S
     watermark = None if beat is None or beat.watermark_ms is None else to_iso(from_ms(beat.watermark_ms))
     return {
         "name": name,
         "defined": (settings.definitions / name / "pipeline.yaml").is_file(),
         "desired": None if intent is None else intent.desired,
         "desired_by": None if intent is None else intent.by,
-        "state": _state(
-            owner is not None, beat.state if beat and owner and beat.epoch == owner.epoch else None, memory
-        ),
+        "state": UNRESPONSIVE
+        if is_own and not speaks
+        else _state(owner is not None, beat.state if beat and is_own else None, memory),
         "driver": None if owner is None else {"pid": owner.pid, "epoch": owner.epoch},
-        "timeline": select_head(entries),
+        "timeline": timeline,
         "batch": None if beat is None else beat.batch,
         "watermark": watermark,
         "lag": None if beat is None else beat.lag,
@@ -58,10 +70,10 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
         "lag_age_s": None
         if beat is None or beat.lag is None
         else round((now - (beat.lag_at or beat.at)).total_seconds(), 1),
-        "rows_per_s": None if beat is None else beat.rows_per_s,
-        "arriving_per_s": None if beat is None else beat.arriving_per_s,
-        "catch_up_s": None if beat is None else beat.catch_up_s,
-        "heartbeat_age_s": None if beat is None else round((now - beat.at).total_seconds(), 1),
+        "rows_per_s": beat.rows_per_s if beat and speaks else None,
+        "arriving_per_s": beat.arriving_per_s if beat and speaks else None,
+        "catch_up_s": beat.catch_up_s if beat and speaks else None,
+        "heartbeat_age_s": None if age_s is None else round(age_s, 1),
         "exit": None
         if ended is None
         else {"epoch": ended.epoch, "class": ended.failure, "at": to_iso(ended.at), "message": ended.message},
@@ -74,6 +86,22 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
         "savepoint": _try(lambda: _savepoint(home)),
         "retention": _try(lambda: last_retention(settings, name, now)),
     }
+
+
+def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> Heartbeat:
+    """Return a heartbeat of another timeline with the head's own position; what waits behind that one nobody has asked yet."""
+    line = load_timeline(home, timeline)
+    rows = select_on_path(read_ledger(home, first_batch=line.first_batch - 1), path_of(home, timeline))
+    last = rows[-1] if rows else None
+    return Heartbeat(
+        epoch=beat.epoch,
+        pid=beat.pid,
+        timeline=timeline,
+        state=beat.state,
+        at=beat.at,
+        batch=None if last is None else last.batch,
+        watermark_ms=None if last is None else last.batch_watermark_ms,
+    )
 
 
 def _patience(owned: bool, memory: Memory, now: datetime) -> dict[str, Any]:
