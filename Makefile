@@ -5,11 +5,12 @@ UV := .build/tools/bin/uv
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes
 TEST_WORKERS ?= 2
 FAULT_JOBS ?= 2
+SEED ?= 1
 SOURCES := src dags plugins spark_jobs tests bench scripts
 export RIVERTWICE_PROJECT := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-faults test-slow lint format lock pin-images bench clean
+.PHONY: help setup setup-dev demo test test-faults test-mutations test-slow lint format lock pin-images bench clean
 
 ##@ Use
 setup: ## build .venv, fetch Java if there is none, jars and data (quick and offline when nothing changed)
@@ -24,6 +25,9 @@ setup-dev: ## setup, and what tests, linters and benches need
 
 test: setup-dev lint ## linters, types, import rules and every test but the slow ones, of which CI takes a share
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-mutations: setup-dev ## sixty small changes of the decision modules, by SEED; each must turn one of its own unit tests red
+	@$(BIN)/python scripts/mutate.py --seed $(SEED) --jobs $(TEST_WORKERS)
 
 test-faults: setup-dev ## the fault campaign, three seeds of a case of every fault, and its report; goes on where it stopped
 	@$(BIN)/rivertwice faults campaign --jobs $(FAULT_JOBS)
@@ -59,4 +63,4 @@ clean: ## remove what can be rebuilt: environment, jars, data, caches; the home 
 	@find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -62,10 +62,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "retention/claims": ("retention/test_claims_and_view.py", "retention/test_retention_of_several_topics.py"),
     "retention/view": ("retention/test_claims_and_view.py", "retention/test_retention_of_several_topics.py"),
     "log/leases": ("log/test_leases.py",),
-    "timeline/lineage": ("timeline/test_ledger.py", "savepoint/test_abandon.py"),
+    "timeline/lineage": ("timeline/test_lineage.py",),
     "timeline/serving": ("timeline/test_serving.py", "timeline/test_session_cover.py"),
     "reconcile/verdict": (
         "reconcile/test_verdict.py",
+        "reconcile/test_verdict_edges.py",
         "reconcile/test_split_sessions.py",
         "reconcile/test_served_sessions.py",
         "reconcile/test_updates.py",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,8 @@ print(json.dumps({
             "max_active_runs": dag.max_active_runs,
             "catchup": dag.catchup,
             "params": sorted(dag.params),
+            "form": {name: {"value": dag.params[name], **dag.params.get_param(name).schema} for name in dag.params},
+            "run_types": sorted(kind.value for kind in dag.allowed_run_types),
             "notified": all(task.on_failure_callback for task in dag.tasks),
             "file": dag.fileloc,
         }
@@ -122,6 +125,44 @@ def test_spark_work_shares_one_pool_and_nothing_starts_before_the_form_was_check
     assert dags["backfill__flight_delays"]["tasks"] == ["plan", "compute", "publish", "await_served"]
     assert dags["backfill__flight_delays"]["params"] == ["dry_run", "end", "reason", "scope", "start"]
     assert dags["reconcile__flight_delays"]["tasks"] == ["validate", "compare", "gate"]
+
+
+def test_every_form_opens_ready_to_be_sent(loaded: dict[str, Any]) -> None:
+    """Airflow's page takes a field whose type is not "null" for required, and an empty text for none: it opens red."""
+    empty = [
+        f"{dag_id}.{name}"
+        for dag_id, dag in loaded["dags"].items()
+        for name, field in dag["form"].items()
+        if field["value"] in (None, "") and "null" not in field["type"]
+    ]
+    assert empty == []
+    assert loaded["dags"]["backfill__flight_delays"]["form"]["reason"]["value"] is None
+
+
+def test_airflows_own_backfill_is_not_offered_for_no_run_of_ours_is_of_a_date(loaded: dict[str, Any]) -> None:
+    for dag in loaded["dags"].values():
+        assert dag["run_types"] == ["manual", "operator_triggered", "scheduled"]
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("2013-06-30T04:00:00Z", True),
+        ("2012-02-29T23:59:59.999999+05:30", True),
+        ("2013-13-01T00:00:00Z", False),
+        ("2013-00-01T00:00:00Z", False),
+        ("2013-06-32T00:00:00Z", False),
+        ("2013-06-30T24:00:00Z", False),
+        ("2013-06-30T04:60:00Z", False),
+        ("2013-06-30T04:00:00", False),
+        ("2013-06-30", False),
+    ],
+)
+def test_a_forms_schema_alone_refuses_an_instant_that_is_none(loaded: dict[str, Any], text: str, taken: bool) -> None:
+    """By its pattern: `format` counts only where an Airflow has the package that checks it."""
+    for dag_id in ("backfill__flight_delays", "reconcile__flight_delays"):
+        for name in ("start", "end"):
+            assert bool(re.search(loaded["dags"][dag_id]["form"][name]["pattern"], text)) is taken
 
 
 def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(project: Path, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from rivertwice.orchestration.requests import (
     INSTANT_LENGTH,
     INSTANT_PATTERN,
     REASON_LENGTH,
+    REASON_OF_MANUAL,
+    REASON_OF_SCHEDULE,
     REASON_PATTERN,
     SCOPES,
 )
@@ -26,6 +28,10 @@ RECONCILE_EVERY = "5 * * * *"
 ARCHIVE_EVERY = "35 * * * *"
 BACKFILL_EVERY = "45 2 * * *"
 CORRECT_EVERY = "*/10 * * * *"
+
+RUN_TYPES = ("scheduled", "manual", "operator_triggered")
+"""No run of ours is of a date: what it works on is now, or stands in its form. So Airflow's own backfill, which starts a run for
+each date of a range, is refused, and its forms do not offer it."""
 
 # A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.
 _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -209,6 +215,7 @@ def _common(name: str, verb: str, description: str) -> dict[str, Any]:
         "description": description,
         "catchup": False,
         "max_active_runs": 1,
+        "allowed_run_types": list(RUN_TYPES),
         "tags": ["rivertwice", verb, name],
         "doc_md": f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
         "default_args": {
@@ -239,11 +246,12 @@ def _instant_param(title: str, description: str) -> Param:
 
 
 def _reason_param() -> Param:
+    # Nothing, not an empty text: a field that only takes texts is required, and the form would open red.
     return Param(
-        "",
-        type="string",
+        None,
+        type=["null", "string"],
         pattern=REASON_PATTERN,
         maxLength=REASON_LENGTH,
         title="Reason",
-        description="Kept with what comes out.",
+        description=f"Kept with what comes out. Without one: {REASON_OF_MANUAL!r}, of a scheduled run {REASON_OF_SCHEDULE!r}.",
     )

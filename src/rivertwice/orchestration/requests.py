@@ -15,9 +15,12 @@ from typing import Any
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, parse_iso, to_iso
 
-INSTANT_PATTERN = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})$"
+_DAY = r"(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+_TIME = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
+INSTANT_PATTERN = rf"^\d{{4}}-{_DAY}T{_TIME}(Z|[+-]\d{{2}}:\d{{2}})$"
 REASON_PATTERN = r"^[^\x00-\x1f{}$`\\]*$"
 REASON_LENGTH = 200
+REASON_OF_MANUAL, REASON_OF_SCHEDULE = "asked for in Airflow", "scheduled"
 INSTANT_LENGTH = 40
 LONGEST = timedelta(days=366)
 FUTURE = timedelta(days=1)
@@ -26,7 +29,7 @@ SCOPES = ("wanting", "range")
 
 @dataclass(frozen=True)
 class BackfillForm:
-    """A checked request for a backfill; `range` None means the windows that the newest reconcile found wanting."""
+    """A checked request for a backfill; `range` None means the windows that the newest reconcile found wanting, `reason` "" none."""
 
     range: TimeRange | None
     reason: str
@@ -136,7 +139,9 @@ def _instant(params: Mapping[str, Any], key: str) -> datetime | None:
 
 
 def _reason(params: Mapping[str, Any]) -> str:
-    value = params.get("reason", "")
+    value = params.get("reason")
+    if value is None:
+        return ""
     if not isinstance(value, str) or len(value) > REASON_LENGTH or not re.fullmatch(REASON_PATTERN, value):
         message = (
             f"reason {str(value)[:60]!r} cannot be kept; write one line of at most {REASON_LENGTH} characters without "

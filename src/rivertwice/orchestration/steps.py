@@ -18,7 +18,14 @@ from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import AirflowAlert, send_alert
-from rivertwice.orchestration.requests import read_backfill, read_nothing, read_reconcile, read_rotate
+from rivertwice.orchestration.requests import (
+    REASON_OF_MANUAL,
+    REASON_OF_SCHEDULE,
+    read_backfill,
+    read_nothing,
+    read_reconcile,
+    read_rotate,
+)
 
 log = logging.getLogger(__name__)
 
@@ -244,7 +251,7 @@ def _is_scheduled(context: Any) -> bool:
 
 
 def _who(context: Any) -> str:
-    return "scheduled" if _is_scheduled(context) else "asked for in Airflow"
+    return REASON_OF_SCHEDULE if _is_scheduled(context) else REASON_OF_MANUAL
 
 
 def _skip_if_nothing_committed(settings: Settings, pipeline: str, context: Any) -> None:

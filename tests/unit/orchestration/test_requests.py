@@ -27,6 +27,13 @@ def backfill(**values: Any) -> Any:
     return read_backfill(values, {**FORM, **values}, NOW)
 
 
+@pytest.mark.parametrize("empty", [None, ""])
+def test_a_reason_may_be_left_out(empty: str | None) -> None:
+    assert read_backfill({}, {**FORM, "reason": empty}, NOW).reason == ""
+    assert read_rotate({}, {"prove": True, "reason": empty}).reason == ""
+    assert read_rotate({}, {"prove": True}).reason == ""
+
+
 def test_an_empty_form_asks_for_what_the_newest_reconcile_found_wanting() -> None:
     form = backfill()
     assert (form.range, form.reason, form.dry_run) == (None, "", False)
@@ -48,6 +55,7 @@ def test_a_range_is_half_open_and_keeps_the_instant_of_any_zone() -> None:
         ({"scope": "range", "end": JUNE["start"]}, "start is empty"),
         ({"scope": "range", "start": "2013-06-30T04:00:00", "end": JUNE["end"]}, "with a zone"),
         ({"scope": "range", "start": "2013-06-31T04:00:00Z", "end": JUNE["end"]}, "no ISO 8601"),
+        ({"scope": "range", "start": "2013-13-01T00:00:00Z", "end": JUNE["end"]}, "no instant with a zone"),
         ({"scope": "range", "start": "2011-01-01T00:00:00Z", "end": JUNE["end"]}, "ask for it in parts"),
         ({"scope": "range", "start": "2026-11-01T00:00:00Z", "end": "2026-12-01T00:00:00Z"}, "future"),
         ({"scope": "range", "start": "'; DROP TABLE dag; --", "end": JUNE["end"]}, "no instant"),
