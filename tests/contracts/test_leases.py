@@ -10,10 +10,10 @@ import pytest
 
 from rivertwice.config import PipelineHome, Settings, parse_place
 from rivertwice.errors import ConfigError, LeaseLostError, RivertwiceError, ServiceError
+from rivertwice.store.lease_store import KEY, decode_held
+from rivertwice.store.lease_terms import Terms
 from rivertwice.store.places import open_store
 from rivertwice.stream.lease import acquire_lease, last_epoch, read_owner, require_no_other_host
-from rivertwice.stream.lease_store import KEY, decode_held
-from rivertwice.stream.lease_terms import Terms
 from rivertwice.supervise.agent import run_agent
 from rivertwice.supervise.launch import agent_status
 

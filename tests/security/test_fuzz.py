@@ -17,9 +17,9 @@ from rivertwice.errors import ConfigError, DefinitionError, RequestError, Rivert
 from rivertwice.pipeline.definition import parse_files
 from rivertwice.savepoint.manifest import Manifest, require_savepoint_id
 from rivertwice.store.base import require_key
+from rivertwice.store.lease_store import decode_held
 from rivertwice.store.local import LocalStore
 from rivertwice.stream.checkpoint import parse_offsets
-from rivertwice.stream.lease_store import decode_held
 from streamed_run import REPOSITORY
 
 NASTY = st.sampled_from(

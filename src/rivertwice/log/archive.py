@@ -8,7 +8,8 @@ One chunk, in steps:
 
 A crash before step 4 leaves at most files that no commit names, which readers do not see; the next run reads the
 same ranges again. A crash after it leaves the chunk done. There is no state in between, so no record is archived
-twice or missed. The lock is local to the host: run the archive job of a topic on one host.
+twice or missed. The lock is the host's own file, and beside a shared place a lease that lies there: of several hosts one
+works on a topic's archive at a time.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from __future__ import annotations
 import fcntl
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from rivertwice.config import Settings, require_topic
+from rivertwice.config import Settings, below, require_topic
 from rivertwice.errors import LostRaceError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, between, drop_empty, plan_chunks
@@ -40,6 +41,8 @@ from rivertwice.log.archive_table import (
     turn_name,
 )
 from rivertwice.store.delta import Table, append
+from rivertwice.store.home_identity import home_id
+from rivertwice.store.shared_lock import Check, shared_lock
 
 __all__ = [
     "ArchiveReport",
@@ -55,6 +58,7 @@ __all__ = [
 
 LOG = logging.getLogger(__name__)
 CHUNK_RECORDS = 100_000  # one chunk is held in memory once
+_LOCKS, _HOME = ".locks", ".home"  # folders that no topic can be called
 RACES = 5  # lost ones in a run, before it leaves the work to who wins them
 
 
@@ -88,6 +92,7 @@ def extend_archive(
     chunk_records: int = CHUNK_RECORDS,
     progress: Callable[[str], None] | None = None,
     accept_hole: bool = False,
+    held: Check | None = None,
 ) -> ArchiveReport:
     """Archive the topic's new records; running it again, or after a crash, adds nothing twice.
 
@@ -100,13 +105,15 @@ def extend_archive(
         progress: told one line per chunk.
         accept_hole: if Kafka deleted records before they were archived, go on behind the hole as another segment; what
             lies in it can never be read again.
+        held: what `archive_lock` gave, if the caller holds it already.
 
     Raises:
+        LostRaceError: another host works on this archive.
         LogGapError: Kafka no longer has the next record of a partition; the message names partition and offsets.
     """
     origin = Origin(kafka.cluster_id(settings), kafka.topic_id(settings, topic), topic)
-    job = _Job(spark, settings, origin, chunk_records, progress)
-    with archive_lock(settings, topic):
+    with archive_lock(settings, topic) if held is None else nullcontext(held) as check:
+        job = _Job(spark, settings, origin, chunk_records, progress, check)
         for attempt in range(1, RACES + 1):
             first = archived(settings, topic, origin.topic_id)
             try:
@@ -141,7 +148,9 @@ class _Job:
         origin: Origin,
         chunk_records: int,
         progress: Callable[[str], None] | None,
+        check: Check,
     ) -> None:
+        self._check = check
         self._spark = spark
         self._settings = settings
         self._origin = origin
@@ -175,6 +184,7 @@ class _Job:
             ends = before | {p: high for p, (_, high) in ranges.items()}
             rows = collect_chunk(self._spark, settings, self._origin, ranges)
             _check_same_topic(settings, self._origin)  # read after the records: an id never comes back
+            self._check()
             _commit(settings, self._origin, rows, _Chunk(segment, turn, starts, before, ends))
             turn += 1
             self._count(ranges, ends, rows.num_rows)
@@ -204,18 +214,36 @@ def is_archiving(settings: Settings, topic: str) -> bool:
 
 
 @contextmanager
-def archive_lock(settings: Settings, topic: str) -> Iterator[None]:
-    """Let one process of this host write the archive of a topic; others wait."""
+def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> Iterator[Check]:
+    """Let one process write the archive of a topic: others of this host wait, and so do those of other hosts that share it.
+
+    Args:
+        settings: where the archive lies.
+        topic: whose.
+        patience_s: how long to wait for another host.
+
+    Yields:
+        what must be asked right before each write, for a host that was suspended may have lost the lock.
+
+    Raises:
+        LostRaceError: another host works on it still.
+    """
     path = _lock_file(settings, topic)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        if settings.shared is None:
+            yield lambda: None
+            return
+        place = below(settings.shared, "archive", _LOCKS, topic)
+        home = home_id(settings.home / "archive" / _HOME)
+        with shared_lock(place, home=home, what=f"the archive of {topic}", patience_s=patience_s) as check:
+            yield check
 
 
 def _lock_file(settings: Settings, topic: str) -> Path:
     """Return a file in a folder that no topic can be called."""
-    return settings.home / "archive" / ".locks" / require_topic(topic)
+    return settings.home / "archive" / _LOCKS / require_topic(topic)
 
 
 def _check_same_topic(settings: Settings, origin: Origin) -> None:

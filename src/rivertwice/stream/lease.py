@@ -3,7 +3,7 @@
 Two parts. In the home a `flock`, which the system itself releases when the process dies: it decides among the
 processes of one host. And the claim of an epoch: in the home, one file per start, created by link (put-if-absent) and
 never removed; or, where more than one host may run the pipeline (`RIVERTWICE_LEASES`, or `RIVERTWICE_SHARED`), one
-object of a store, renewed while the driver lives (`lease_store`). With a store the lock comes first: who holds it
+object of a store, renewed while the driver lives (`store.lease_store`). With a store the lock comes first: who holds it
 knows that an earlier holder of the same home is dead, and need not wait.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 import time
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -25,9 +24,10 @@ from rivertwice.errors import LeaseLostError
 from rivertwice.instants import parse_iso, to_iso, utc_now
 from rivertwice.process_identity import Started, is_alive, own_start, started_of, try_lock
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
+from rivertwice.store.home_identity import home_id
+from rivertwice.store.lease_store import StoreClaim, Watch, forward_clock, take_claim
+from rivertwice.store.lease_terms import Terms
 from rivertwice.store.places import open_store
-from rivertwice.stream.lease_store import StoreClaim, Watch, forward_clock, take_claim
-from rivertwice.stream.lease_terms import Terms
 
 FORMAT = 1
 
@@ -154,13 +154,6 @@ def last_epoch(home: PipelineHome) -> int:
     return max((int(file.stem) for file in (home.lease / "epochs").glob("*.json")), default=0)
 
 
-def home_id(home: PipelineHome) -> str:
-    """Return the id of a pipeline's home. A copied home is another host's: the file's own number tells them apart."""
-    path = home.lease / "home.json"
-    put_json_if_absent(path, {"format": FORMAT, "home": secrets.token_hex(8)})
-    return f"{(read_json(path) or {})['home']}-{path.stat().st_ino:x}"
-
-
 def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Terms | None = None) -> Lease:
     """Take the lease and raise the epoch by one.
 
@@ -204,7 +197,7 @@ def require_no_other_host(home: PipelineHome) -> None:
     if home.lease_place is None:
         return
     store = open_store(home.lease_place, answer_s=Terms().renew_s)
-    watch = Watch(store, home=home_id(home), clock=forward_clock)
+    watch = Watch(store, home=home_id(home.lease), clock=forward_clock)
     while not watch.look().take:
         if watch.changes > 0:
             message = (
@@ -227,7 +220,7 @@ def _claim_in_store(home: PipelineHome, timeline: str, now: datetime, terms: Ter
     by = {"host": platform.node(), "pid": os.getpid(), "timeline": timeline}
     claim = take_claim(
         open_store(home.lease_place or home.lease, answer_s=terms.renew_s),
-        home=home_id(home),
+        home=home_id(home.lease),
         by=by,
         floor=last_epoch(home),
         terms=terms,

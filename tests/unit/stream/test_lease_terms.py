@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from rivertwice.errors import LeaseLostError, ServiceError, UnknownOutcomeError
 from rivertwice.store.base import Versioned
-from rivertwice.stream.lease_store import KEY, StoreClaim, Watch, decode_held, encode_held, take_claim
-from rivertwice.stream.lease_terms import Held, Terms, decide_takeover, is_lost, must_stop
+from rivertwice.store.lease_store import KEY, StoreClaim, Watch, decode_held, encode_held, take_claim
+from rivertwice.store.lease_terms import Held, Terms, decide_takeover, is_lost, must_stop
 
 TERMS = Terms(renew_s=2.0, missed=6)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

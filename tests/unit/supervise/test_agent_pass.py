@@ -15,10 +15,10 @@ import pytest
 
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
+from rivertwice.store.lease_store import take_claim
+from rivertwice.store.lease_terms import Terms
 from rivertwice.store.places import open_store
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.stream.lease_store import take_claim
-from rivertwice.stream.lease_terms import Terms
 from rivertwice.supervise import act, agent
 from rivertwice.supervise.decide import Kind
 from rivertwice.supervise.memory import load_memory

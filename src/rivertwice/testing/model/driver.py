@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
+from rivertwice.store.lease_terms import Held, Terms
 from rivertwice.stream.catch_up import covers
 from rivertwice.stream.checkpoint import PlannedBatch
 from rivertwice.stream.failures import DRAINED, classify_failure
-from rivertwice.stream.lease_terms import Held, Terms
 from rivertwice.stream.side import encode_ranges
 from rivertwice.testing.model.checkpoints import compute_planned, planned_of, ranges_between, start_of, view_of
 from rivertwice.testing.model.process import Process, Steps, point

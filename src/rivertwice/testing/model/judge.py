@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from rivertwice.log.addresses import OffsetRanges
+from rivertwice.store.lease_terms import Held
 from rivertwice.stream.catch_up import covers
-from rivertwice.stream.lease_terms import Held
 from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.stream import (
     TOPIC,

@@ -316,13 +316,13 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def _take(held: Any, floor: int) -> Any:
-    from rivertwice.stream.lease_terms import Takeover
+    from rivertwice.store.lease_terms import Takeover
 
     return Takeover(True, max(0 if held is None else held.epoch, floor) + 1, "taken")
 
 
 def _same_epoch(held: Any, **seen: Any) -> Any:
-    from rivertwice.stream.lease_terms import decide_takeover
+    from rivertwice.store.lease_terms import decide_takeover
 
     return replace(decide_takeover(held, **seen), epoch=1 if held is None else held.epoch)
 

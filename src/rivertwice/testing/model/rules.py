@@ -21,7 +21,8 @@ from rivertwice.savepoint import (
     rewind_steps,
     trim,
 )
-from rivertwice.stream import begin, catch_up, damage, lease_terms, seal, side, sink
+from rivertwice.store import lease_terms
+from rivertwice.stream import begin, catch_up, damage, seal, side, sink
 from rivertwice.supervise import classify, decide, memory
 from rivertwice.timeline import lineage, sequence, serving, watermarks
 

@@ -15,7 +15,7 @@ from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operation import DONE, Operation
 from rivertwice.savepoint.rewind_record import DONE as REWOUND
 from rivertwice.savepoint.rewind_record import Rewind
-from rivertwice.stream.lease_terms import Held
+from rivertwice.store.lease_terms import Held
 from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.judge import Judge
 from rivertwice.testing.model.process import Process

@@ -26,7 +26,7 @@ from rivertwice.errors import ConfigError, LeaseLostError, RivertwiceError, Serv
 from rivertwice.instants import to_iso
 from rivertwice.store.base import BlobStore
 from rivertwice.store.files import encode_json
-from rivertwice.stream.lease_terms import Held, Takeover, Terms, decide_takeover, is_lost, must_stop
+from rivertwice.store.lease_terms import Held, Takeover, Terms, decide_takeover, is_lost, must_stop
 
 FORMAT = 1
 KEY = "lease.json"
