@@ -260,41 +260,68 @@ def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Tab
     return _opened(path)
 
 
-def overwrite(path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None = None) -> int:
-    """Replace a table's whole content in one commit and return its new version."""
+def overwrite(
+    path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None = None, at: Table | None = None
+) -> int:
+    """Replace a table's whole content in one commit and return its new version.
+
+    Args:
+        path: the table; created if absent.
+        rows: all of them.
+        metadata: values are stored as JSON texts in the commit.
+        at: a handle opened before what the rows were made from was read; None: whatever the table holds by now goes.
+
+    Raises:
+        LostRaceError: somebody committed since the handle was opened; nothing was written.
+    """
     require_writable(path)
-    with _explained(path, "replacing its content"):
-        write_deltalake(
-            str(path),
-            rows,
-            mode="overwrite",
-            schema_mode="overwrite",
-            commit_properties=_properties(metadata, None),
-            post_commithook_properties=_AFTER_COMMIT,
-            configuration=RETENTION,
-            storage_options=storage_options(path),
-        )
+    try:
+        with _explained(path, "replacing its content"):
+            write_deltalake(
+                str(path) if at is None else at,
+                rows,
+                mode="overwrite",
+                schema_mode="overwrite",
+                commit_properties=_properties(metadata, None, only_at_once=at is not None),
+                post_commithook_properties=_AFTER_COMMIT,
+                configuration=RETENTION if at is None else None,
+                storage_options=storage_options(path) if at is None else None,
+            )
+    except CommitFailedError as error:
+        if at is None:
+            raise
+        raise LostRaceError(_changed(path, error)) from error
     version = int(_opened(path).version())
     _sync(path, version)
     return version
 
 
 def replace_rows(
-    path: Place, rows: pa.Table, *, only: tuple[str, str] | None = None, metadata: Mapping[str, Any] | None = None
+    path: Place,
+    rows: pa.Table,
+    *,
+    only: tuple[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    at: Table | None = None,
 ) -> int:
     """Replace a table's rows, or those of one partition, in one commit; schema, properties and transactions stay.
+
+    The commit follows the handle's version or is not made: Delta would let an overwrite pass an append that was made in between,
+    and delta-rs removes its rows, or leaves them as they were, by what the handle knows (ran).
 
     Args:
         path: the table.
         rows: all of them, in the table's columns.
         only: (partition column, value): the rows are all of that partition, and no other is touched.
         metadata: values are stored as JSON texts in the commit.
+        at: the handle on which the rows were read that these were made of; None: a fresh one.
 
     Raises:
-        LostRaceError: another writer changed what was to be replaced; nothing was written.
+        LostRaceError: somebody committed since the handle was opened, an append too; nothing was written.
     """
     require_writable(path)
-    table = _opened(path)
+    table = at or _opened(path)
+    nonce = uuid.uuid4().hex
     try:
         with _explained(path, "replacing rows"):
             write_deltalake(
@@ -302,15 +329,23 @@ def replace_rows(
                 rows,
                 mode="overwrite",
                 predicate=None if only is None else _equals(*only),
-                commit_properties=_properties(metadata, None),
+                commit_properties=_properties({**(metadata or {}), _NONCE: nonce}, None, only_at_once=True),
                 post_commithook_properties=_AFTER_COMMIT,
             )
-    except CommitFailedError as error:
-        message = f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
-        raise LostRaceError(message) from error
+    except (CommitFailedError, ServiceError) as error:
+        own = _version_of(path, nonce)
+        if own is not None:
+            return own
+        if isinstance(error, ServiceError):
+            raise
+        raise LostRaceError(_changed(path, error)) from error
     version = int(_opened(path).version())
     _sync(path, version)
     return version
+
+
+def _changed(path: Place, error: Exception) -> str:
+    return f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
 
 
 def _equals(column: str, value: str) -> str:
@@ -318,8 +353,12 @@ def _equals(column: str, value: str) -> str:
     return f"\"{name}\" = '{text}'"
 
 
-def _properties(metadata: Mapping[str, Any] | None, transactions: Mapping[str, int] | None) -> CommitProperties:
+def _properties(
+    metadata: Mapping[str, Any] | None, transactions: Mapping[str, int] | None, *, only_at_once: bool = False
+) -> CommitProperties:
+    """Return what goes with a commit; `only_at_once`: it is not tried again behind a commit that was made in between."""
     return CommitProperties(
+        max_commit_retries=0 if only_at_once else None,
         custom_metadata={key: json.dumps(value, sort_keys=True) for key, value in (metadata or {}).items()},
         app_transactions=[Transaction(app, version) for app, version in (transactions or {}).items()],
     )
@@ -332,6 +371,7 @@ def read(
     where: pc.Expression | None = None,
     between: tuple[str, int, int] | None = None,
     only: tuple[str, str] | None = None,
+    at: Table | None = None,
 ) -> pa.Table | None:
     """Return a table's rows as Arrow, or None if the table does not exist.
 
@@ -345,8 +385,9 @@ def read(
         between: (column, first, last): only rows whose value lies between the two whole numbers, both included; files whose
             statistics rule that out are not read.
         only: (column, value): only rows with just this text; of a partition column no other files are read.
+        at: an open handle, whose version is read; None: a fresh one.
     """
-    table = open_table(path)
+    table = at or open_table(path)
     if table is None:
         return None
     schema = pa.schema(table.schema().to_arrow())

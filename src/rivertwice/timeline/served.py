@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome, Place
-from rivertwice.errors import LedgerError, ServiceError
+from rivertwice.errors import LedgerError, LostRaceError, ServiceError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
@@ -30,6 +30,7 @@ from rivertwice.timeline.serving import Publication
 from rivertwice.timeline.serving import select_served as select_served
 
 METADATA_KEY = "served"
+_RACES = 5
 POLL_SECONDS = 0.2
 
 
@@ -125,9 +126,24 @@ def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
     1. Look: sequence, path, ledger. 2. Stop if the table has that stamp already. 3. Choose the rows. 4. Overwrite,
     with the stamp in the commit. A crash before 4 changes nothing; a crash after it changes nothing either. 5. Of a pipeline
     that emits updates the same with `provisional`: a window that has just closed is in both for a moment, never in none.
+
+    The handles that write were opened before the look: a commit in between, of another host or an erasure, is never hidden.
+
+    Raises:
+        LostRaceError: others committed to the table each time; it is tried again by whoever looks next.
     """
+    for _ in range(_RACES):
+        try:
+            return _rebuild(home, definition)
+        except LostRaceError as error:  # another host, an erasure or upkeep: what was looked at may be old
+            lost = error
+    raise lost
+
+
+def _rebuild(home: PipelineHome, definition: Definition) -> ServedReport:
     with _alone(home):
         # Step 1.
+        shown = {table: delta.open_table(table) for table in (home.tables.served, home.tables.provisional)}
         entries = read_sequence(home)
         head = select_head(entries)
         if head is None:
@@ -152,11 +168,11 @@ def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
         # Step 4.
         served = _select(home, definition, entries, ledger, stream)
         metadata = {METADATA_KEY: asdict(stamp)}
-        delta.overwrite(tables.served, served, metadata=metadata)
+        delta.overwrite(tables.served, served, metadata=metadata, at=shown[tables.served])
         # Step 5.
         if definition.has_updates:
             still_open = open_rows(stream, definition, ledger[-1].batch_watermark_ms)
-            delta.overwrite(tables.provisional, still_open, metadata=metadata)
+            delta.overwrite(tables.provisional, still_open, metadata=metadata, at=shown[tables.provisional])
         published = pc.sum(pc.equal(served["_status"], "published")).as_py() or 0
         return ServedReport(stamp, rebuilt=True, rows=served.num_rows, published=published)
 
