@@ -1,9 +1,13 @@
-"""Two archive jobs of one topic at once, each on a host (a home) of its own: each record is archived once."""
+"""Two archive jobs of one topic at once, each on a host (a home) of its own: each record is archived once.
+
+The lock in the shared place keeps them apart. Without it, as with an older version on the other host, the table decides.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,8 +62,13 @@ def race(hosts: list[Settings], topic: str) -> list[ArchiveReport | LostRaceErro
     return outcomes
 
 
+def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "shared_lock", lambda *_, **__: nullcontext(lambda: None))
+
+
 def meet_before_commits(monkeypatch: pytest.MonkeyPatch, meetings: int) -> None:
     """Make both jobs come to their first commits with the same chunk read."""
+    without_lock(monkeypatch)
     barrier, left = threading.Barrier(2, timeout=60), threading.local()
     real = archive._commit
 
@@ -94,11 +103,25 @@ def test_two_hosts_that_read_overlapping_chunks_archive_each_offset_once(
     assert found.turn == len(delta.commits(hosts[0].archive(topic), "archive"))
 
 
+def test_with_the_lock_one_host_archives_all_and_the_other_is_told(
+    hosts: list[Settings], make_topic: Callable[[int], str]
+) -> None:
+    topic = make_topic(2)
+    fill(hosts[0], topic, RECORDS)
+    with archive.archive_lock(hosts[0], topic):
+        with pytest.raises(LostRaceError, match="another host works on the archive"):
+            extend_archive(None, hosts[1], topic)
+        assert offsets(hosts[0], topic) == []
+    assert extend_archive(None, hosts[1], topic).records == RECORDS
+    assert extend_archive(None, hosts[0], topic).records == 0
+
+
 def test_a_chunk_that_reaches_beyond_another_s_commit_is_refused_for_it_overlaps(
     hosts: list[Settings], make_topic: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = make_topic(2)
     fill(hosts[0], topic, RECORDS)
+    without_lock(monkeypatch)
     monkeypatch.setattr(archive, "RACES", 1)
     real, seen = archive._commit, []
 

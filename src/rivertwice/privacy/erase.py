@@ -7,9 +7,11 @@
 5. Pipeline by pipeline: rewrite its tables; let the ledger say the digests of the rewritten batches; of a fold, make its state
    anew of the rewritten archive, every batch compared with the ledger (`savepoint.restore` from the beginning).
 6. Remove the savepoints that would bring the value back, and of a fold the checkpoints of the timelines that it left.
-7. Delete, of every table, what its newest version does not name, and the log that tells of it.
+7. Delete, of every table, what its newest version does not name, and the log that tells of it. Then look again: what came back
+   meanwhile (a rebuild of `served` that had begun before) is erased once more, from step 4. Overwrite the value in logs.
 8. Record what was done, and forget the value.
 
+Throughout, the leases of the pipelines and the locks of the archives are held, on this host and among hosts.
 Each step finds nothing to do where it was done before, so an erasure that was killed is gone on with by its id.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -30,25 +32,26 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import to_iso
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
-from rivertwice.log.archive import archived_ends, extend_archive
+from rivertwice.log.archive import archive_lock, archived_ends, extend_archive
 from rivertwice.log.retention import kept_for
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
 from rivertwice.privacy.record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
 from rivertwice.privacy.redact import Redactor, Value, columns_around, columns_with
+from rivertwice.privacy.remains import describe_left, forget_copies, mask_appended
 from rivertwice.privacy.remake import find_obstacle, remake_state, remove_left_checkpoints
 from rivertwice.privacy.rewrite import Progress, archived_by_day, own_tables, rewrite_archive, rewrite_tables
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, remove_savepoints
 from rivertwice.store import delta
+from rivertwice.store.shared_lock import Check
 from rivertwice.store.table_upkeep import purge
-from rivertwice.store.trees import files_below
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.rest import at_rest
 from rivertwice.timeline.lineage import head_definition, path_ledger
+from rivertwice.timeline.upkeep import no_upkeep
 
 _log = logging.getLogger(__name__)
-_SMALL = 20_000_000  # text files beside the tables that are searched for the value
 
 
 @dataclass(frozen=True)
@@ -199,37 +202,85 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
     definitions = _component(settings, asked.pipeline)
     topics = sorted({topic for one in definitions.values() for topic in one.topics})
     with ExitStack() as stack:
-        for name in sorted(definitions):
-            home = settings.pipeline(name)
-            stack.enter_context(at_rest(home, erasure_id, now, running="its tables cannot be rewritten"))
+        checks = [
+            stack.enter_context(_kept_still(settings.pipeline(name), erasure_id, now)) for name in sorted(definitions)
+        ]
         for topic in topics:  # step 2
-            extend_archive(None, settings, topic, chunk_records=20_000, progress=progress)
+            lock = stack.enter_context(archive_lock(settings, topic, patience_s=_OTHER_HOST_S))
+            extend_archive(None, settings, topic, chunk_records=20_000, progress=progress, held=lock)
+            checks.append(lock)
         plan = plan_erasure(settings, asked, value)  # step 3
         if plan.refusals:
             message = f"{erasure_id} waits: {'; '.join(plan.refusals)}; then `rivertwice privacy resume {erasure_id}`"
             raise RequestError(message)
         found = _first_found(settings, erasure_id, plan)
-        redactor = asked.redactor(value, definitions.values())
-        for topic in topics:  # step 4
-            rewrite_archive(settings, topic, redactor, progress)
-        for name, definition in definitions.items():
-            home = settings.pipeline(name)
-            rewrite_tables(home, definition, redactor, progress)  # step 5
-            going = {*plan.savepoints.get(name, ()), *found["savepoints"].get(name, ())}
-            is_made_anew = definition.window.is_fold and any(found["records"].get(topic) for topic in definition.topics)
-            if is_made_anew:
-                remake_state(settings, name, erasure_id, progress)
-            remove_savepoints(home, going, now=now, newest_too=is_made_anew)  # step 6
-            if is_made_anew:
-                remove_left_checkpoints(home)
-        for path in _all_tables(settings, definitions, topics):  # step 7
-            purge(path)
-        left = _left(settings, definitions, value)
-    outcome = {**{name: found[name] for name in _KEPT}, "left": left}
+
+        def check() -> None:
+            for one in checks:
+                one()
+
+        for _ in range(_ROUNDS):
+            _rewrite_all(settings, asked, value, definitions, plan, found, now=now, progress=progress, check=check)
+            plan = plan_erasure(settings, asked, value)
+            if not any(plan.records.values()) and not plan.rows:
+                break
+            progress(f"{erasure_id}: the value came back while it was erased; it is looked for again")
+        else:
+            message = (
+                f"{erasure_id} is not done: the value came back {_ROUNDS} times while it was erased, in {', '.join(plan.rows)}; a "
+                f"backfill or another host writes it; end that, then `rivertwice privacy resume {erasure_id}`"
+            )
+            raise RequestError(message)
+        masked = mask_appended(settings, map(settings.pipeline, definitions), value)
+        tables = list(_all_tables(settings, definitions, topics))
+        forget_copies(settings, tables)
+        left = describe_left(settings, definitions, tables, value)
+    outcome = {**{name: found[name] for name in _KEPT}, "masked": masked, "left": left}
     record_done(settings, erasure_id, outcome, now)  # step 8
     return load_erasure(settings, erasure_id)[1] or outcome
 
 
+@contextmanager
+def _kept_still(home: PipelineHome, erasure_id: str, now: datetime) -> Iterator[Check]:
+    """Let no driver and no upkeep of this host write a pipeline's tables meanwhile."""
+    with at_rest(home, erasure_id, now, running="its tables cannot be rewritten") as check, no_upkeep(home):
+        yield check
+
+
+def _rewrite_all(
+    settings: Settings,
+    asked: Erasure,
+    value: Value,
+    definitions: Mapping[str, Definition],
+    plan: ErasurePlan,
+    found: Mapping[str, Any],
+    *,
+    now: datetime,
+    progress: Progress,
+    check: Check,
+) -> None:
+    """Steps 4 to 7, once through; the caller holds every lease and every archive's lock, and `check` looks at them."""
+    redactor = asked.redactor(value, definitions.values())
+    topics = sorted({topic for one in definitions.values() for topic in one.topics})
+    for topic in topics:  # step 4
+        rewrite_archive(settings, topic, redactor, progress, check)
+    for name, definition in definitions.items():
+        home = settings.pipeline(name)
+        rewrite_tables(home, definition, redactor, progress, check)  # step 5
+        going = {*plan.savepoints.get(name, ()), *found["savepoints"].get(name, ())}
+        is_made_anew = definition.window.is_fold and any(found["records"].get(topic) for topic in definition.topics)
+        if is_made_anew:
+            remake_state(settings, name, asked.id, progress)
+        remove_savepoints(home, going, now=now, newest_too=is_made_anew)  # step 6
+        if is_made_anew:
+            remove_left_checkpoints(home)
+    for path in _all_tables(settings, definitions, topics):  # step 7
+        check()
+        purge(path)
+
+
+_ROUNDS = 3
+_OTHER_HOST_S = 120.0  # how long an erasure waits for another host that works on an archive
 _KEPT = ("records", "rows", "savepoints", "kafka")
 
 
@@ -306,28 +357,3 @@ def _unarchived(settings: Settings, topic: str) -> int:
     ends = archived_ends(settings, topic, kafka.topic_id(settings, topic))
     begin = kafka.begin_offsets(settings, topic)
     return sum(end - ends.get(p, begin[p]) for p, end in kafka.end_offsets(settings, topic).items())
-
-
-def _left(settings: Settings, definitions: Mapping[str, Definition], value: Value) -> list[str]:
-    """Return what is known to hold the value still, in words: what is not the platform's to rewrite."""
-    found = []
-    for name, definition in definitions.items():
-        found += [f"{name}: what was delivered to {sink}" for sink in definition.deliver]
-        if definition.fast is not None:
-            found.append(f"{name}: the topic of its fast path")
-        found += [f"{name}: {path}" for path in _files_with(settings.pipeline(name), value)]
-    return found
-
-
-def _files_with(home: PipelineHome, value: Value) -> list[str]:
-    if not isinstance(value, str):
-        return []
-    files = (path for path in files_below(home.root) if path.suffix in (".json", ".log", ".html", ".txt"))
-    return [
-        str(path.relative_to(home.root))
-        for path in sorted(files)
-        if "_delta_log" not in path.parts
-        and path.is_file()
-        and path.stat().st_size < _SMALL
-        and value.encode() in path.read_bytes()
-    ]

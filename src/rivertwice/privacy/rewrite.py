@@ -1,25 +1,31 @@
-"""Rewrite what is kept: the archive day by day, a pipeline's tables, and the digests that the ledger has of them."""
+"""Rewrite what is kept: the archive day by day, a pipeline's tables, and the digests that the ledger has of them.
+
+Every rewrite reads and replaces on one handle. A commit in between, an append of the archive job or an update of `served`, makes it
+fail, and it begins again with a new read: nothing that another writer committed is lost or stays as it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Place, Settings
-from rivertwice.errors import LedgerError
-from rivertwice.log.archive import archive_lock
+from rivertwice.errors import LedgerError, LostRaceError
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Redactor
 from rivertwice.store import delta
+from rivertwice.store.shared_lock import Check
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger, to_table
-from rivertwice.timeline.served import METADATA_KEY, provisional_stamp, served_stamp
+from rivertwice.timeline.served import METADATA_KEY, ServedStamp, provisional_stamp, served_stamp
 from rivertwice.timeline.upkeep import tables_of
 
 Progress = Callable[[str], None]
+_RACES = 10  # lost ones of one table, before the erasure waits for a quieter hour
 STAMPS = {"served": served_stamp, "provisional": provisional_stamp}
 
 
@@ -37,37 +43,104 @@ def archived_by_day(settings: Settings, topic: str) -> Iterator[tuple[str, pa.Ta
         yield day, rows
 
 
-def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress: Progress) -> None:
-    """Rewrite the archive of a topic, a day at a time."""
+def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress: Progress, check: Check) -> None:
+    """Rewrite the archive of a topic, a day at a time; the caller holds its lock, whose `check` is asked before each write."""
     path = settings.archive(topic)
-    with archive_lock(settings, topic):
-        for day, rows in archived_by_day(settings, topic):
-            new, changed = redactor.table(rows)
-            if changed:
-                delta.replace_rows(path, new, only=("day", day))
-                progress(f"archive of {topic}, {day}: {len(changed)} of {rows.num_rows} records rewritten")
+    days = delta.read(path, columns=["day"])
+    for day in [] if days is None else sorted(set(days["day"].to_pylist())):
+        found = _rewrite(path, lambda rows: _replaced(redactor, rows), check, only=("day", day))
+        if found.changed:
+            progress(f"archive of {topic}, {day}: {found.changed} of {found.rows.num_rows} records rewritten")
 
 
-def rewrite_tables(home: PipelineHome, definition: Definition, redactor: Redactor, progress: Progress) -> None:
+def rewrite_tables(
+    home: PipelineHome, definition: Definition, redactor: Redactor, progress: Progress, check: Check
+) -> None:
     """Rewrite the tables of a pipeline at rest, and let the ledger say the digests of the batches that changed.
+
+    Args:
+        home: of the pipeline, whose lease the caller holds.
+        definition: the head's.
+        redactor: what is replaced.
+        progress: told what was rewritten.
+        check: of the lease; asked before each write.
 
     Raises:
         LedgerError: a batch does not hold the rows that were committed.
     """
     heal_ledger(home)
-    for name, path in own_tables(home, definition).items():
-        rows = delta.read(path)
-        if rows is None or name == "ledger":
-            continue
+
+    def replaced(rows: pa.Table) -> tuple[pa.Table, int]:
         new, changed = redactor.table(rows)
+        _check_untouched(home, rows, changed)
+        return new, len(changed)
+
+    for name, path in own_tables(home, definition).items():
+        if name == "ledger" or delta.open_table(path) is None:
+            continue
+        found = _rewrite(
+            path,
+            replaced if name == "changelog" else lambda rows: _replaced(redactor, rows),
+            check,
+            stamp=partial(STAMPS[name], home) if name in STAMPS else None,
+        )
+        if found.changed:
+            progress(f"{home.root.name}.{name}: {found.changed} of {found.rows.num_rows} rows rewritten")
         if name == "changelog":
-            _check_untouched(home, rows, changed)
-        if changed:
-            stamp = STAMPS[name](home) if name in STAMPS else None
-            delta.replace_rows(path, new, metadata=None if stamp is None else {METADATA_KEY: vars(stamp)})
-            progress(f"{home.root.name}.{name}: {len(changed)} of {rows.num_rows} rows rewritten")
-        if name == "changelog":
-            _redigest(home, new, redactor)
+            _redigest(home, found.rows, redactor, check)
+
+
+@dataclass(frozen=True)
+class _Rewritten:
+    """Rows as they are now, and how many of them were changed."""
+
+    rows: pa.Table
+    changed: int
+
+
+def _replaced(redactor: Redactor, rows: pa.Table) -> tuple[pa.Table, int]:
+    new, changed = redactor.table(rows)
+    return new, len(changed)
+
+
+def _rewrite(
+    path: Place,
+    change: Callable[[pa.Table], tuple[pa.Table, int]],
+    check: Check,
+    *,
+    only: tuple[str, str] | None = None,
+    stamp: Callable[[], ServedStamp | None] | None = None,
+) -> _Rewritten:
+    """Read and replace on one handle, from a new read as often as somebody else commits in between.
+
+    Args:
+        path: a table that exists.
+        change: returns the rows as they must be, and how many changed; none: nothing is written.
+        check: asked right before the write.
+        only: (partition column, value) of the rows.
+        stamp: returns what the table shows, which goes with the commit.
+
+    Raises:
+        LostRaceError: others committed each time.
+    """
+    for _ in range(_RACES):
+        table = delta.open_table(path)
+        rows = delta.read(path, only=only, at=table)
+        assert rows is not None, "the table is there"
+        new, changed = change(rows)
+        if not changed:
+            return _Rewritten(rows, 0)
+        shown = None if stamp is None else stamp()
+        check()
+        try:
+            delta.replace_rows(
+                path, new, only=only, metadata=None if shown is None else {METADATA_KEY: vars(shown)}, at=table
+            )
+        except LostRaceError as error:
+            lost = error
+        else:
+            return _Rewritten(new, changed)
+    raise lost
 
 
 def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int]) -> None:
@@ -85,7 +158,7 @@ def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int])
             raise LedgerError(message)
 
 
-def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor) -> None:
+def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor, check: Check) -> None:
     """Let the ledger say the digests of the batches that hold the pseudonym."""
     back = replace(redactor, value=redactor.pseudonym, pseudonym=redactor.value)
     fresh = {
@@ -94,8 +167,11 @@ def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor) -> None:
         if row.digest != digest
     }
     if fresh:
-        ledger = [replace(row, digest=fresh.get((row.timeline, row.batch), row.digest)) for row in read_ledger(home)]
-        delta.replace_rows(home.tables.ledger, to_table(ledger))
+        _rewrite(home.tables.ledger, lambda _: (to_table(_with_digests(home, fresh)), len(fresh)), check)
+
+
+def _with_digests(home: PipelineHome, fresh: Mapping[tuple[str, int], str]) -> list[LedgerRow]:
+    return [replace(row, digest=fresh.get((row.timeline, row.batch), row.digest)) for row in read_ledger(home)]
 
 
 def _digests(home: PipelineHome, rows: pa.Table, at: Sequence[int]) -> Iterator[tuple[LedgerRow, str]]:

@@ -345,7 +345,9 @@ def replace_rows(
 
 
 def _changed(path: Place, error: Exception) -> str:
-    return f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
+    return (
+        f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
+    )
 
 
 def _equals(column: str, value: str) -> str:

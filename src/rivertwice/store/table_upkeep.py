@@ -8,6 +8,7 @@ of the log; nothing that a commit within the retention names is ever removed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,9 +19,10 @@ from deltalake.exceptions import CommitFailedError
 
 from rivertwice.config import Place
 from rivertwice.errors import LostRaceError
-from rivertwice.store.delta import LOG_RETENTION, REMOVED_RETENTION, open_table
+from rivertwice.store.delta import LOG_RETENTION, REMOVED_RETENTION, RETENTION, open_table
 from rivertwice.store.delta_log import sync_commit
 from rivertwice.store.delta_place import name_of
+from rivertwice.store.orphans import live_files, remove_files, unnamed_files
 
 SMALL_BYTES = 16_000_000
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
@@ -147,7 +149,11 @@ def purge(path: Place) -> int:
     """Delete at once, of a table at rest, everything that its newest version does not name, and the log that tells of it.
 
     Sweeping leaves removed files and old commits for the table's retention, so that whoever reads or resumes finds them; here
-    they must go, for they hold what may be kept no longer. Nothing may read or write the table meanwhile.
+    they must go, for they hold what may be kept no longer. Nothing may read the table meanwhile.
+
+    A file that no commit names may be left by an append that was killed, or be about to be committed. So: list them; change a
+    property, at which whoever opened the table before fails to commit (ran), and a file that was listed was written by such a one;
+    look which of them were committed before that; delete the others.
 
     Returns:
         how many data files were deleted.
@@ -155,13 +161,33 @@ def purge(path: Place) -> int:
     table = open_table(path)
     if table is None:
         return 0
-    before = table.metadata().configuration
+    before = _kept_properties(table.metadata().configuration)
     _sync(path)
-    set_retention(path, log=timedelta(0), removed=timedelta(0))
+    unnamed = unnamed_files(path, live_files(table))
+    table.alter.set_table_properties(_fence(table.metadata().configuration))
     fresh = open_table(path)
     assert fresh is not None, "the table was there"
     gone = fresh.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     fresh.create_checkpoint()
     fresh.cleanup_metadata()
-    fresh.alter.set_table_properties({key: before[key] for key in (LOG_RETENTION, REMOVED_RETENTION) if key in before})
-    return len(gone)
+    fresh.alter.set_table_properties(before)
+    orphans = set(unnamed) - live_files(fresh)
+    return len(gone) + remove_files(path, orphans)
+
+
+_NONE_KEPT = ("interval 0 seconds", "interval 0 minutes")
+
+
+def _fence(now: Mapping[str, str]) -> dict[str, str]:
+    """Return properties that keep nothing and differ from those there are: a commit that changes them fails who came before."""
+    other = _NONE_KEPT[now.get(LOG_RETENTION) == _NONE_KEPT[0]]
+    return {LOG_RETENTION: other, REMOVED_RETENTION: other}
+
+
+def _kept_properties(now: Mapping[str, str]) -> dict[str, str]:
+    """Return how long the table keeps things; a purge that was killed left it at nothing, which is put right."""
+    return {
+        key: RETENTION[key] if now[key] in _NONE_KEPT else now[key]
+        for key in (LOG_RETENTION, REMOVED_RETENTION)
+        if key in now
+    }

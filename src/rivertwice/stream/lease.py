@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -169,14 +171,7 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Te
     Raises:
         LeaseLostError: another process holds the lease.
     """
-    home.lease.mkdir(parents=True, exist_ok=True)
-    lock = lock_file(home).open("w")
-    if not try_lock(lock):
-        lock.close()
-        owner = read_owner(home)
-        who = "another process" if owner is None else f"epoch {owner.epoch} (process {owner.pid} on this host)"
-        message = f"{who} owns the stream of {home.root.name}; this start ends here; stop the other one first"
-        raise LeaseLostError(message)
+    lock = _take_lock(home)
     try:
         _wait_for_jvm(read_owner(home))
         claim = _claim_in_home(home, now) if home.lease_place is None else _claim_in_store(home, timeline, now, terms)
@@ -186,6 +181,43 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Te
     lease = Lease(home, lock, Owner(claim.epoch, os.getpid(), own_start(), timeline, started_at=now), claim)
     lease._write()
     return lease
+
+
+@contextmanager
+def hold_lease(home: PipelineHome, now: datetime) -> Iterator[Callable[[], None]]:
+    """Hold the lease without being a driver: none can start meanwhile, here or on another host, and nobody is recorded as one.
+
+    Yields:
+        what raises LeaseLostError if another host took the lease over, or may have by now; to be asked before each write.
+
+    Raises:
+        LeaseLostError: another process holds the lease.
+    """
+    lock = _take_lock(home)
+    try:
+        _wait_for_jvm(read_owner(home))
+        if home.lease_place is None:
+            yield lambda: None
+            return
+        claim = _claim_in_store(home, "", now, None)
+        try:
+            yield claim.check
+        finally:
+            claim.release()
+    finally:
+        lock.close()
+
+
+def _take_lock(home: PipelineHome) -> TextIO:
+    home.lease.mkdir(parents=True, exist_ok=True)
+    lock = lock_file(home).open("w")
+    if not try_lock(lock):
+        lock.close()
+        owner = read_owner(home)
+        who = "another process" if owner is None else f"epoch {owner.epoch} (process {owner.pid} on this host)"
+        message = f"{who} owns the stream of {home.root.name}; this start ends here; stop the other one first"
+        raise LeaseLostError(message)
+    return lock
 
 
 def require_no_other_host(home: PipelineHome) -> None:

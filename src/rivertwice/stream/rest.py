@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
 from rivertwice.config import PipelineHome
@@ -12,18 +12,21 @@ from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.instants import to_iso
 from rivertwice.process_identity import may_live, own_start
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.stream.lease import lease_owner, require_no_other_host
+from rivertwice.stream.lease import hold_lease, lease_owner
 
 
 @contextmanager
-def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iterator[None]:
-    """Keep drivers away for the block; the marker holds while this process lives.
+def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iterator[Callable[[], None]]:
+    """Keep drivers away for the block: the marker says so to the agent, and the lease, held throughout, to everybody.
 
     Args:
         home: of the pipeline.
         by: what holds it, for whoever finds the marker.
         now: the present instant.
         running: what a running driver means for the operation, for the message.
+
+    Yields:
+        what raises LeaseLostError if another host may have taken the lease over; to be asked before each write.
 
     Raises:
         LostRaceError: another operation keeps it at rest.
@@ -46,7 +49,18 @@ def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iter
                 f"`rivertwice stop {name} --wait` first"
             )
             raise LeaseLostError(message)
-        require_no_other_host(home)
-        yield
+        with _held(home, now, running) as check:
+            yield check
     finally:
         home.drain.unlink(missing_ok=True)
+
+
+@contextmanager
+def _held(home: PipelineHome, now: datetime, running: str) -> Iterator[Callable[[], None]]:
+    with ExitStack() as stack:
+        try:
+            check = stack.enter_context(hold_lease(home, now))
+        except LeaseLostError as error:
+            message = f"{error}; so {running}; nothing was done; `rivertwice stop {home.root.name} --wait` where its driver runs"
+            raise LeaseLostError(message) from error
+        yield check

@@ -119,6 +119,15 @@ def _do(path: Place, chore: Chore, before: TableShape | None) -> Kept:
 
 
 @contextmanager
+def no_upkeep(home: PipelineHome) -> Iterator[None]:
+    """Keep this host's upkeep away from a pipeline's tables for the block; one that runs is waited for."""
+    home.root.mkdir(parents=True, exist_ok=True)
+    with (home.root / "upkeep.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def _alone(home: PipelineHome) -> Iterator[bool]:
     home.root.mkdir(parents=True, exist_ok=True)
     with (home.root / "upkeep.lock").open("w") as file:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rivertwice.store import delta
-from rivertwice.store.table_upkeep import purge
+from rivertwice.store.table_upkeep import purge, set_retention
 
 
 def texts_of(path: Path) -> str:
@@ -36,3 +37,12 @@ def test_a_replaced_row_is_gone_from_data_and_log_and_transactions_stay(tmp_path
     assert dict(delta.open_table(path).metadata().configuration) == properties
     delta.append(path, pa.table({"user": ["new"], "day": ["d2"]}), transactions={"app": 3})
     assert delta.read(path).num_rows == 5
+
+
+def test_a_purge_that_was_killed_leaves_no_table_that_keeps_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    delta.append(path, pa.table({"user": ["a"]}))
+    properties = dict(delta.open_table(path).metadata().configuration)
+    set_retention(path, timedelta(0), timedelta(0))  # where it was killed
+    purge(path)
+    assert dict(delta.open_table(path).metadata().configuration) == properties

@@ -59,10 +59,10 @@ def test_another_hosts_driver_is_asked_for_too(tmp_path: Path, monkeypatch: pyte
     home = Settings(tmp_path, tmp_path / "home").pipeline("p")
     home.root.mkdir(parents=True)
 
-    def renews(_: object) -> None:
+    def renews(*_: object) -> None:
         raise LeaseLostError("a driver on another host renews")
 
-    monkeypatch.setattr(rest, "require_no_other_host", renews)
+    monkeypatch.setattr(rest, "hold_lease", renews)
     with pytest.raises(LeaseLostError, match="another host"), at_rest(home, "er-1", NOW, running="x"):
         pytest.fail("beside another host")
     assert not home.drain.exists()

@@ -1,0 +1,109 @@
+"""What holds the value beside tables and archive: logs, alerts and events, copies fetched from S3, versions that a bucket keeps.
+
+Logs and `.jsonl` files are written by processes that live, so nothing of them is moved or made shorter: the value is overwritten where it
+stands, with as many other bytes. What cannot be reached from here is said in words, for the outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rivertwice.config import PipelineHome, Place, Settings
+from rivertwice.pipeline.definition import Definition
+from rivertwice.privacy.redact import Value
+from rivertwice.store.trees import files_below
+
+_MASK = b"erased-"
+_SMALL = 20_000_000  # text files beside the tables that are searched for the value
+_TEXT = re.compile(r"\.(json|jsonl|log|html|txt)(\.[0-9]+)?$")
+_APPENDED = re.compile(r"\.(jsonl|log)(\.[0-9]+)?$|^log(\.[0-9]+)?$")
+
+
+def mask_appended(settings: Settings, homes: Iterable[PipelineHome], value: Value) -> dict[str, int]:
+    """Overwrite the value in logs, rotated ones too, and in `.jsonl` files; return path below the home to how often it stood there.
+
+    Numbers are left alone: in a log a number may mean anything.
+    """
+    if not isinstance(value, str):
+        return {}
+    files = [settings.home / "alerts.jsonl", *files_below(settings.home / "agent")]
+    for home in homes:
+        files += [*home.root.glob("*.jsonl"), *files_below(home.logs)]
+    found = {}
+    for path in sorted({one for one in files if _APPENDED.search(one.name) and one.is_file()}):
+        count = mask_file(path, value)
+        if count:
+            found[str(path.relative_to(settings.home))] = count
+    return found
+
+
+def mask_file(path: Path, value: str) -> int:
+    """Overwrite a text with other bytes of the same number wherever it stands alone in a file, and return how often it did."""
+    words = sorted({value.encode(), *(json.dumps(value, ensure_ascii=plain)[1:-1].encode() for plain in (True, False))})
+    word = re.compile(rb"(?<![A-Za-z0-9_])(?:" + b"|".join(map(re.escape, words)) + rb")(?![A-Za-z0-9_])")
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        with open(handle, "rb", closefd=False) as file:
+            hits = [(one.start(), one.end() - one.start()) for one in word.finditer(file.read())]
+        for start, length in hits:
+            os.pwrite(handle, (_MASK * (length // len(_MASK) + 1))[:length], start)
+        if hits:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+    return len(hits)
+
+
+def forget_copies(settings: Settings, tables: Iterable[Place]) -> None:
+    """Delete what this host has fetched of tables on S3; it is fetched again when it is read."""
+    for table in tables:
+        url = urlsplit(str(table))
+        if url.scheme == "s3":
+            shutil.rmtree(settings.home / "cache" / url.netloc / url.path.strip("/"), ignore_errors=True)
+
+
+def describe_left(
+    settings: Settings, definitions: Mapping[str, Definition], tables: Sequence[Place], value: Value
+) -> list[str]:
+    """Return what is known to hold the value still, or may, in words: what is not the platform's to rewrite."""
+    found = []
+    for name, definition in definitions.items():
+        found += [f"{name}: what was delivered to {sink}" for sink in definition.deliver]
+        if definition.fast is not None:
+            found.append(f"{name}: the topic of its fast path")
+        home = settings.pipeline(name)
+        found += [f"{name}: {path.relative_to(home.root)}" for path in _files_with(files_below(home.root), value)]
+    own = [settings.home / "alerts.jsonl", *files_below(settings.home / "agent")]
+    found += [str(path.relative_to(settings.home)) for path in _files_with(own, value)]
+    return found + _on_s3(tables)
+
+
+def _on_s3(tables: Sequence[Place]) -> list[str]:
+    buckets = sorted({f"s3://{urlsplit(str(table)).netloc}" for table in tables if str(table).startswith("s3://")})
+    if not buckets:
+        return []
+    from rivertwice.store.s3_versions import explain_kept_versions  # boto3 takes half a second to load
+
+    found = []
+    for bucket in buckets:
+        found.append(f"HOME/cache of every other host that read tables of {bucket}: delete the folder there")
+        kept = explain_kept_versions(bucket)
+        found += [kept] if kept is not None else []
+    return found
+
+
+def _files_with(files: Iterable[Path], value: Value) -> Iterator[Path]:
+    if not isinstance(value, str):
+        return
+    for path in sorted(files):
+        is_text = _TEXT.search(path.name) or _APPENDED.search(path.name)
+        if not is_text or "_delta_log" in path.parts or not path.is_file() or path.stat().st_size >= _SMALL:
+            continue
+        if value.encode() in path.read_bytes():
+            yield path

@@ -1,0 +1,184 @@
+"""While a value is erased others append, update and start: nothing of theirs is lost, and nothing of the value comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError
+
+from erasure_world import BATCHES, SECRET, TOPIC, ErasureWorld
+from ledger_rows import NOW
+from rivertwice.errors import LeaseLostError, LostRaceError
+from rivertwice.log import archive
+from rivertwice.log.archive import extend_archive
+from rivertwice.store import delta
+from rivertwice.store.table_upkeep import purge
+from rivertwice.stream.lease import acquire_lease, lease_owner
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErasureWorld:
+    return ErasureWorld(tmp_path, monkeypatch)
+
+
+def before_replacing(patch: pytest.MonkeyPatch, table: str, act: Callable[[], object]) -> None:
+    """Do something once, when rows of a table were read and rewritten, and are not replaced yet."""
+    real, done = delta.replace_rows, []
+
+    def replace(path: Any, rows: pa.Table, **rest: Any) -> int:
+        if str(path).endswith(table) and not done:
+            done.append(act())
+        return real(path, rows, **rest)
+
+    patch.setattr(delta, "replace_rows", replace)
+
+
+def test_a_record_that_another_host_archives_meanwhile_is_not_lost(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def archive_on_two() -> None:
+        world.log += ["late 1", "late 2"]
+        try:
+            extend_archive(None, world.hosts[1], TOPIC)
+        except LostRaceError:
+            return  # it was kept away, and comes again
+
+    before_replacing(monkeypatch, TOPIC, archive_on_two)
+    world.erase()
+    extend_archive(None, world.hosts[1], TOPIC)
+    found = world.archived()
+    assert [offset for offset, _ in found] == list(range(len(world.log))), "records are gone for good"
+    assert SECRET not in {key for _, key in found}
+    assert {"late 1", "late 2"} <= {key for _, key in found}
+
+
+def test_the_archive_job_of_another_host_is_kept_away_and_says_by_what(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def archive_on_two() -> None:
+        world.log.append("late")
+        with pytest.raises(LostRaceError, match="another host works on the archive of flights") as error:
+            extend_archive(None, world.hosts[1], TOPIC)
+        refused.append(str(error.value))
+
+    before_replacing(monkeypatch, TOPIC, archive_on_two)
+    world.erase()
+    assert "try again when it is done" in refused[0]
+
+
+def test_an_append_that_no_lock_keeps_away_makes_the_rewrite_begin_again(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version of the platform that knows no lock in the shared place: the table's version alone decides."""
+    path = world.hosts[0].archive(TOPIC)
+
+    def append() -> None:
+        world.log += [SECRET, "late"]
+        rows = world._records(len(world.log) - 2, len(world.log))
+        delta.append(path, rows, transactions={"archive/id": 99, "archive/id/0": len(world.log)})
+
+    before_replacing(monkeypatch, TOPIC, append)
+    world.erase()
+    found = world.archived()
+    assert [offset for offset, _ in found] == list(range(len(world.log)))
+    assert SECRET not in {key for _, key in found}
+    assert delta.applied_version(path, "archive/id/0") == len(world.log)
+
+
+@pytest.mark.parametrize("table", ["served", "amendments"])
+def test_an_update_of_a_table_meanwhile_is_neither_hidden_nor_left_as_it_was(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    path = world.home.tables.amendments if table == "amendments" else world.home.tables.served
+    delta.append(path, pa.table({"k": [SECRET, "x"]}))
+    before_replacing(monkeypatch, path.name, lambda: delta.append(path, pa.table({"k": [SECRET, "decided meanwhile"]})))
+    world.erase()
+    rows = delta.read(path)
+    assert rows is not None
+    assert rows.num_rows == 4
+    assert {"x", "decided meanwhile"} < set(rows["k"].to_pylist())
+    assert SECRET not in rows["k"].to_pylist()
+
+
+def test_no_driver_of_another_host_starts_while_tables_are_rewritten(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = []
+
+    def start_on_two() -> None:
+        for host in world.hosts:
+            with pytest.raises(LeaseLostError) as error:
+                acquire_lease(host.pipeline("p"), "t1", NOW).release()
+            said.append(str(error.value))
+
+    before_replacing(monkeypatch, "changelog", start_on_two)
+    world.erase()
+    assert "owns the stream of p" in said[0]
+    assert "holds the lease" in said[1]
+    assert lease_owner(world.home) is None, "an erasure is no driver"
+    acquire_lease(world.hosts[1].pipeline("p"), "t1", NOW).release()
+
+
+def test_what_killed_appends_logs_and_alerts_hold_goes_too(world: ErasureWorld) -> None:
+    archive_path = Path(str(world.hosts[0].archive(TOPIC)))
+    changelog = Path(str(world.home.tables.changelog))
+    orphans = [
+        archive_path / "day=1970-01-01" / "part-00000-killed.parquet",
+        archive_path / "part-00000-killed.parquet#1",
+        changelog / "_delta_log" / "_commit_8d1f.json.tmp",
+    ]
+    for path in orphans:
+        path.write_text(f"half of {SECRET}")
+    home = world.hosts[0].home
+    texts = [
+        home / "alerts.jsonl",
+        home / "agent" / "events.jsonl",
+        home / "agent" / "log.1",
+        world.home.logs / "driver.log",
+        world.home.logs / "driver.log.2",
+    ]
+    for path in texts:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{{"message": "{SECRET} came late, {SECRET}0 did not"}}\n')
+    size = [path.stat().st_size for path in texts]
+
+    outcome = world.erase()
+
+    assert [path for path in orphans if path.exists()] == []
+    for path in texts:
+        assert path.read_text() == f'{{"message": "erased- came late, {SECRET}0 did not"}}\n'
+    assert [path.stat().st_size for path in texts] == size, "whoever has it open writes on at its end"
+    assert outcome["masked"] == {str(path.relative_to(home)): 1 for path in sorted(texts)}
+    rows = delta.read(changelog)
+    assert rows is not None
+    assert rows.num_rows == 2 * BATCHES
+
+
+def test_the_locks_are_given_back(world: ErasureWorld) -> None:
+    world.erase()
+    world.log.append("after")
+    assert extend_archive(None, world.hosts[1], TOPIC).records == 1
+    with archive.archive_lock(world.hosts[0], TOPIC) as check:
+        check()
+
+
+def test_a_writer_that_opened_the_table_before_a_purge_cannot_commit_a_file_that_the_purge_deleted(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "table"
+    delta.append(path, pa.table({"k": ["a"]}))
+    suspended = delta.open_table(path)
+    purge(path)
+    with pytest.raises(DeltaError, match=r"Metadata changed|Invalid table version"):
+        write_deltalake(suspended, pa.table({"k": ["b"]}), mode="append")
+    delta.append(path, pa.table({"k": ["c"]}))
+    rows = delta.read(path)
+    assert rows is not None
+    assert sorted(rows["k"].to_pylist()) == ["a", "c"]
