@@ -108,9 +108,11 @@ def test_compose_runs_until_a_pipeline_has_streamed_rotated_reconciled_and_backf
     boxes.inside(work)
     savepoints = json.loads(agent.ask("rivertwice", "--output", "json", "savepoint", "list", PIPELINE))
     assert "proved" in json.dumps(savepoints), savepoints
-    backfills = agent.ask("rivertwice", "backfill", "list", PIPELINE)
-    say(backfills)
-    assert "published" in backfills
+    backfills = json.loads(agent.ask("rivertwice", "--output", "json", "backfill", "list", PIPELINE))
+    say(f"backfills: {backfills}")
+    assert [each["published"] for each in backfills] == [2]  # entry 1 of the sequence is the head
+    verdicts = agent.ask("rivertwice", "verdicts", PIPELINE)
+    say(verdicts)
     objects = {path.parts[0] for path in (each.relative_to(boxes.volume("objects") / "rivertwice") for each in
                (boxes.volume("objects") / "rivertwice").rglob("*"))}  # fmt: skip
     assert {"savepoints", "leases"} <= objects
