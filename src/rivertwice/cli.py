@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from rivertwice.commands.agents import agent
+from rivertwice.commands.alerts import alerts
 from rivertwice.commands.backfills import backfill
 from rivertwice.commands.checks import reconcile, verdicts
 from rivertwice.commands.deadletters import dead
@@ -34,7 +35,7 @@ from rivertwice.config import Settings
 from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
-    up, down, status, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
+    up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
     topics, replay, archive, retention, savepoint, upgrade, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, faults,
 )  # fmt: skip
 

@@ -55,7 +55,7 @@ print(json.dumps({
             "params": sorted(dag.params),
             "form": {name: {"value": dag.params[name], **dag.params.get_param(name).schema} for name in dag.params},
             "run_types": sorted(kind.value for kind in dag.allowed_run_types),
-            "notified": all(task.on_failure_callback for task in dag.tasks),
+            "notified": all(task.on_failure_callback and task.on_success_callback for task in dag.tasks),
             "file": dag.fileloc,
         }
         for dag in bag.dags.values()

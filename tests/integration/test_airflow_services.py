@@ -156,9 +156,9 @@ def test_a_form_that_means_nothing_fails_in_the_first_task_at_once(
     assert states == {"failed", "upstream_failed"}
     assert max(task.try_number for task in (first, *others)) == 1
     assert said in airflow.failures(dag_id, run)
-    alerts = [json.loads(line) for line in (world.home / "alerts.jsonl").read_text().splitlines()]
-    (mine,) = [alert for alert in alerts if alert["run"] == run and alert["dag"] == dag_id]
-    assert (mine["kind"], mine["severity"]) == ("refused", "warning")
+    path = world.home / "alerts.jsonl"
+    alerts = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    assert not [alert for alert in alerts if alert.get("run") == run and alert["dag"] == dag_id]
 
 
 @pytest.mark.browser

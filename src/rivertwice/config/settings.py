@@ -27,6 +27,7 @@ class Settings:
         shared: place of all that outlives a host; None: `home`, for there is one host only.
         leases: place of the leases; None: in the shared place, else in each home.
         kafka: how clients talk to Kafka; holds no secret.
+        alerts: file with the routes of alerts; None: `alerts.yaml` of the project, if there is one.
     """
 
     project: Path
@@ -37,10 +38,11 @@ class Settings:
     shared: Place | None = None
     leases: Place | None = None
     kafka: KafkaSecurity = field(default_factory=KafkaSecurity)
+    alerts: Path | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES and _KAFKA_*."""
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS and _KAFKA_*."""
         env = os.environ if env is None else env
         project = Path(env.get("RIVERTWICE_PROJECT") or Path.cwd()).resolve()
         home = require_folder(Path(env.get("RIVERTWICE_HOME") or project / ".rivertwice").resolve())
@@ -53,6 +55,7 @@ class Settings:
             shared=parse_place(env["RIVERTWICE_SHARED"]) if env.get("RIVERTWICE_SHARED") else None,
             leases=parse_place(env["RIVERTWICE_LEASES"]) if env.get("RIVERTWICE_LEASES") else None,
             kafka=KafkaSecurity.from_env(env),
+            alerts=Path(env["RIVERTWICE_ALERTS"]).resolve() if env.get("RIVERTWICE_ALERTS") else None,
         )
 
     def to_env(self) -> dict[str, str]:
@@ -74,6 +77,8 @@ class Settings:
             env["RIVERTWICE_SHARED"] = str(self.shared)
         if self.leases is not None:
             env["RIVERTWICE_LEASES"] = str(self.leases)
+        if self.alerts is not None:
+            env["RIVERTWICE_ALERTS"] = str(self.alerts)
         return env | self.kafka.to_env()
 
     @property

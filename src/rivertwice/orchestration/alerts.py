@@ -1,64 +1,156 @@
-"""Alerts: a line in `HOME/alerts.jsonl`, and a webhook when one is set."""
+"""What Airflow reports: failed tasks, and what the gate of a reconcile found. Routes and repetition are the alerts' room's."""
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import httpx
-
+from rivertwice.alerts.kinds import AGENT_DEAD, STREAM_KINDS, TASK_FAILED
+from rivertwice.alerts.model import CRITICAL, WARNING, Alert, Cause, Report
+from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
-from rivertwice.instants import to_iso
+from rivertwice.instants import utc_now
+from rivertwice.orchestration.health import AGENT
+from rivertwice.reconcile.model import DEFECT, LATE, NOT_COMPARABLE, SERVED
 
-log = logging.getLogger(__name__)
+SENDER_PATIENCE_S = 5.0
+SHOWN = 3
+GATE_KINDS = ("defect", "finding", "gap", "balance", "late_share", "not_comparable", "suite", "suite_errored")
+_VERDICTS = {"defect": DEFECT, "late_share": LATE, "not_comparable": NOT_COMPARABLE}
+"""The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream once emitted."""
 
-WEBHOOK = "RIVERTWICE_ALERT_WEBHOOK"
-_PATIENCE = 10.0
+
+class ReportedError(Exception):
+    """Cause of a task's failure that has been reported already, so that the failure is no second alert."""
+
+
+class StreamFaultError(Exception):
+    """Cause of a failed supervision epoch.
+
+    Attributes:
+        status: `agent_dead`, `driver_down` or `given_up`.
+    """
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
-class AirflowAlert:
-    """Something a person should know.
+class Place:
+    """Where in Airflow something happened."""
 
-    Attributes:
-        kind: stable word, for instance `task_failed`, `late_share`, `defect`.
-        severity: `critical` or `warning`.
-    """
-
-    pipeline: str
     dag: str
     run: str
-    kind: str
-    severity: str
-    message: str
-    at: datetime
+    task: str
+
+    @property
+    def details(self) -> dict[str, str]:
+        """Fields of a message."""
+        return {"dag": self.dag, "run": self.run}
 
 
-def send_alert(settings: Settings, alert: AirflowAlert, env: Mapping[str, str] | None = None) -> bool:
-    """Record the alert and tell the webhook; return whether the webhook, if any, took it.
+def report_failure(settings: Settings, pipeline: str, place: Place, message: str) -> None:
+    """Report that a task finally failed, once for as long as it does."""
+    cause = Cause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
+    _send(settings, [Report(cause, CRITICAL, message, "airflow", place.details)])
 
-    The line is written first and in one write, so an alert is never lost to a webhook that does not answer. A webhook that
-    refuses is logged and not tried again: the line stands.
+
+def report_stream_fault(settings: Settings, pipeline: str, place: Place, fault: StreamFaultError) -> None:
+    """Report a stream that does not run as wanted, unless the agent has said so already.
+
+    A dead agent is one fact, however many pipelines wait for it.
     """
-    env = os.environ if env is None else env
-    body = {"format": 1, **asdict(alert), "at": to_iso(alert.at), "by": "airflow"}
-    line = json.dumps(body, sort_keys=True) + "\n"
-    settings.home.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(settings.home / "alerts.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
-    url = env.get(WEBHOOK)
-    if not url:
-        return True
-    try:
-        httpx.post(url, json=body, timeout=_PATIENCE).raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        log.warning("the webhook of %s did not take the %s alert of %s: %s", WEBHOOK, alert.kind, alert.dag, error)
-        return False
-    return True
+    if fault.status == AGENT:
+        cause = Cause("", AGENT_DEAD)
+    else:
+        cause = Cause(pipeline, fault.status)
+        if any(_is_about(one, pipeline) and one.cause != cause for one in alerts_of(settings).state().alerts):
+            return
+    _send(settings, [Report(cause, CRITICAL, str(fault), "airflow", place.details)])
+
+
+def report_success(settings: Settings, pipeline: str, place: Place, *, watched: bool = False) -> None:
+    """Report that a task ended well, so that an alert about its failure is over.
+
+    Args:
+        settings: where things lie.
+        pipeline: the task's.
+        place: the task's.
+        watched: it is the one that watches the stream.
+    """
+    failed = Cause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
+    faults = {Cause("", AGENT_DEAD), Cause(pipeline, "driver_down"), Cause(pipeline, "given_up")} if watched else set()
+    why = "the stream runs as wanted" if watched else f"task {place.task} of {place.dag} ended well"
+    alerts_of(settings).resolve(lambda alert: alert.cause in faults | {failed}, why, utc_now())
+
+
+def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping[str, Any], *, whole: bool) -> None:
+    """Report what a reconcile's gate found, one alert of each kind, and the end of what it found no more.
+
+    Args:
+        settings: where things lie.
+        pipeline: its name.
+        place: of the gate's task.
+        newest: the reconcile, as stored.
+        whole: it compared everything; one of a range says nothing about the end of an alert.
+    """
+    found = judge_gate(newest["gate"]["alerts"], newest["counts"])
+    now = utc_now()
+    if whole:
+        why = f"reconcile {newest['run']} found it no more"
+        alerts_of(settings).resolve(
+            lambda alert: (
+                alert.cause.pipeline == pipeline and alert.cause.kind in GATE_KINDS and alert.cause.kind not in found
+            ),
+            why,
+            now,
+        )
+    details = place.details
+    reports = [
+        Report(Cause(pipeline, kind), severity, message, "airflow", details)
+        for kind, (severity, message) in found.items()
+    ]
+    _send(settings, reports)
+
+
+def judge_gate(
+    alerts: Sequence[Mapping[str, str]], counts: Mapping[str, Mapping[str, int]]
+) -> dict[str, tuple[str, str]]:
+    """Return kind to (severity, message) of what a person should know now. Pure.
+
+    Several alerts of one kind (a late share per partition) are one. What a backfill has repaired is none: the stream's
+    own rows keep their verdict for ever, but no served number is touched by it any more.
+    """
+    served = counts.get(SERVED, {})
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for alert in alerts:
+        verdict = _VERDICTS.get(alert["kind"])
+        is_repaired = verdict is not None and sum(served.values()) > 0 and not served.get(verdict)
+        if not is_repaired:
+            found.setdefault(alert["kind"], []).append(alert)
+    return {kind: (_severity(ones), _message(ones)) for kind, ones in found.items()}
+
+
+def _severity(alerts: Sequence[Mapping[str, str]]) -> str:
+    return CRITICAL if any(alert["severity"] == CRITICAL for alert in alerts) else WARNING
+
+
+def _message(alerts: Sequence[Mapping[str, str]]) -> str:
+    shown = "; ".join(alert["message"] for alert in alerts[:SHOWN])
+    return shown if len(alerts) <= SHOWN else f"{shown}; and {len(alerts) - SHOWN} more"
+
+
+def _is_about(alert: Alert, pipeline: str) -> bool:
+    return not alert.closed and alert.cause.pipeline == pipeline and alert.cause.kind in STREAM_KINDS
+
+
+def _send(settings: Settings, reports: Sequence[Report]) -> None:
+    """Record reports and send what is due here and now: the agent may be dead, or lack the address of a route."""
+    from rivertwice.alerts.sender import Sender
+
+    for report in reports:
+        alerts_of(settings).report(report, utc_now())
+    if reports:
+        Sender(settings).run_pass(SENDER_PATIENCE_S)

@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, task
 
 from rivertwice.config import Settings
 from rivertwice.orchestration import steps
-from rivertwice.orchestration.notifiers import AlertNotifier
+from rivertwice.orchestration.notifiers import AlertNotifier, RecoveryNotifier
 from rivertwice.orchestration.operators import RivertwiceSparkOperator, SuperviseEpoch
 from rivertwice.orchestration.requests import (
     INSTANT_LENGTH,
@@ -51,7 +51,13 @@ def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
             "Watches the stream: agent alive, driver alive. Pausing it changes nothing for the stream.",
         ),
     ) as dag:
-        SuperviseEpoch(task_id="watch", pipeline=name, stream=stream, retries=0)
+        SuperviseEpoch(
+            task_id="watch",
+            pipeline=name,
+            stream=stream,
+            retries=0,
+            on_success_callback=RecoveryNotifier(pipeline=name, watched=True),
+        )
     return dag
 
 
@@ -225,6 +231,7 @@ def _common(name: str, verb: str, description: str) -> dict[str, Any]:
             "retries": 2,
             "retry_delay": timedelta(seconds=5),
             "on_failure_callback": AlertNotifier(pipeline=name),
+            "on_success_callback": RecoveryNotifier(pipeline=name),
         },
     }
 

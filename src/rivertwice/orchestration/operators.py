@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from rivertwice.config import Settings
 from rivertwice.instants import to_iso, utc_now
+from rivertwice.orchestration.alerts import StreamFaultError
 from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment
 from rivertwice.orchestration.health import choose_grace
 from rivertwice.orchestration.outcomes import find_refusal
@@ -72,7 +73,7 @@ class SuperviseEpoch(BaseOperator):
         if event["status"] != EPOCH_ENDED:
             store.set("failures", int(store.get("failures") or 0) + 1)
             message = f"{self.pipeline}: {event['status']}: {event['message']}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(message) from StreamFaultError(event["status"], event["message"])
         store.set("failures", 0)
         return str(event["message"])
 

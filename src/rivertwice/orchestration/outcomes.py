@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rivertwice.errors import RivertwiceError
+from rivertwice.errors import RequestError, RivertwiceError
 
+REQUEST = RequestError.reason
 _USAGE = 2
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
 _REASON = re.compile(r"(?:^|\s)([a-z_]+): (\S.*)$")

@@ -249,7 +249,10 @@ def _alerts(settings: Settings, name: str) -> list[dict[str, Any]]:
         except ValueError:
             continue  # the first line of the tail may be cut
         if isinstance(alert, dict) and alert.get("pipeline") == name:
-            found.append({key: alert.get(key) for key in ("at", "severity", "kind", "message")})
+            row = {key: alert.get(key) for key in ("at", "severity", "kind", "message")}
+            if alert.get("status") == "resolved":
+                row |= {"severity": "resolved", "message": alert.get("resolution")}
+            found.append(row)
         if len(found) == ALERTS:
             break
     return found

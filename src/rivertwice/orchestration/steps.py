@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso, utc_now
-from rivertwice.orchestration.alerts import AirflowAlert, send_alert
+from rivertwice.orchestration.alerts import Place, ReportedError, report_gate
 from rivertwice.orchestration.requests import (
     REASON_OF_MANUAL,
     REASON_OF_SCHEDULE,
@@ -106,7 +106,7 @@ def check_reconcile(pipeline: str) -> list[str]:
 
 
 def gate_reconcile(pipeline: str) -> dict[str, Any]:
-    """Read the newest reconcile: send each warning, fail on anything critical.
+    """Read the newest reconcile: report what its gate found and what is over, fail on anything critical.
 
     Raises:
         AirflowFailException: the gate has not passed; the message names each critical alert.
@@ -125,12 +125,12 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
         log.warning("%s %s: %s", alert["severity"], alert["kind"], alert["message"])
         if alert["severity"] == "critical":
             critical.append(f"{alert['kind']}: {alert['message']}")
-        else:
-            _send(settings, pipeline, context, alert["kind"], alert["severity"], alert["message"])
+    run, params = context["dag_run"], context["params"]
+    is_whole = not params.get("start") and not params.get("end")
+    report_gate(settings, pipeline, Place(run.dag_id, run.run_id, "gate"), newest, whole=is_whole)
     if critical or not gate["passed"]:
-        raise AirflowFailException(
-            f"reconcile {newest['run']} of {pipeline}: " + "; ".join(critical or ["the gate has not passed"])
-        )
+        message = f"reconcile {newest['run']} of {pipeline}: " + "; ".join(critical or ["the gate has not passed"])
+        raise AirflowFailException(message) from (ReportedError(message) if critical else None)
     log.info("reconcile %s of %s: %s", newest["run"], pipeline, newest["counts"])
     return {"run": newest["run"], "counts": newest["counts"]}
 
@@ -260,8 +260,3 @@ def _skip_if_nothing_committed(settings: Settings, pipeline: str, context: Any) 
     if _is_scheduled(context) and head(settings.pipeline(pipeline)) is None:
         message = f"{pipeline} has no timeline yet: its stream was never started, so there is nothing to do"
         raise AirflowSkipException(message)
-
-
-def _send(settings: Settings, pipeline: str, context: Any, kind: str, severity: str, message: str) -> None:
-    run = context["dag_run"]
-    send_alert(settings, AirflowAlert(pipeline, run.dag_id, run.run_id, kind, severity, message, utc_now()))

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+from rivertwice.alerts.model import Alert, Cause, Report
+from rivertwice.alerts.store import alerts_of
 from rivertwice.config import PipelineHome, Settings, require_name
 from rivertwice.instants import to_iso
 from rivertwice.process_identity import NEVER_SEEN, Started, own_start, started_of
@@ -98,19 +101,52 @@ def record_event(
 
 
 def page(
-    settings: Settings, kind: str, pipeline: str | None, message: str, now: datetime, *, severity: str = "critical"
+    settings: Settings,
+    kind: str,
+    pipeline: str | None,
+    message: str,
+    now: datetime,
+    *,
+    severity: str = "critical",
+    subject: str = "",
 ) -> None:
-    """Raise an alert: one line in `HOME/alerts.jsonl`, which the notifiers carry on. A critical one needs a person."""
-    alert = {
-        "format": FORMAT,
-        "at": to_iso(now),
-        "severity": severity,
-        "kind": kind,
-        "pipeline": pipeline,
-        "message": message,
-        "by": "agent",
-    }
-    _append(settings.home / "alerts.jsonl", alert)
+    """Report an alert, or that one lasts: a line in `HOME/alerts.jsonl` and a message to each route, once per cause."""
+    cause = Cause(pipeline or "", kind, subject)
+    alerts_of(settings).report(Report(cause, severity, message, "agent"), now)
+
+
+def page_over(
+    settings: Settings,
+    kinds: Collection[str],
+    pipeline: str | None,
+    why: str,
+    now: datetime,
+    *,
+    subject: str | None = None,
+    but: Collection[str] = (),
+) -> None:
+    """Say that the causes of alerts are over; where there are none, nothing is done.
+
+    Args:
+        settings: where things lie.
+        kinds: of the alerts.
+        pipeline: theirs.
+        why: what is true now, for people.
+        now: the present instant.
+        subject: only the alerts of this subject; None: of all.
+        but: subjects whose causes last.
+    """
+
+    def is_over(alert: Alert) -> bool:
+        cause = alert.cause
+        return (
+            cause.kind in kinds
+            and cause.pipeline == (pipeline or "")
+            and subject in (None, cause.subject)
+            and cause.subject not in but
+        )
+
+    alerts_of(settings).resolve(is_over, why, now)
 
 
 def _append(path: Path, value: dict[str, Any]) -> None:

@@ -25,15 +25,17 @@ from typing import TextIO
 
 import psutil
 
+from rivertwice.alerts.kinds import AGENT_DEAD
+from rivertwice.alerts.sender import SenderThread
 from rivertwice.config import NAME, Settings
 from rivertwice.errors import RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.process_identity import own_start, try_lock
 from rivertwice.store.files import replace_json
-from rivertwice.supervise.act import ask_to_drain, page, record_event, start_driver, start_fall_back
-from rivertwice.supervise.alerting import AlertKeeper
+from rivertwice.supervise.act import ask_to_drain, page, page_over, record_event, start_driver, start_fall_back
+from rivertwice.supervise.alerting import AlertKeeper, end_stream_alerts
 from rivertwice.supervise.archiver import RetentionKeeper
-from rivertwice.supervise.decide import Action, Kind, Observed, decide
+from rivertwice.supervise.decide import Action, Kind, Observed, decide, runs_as_wanted
 from rivertwice.supervise.delivery import DeliveryKeeper
 from rivertwice.supervise.drain import drain_all, end_fast_paths
 from rivertwice.supervise.fast import FastKeeper
@@ -109,6 +111,7 @@ class Agent:
         self._memories[name] = memory
         self._track(name, observed, now)
         action = decide(read_intent(home), observed, now)
+        end_stream_alerts(settings, name, action, runs_as_wanted(action, observed), now)
         if action.kind is Kind.WAIT:
             self._say_once(name, action, now)
             if observed.owner is None and observed.launched is None and observed.drain and observed.drain.by_agent:
@@ -223,6 +226,9 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         FastKeeper(settings, lambda: supervised_names(settings), stop).start()
         delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
         delivery.start()
+        sender = SenderThread(settings, stop)
+        sender.start()
+        page_over(settings, {AGENT_DEAD}, None, f"agent pid {os.getpid()} runs", utc_now())
         record_event(settings, "agent_start", None, f"agent pid {os.getpid()} starts", utc_now())
         last_beat: datetime | None = None
         while not stop.is_set():
@@ -235,6 +241,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         told = "drivers are left running" if drain_s is None else _drain(settings, drain_s)
         keeper.join(timeout=30.0)
         delivery.join(timeout=30.0)
+        sender.join(timeout=15.0)
         record_event(settings, "agent_stop", None, f"agent stops; {told}", utc_now())
     finally:
         lock.close()

@@ -6,11 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from rivertwice.alerts.kinds import STREAM_KINDS
+from rivertwice.alerts.model import Alert
+from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
 from rivertwice.metrics.measure import measure
-from rivertwice.metrics.rules import FIRING, OK, AlertState, judge_alerts
+from rivertwice.metrics.rules import FIRING, OK, AlertState, firing, judge_alerts
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.supervise.act import page, record_event
+from rivertwice.supervise.act import page, page_over, record_event
+from rivertwice.supervise.decide import Action
 from rivertwice.supervise.keeper import Keeper
 from rivertwice.supervise.view import view_pipeline
 
@@ -32,26 +36,46 @@ def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[l
 
 
 class AlertKeeper(Keeper):
-    """Every half minute judges the alerts; one that begins to fire is paged once, one that is over is an event."""
+    """Every half minute judges the alerts. What fires is reported; the end of one is reported too, and is an event."""
 
     def __init__(
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
     ) -> None:
         super().__init__(settings, names, stop, what="alerts", every_s=every_s)
-        self._firing: dict[str, frozenset[str]] = {}
 
     def look(self, name: str, now: datetime) -> list[AlertState]:
-        """Measure one pipeline, page what begins to fire, and return the states."""
+        """Measure one pipeline, report what fires and what is over, and return the states."""
         limits = load_definition(self._settings.definitions / name).alerts
         found = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
         states = judge_alerts(found, limits)
-        begun, over = select_edges(self._firing.get(name, frozenset()), states)
-        for each in begun:
+        _, over = select_edges(self._firing(name), states)
+        for each in firing(states):
             page(self._settings, each.rule.name, name, each.message, now, severity=each.rule.severity)
         for each in over:
-            message = f"{each.rule.name} is over: {each.rule.figure} is {each.value}"
+            value = "not judged any more" if each.value is None else f"{each.value:g}"
+            message = f"{each.rule.name} is over: {each.rule.figure} is {value}"
+            page_over(self._settings, {each.rule.name}, name, message, now)
             record_event(self._settings, "alert_over", name, message, now)
-        ended = {each.rule.name for each in over}
-        begun_names = {each.rule.name for each in begun}
-        self._firing[name] = (self._firing.get(name, frozenset()) - ended) | begun_names
         return states
+
+    def _firing(self, name: str) -> frozenset[str]:
+        """Return the kinds that fire, also those that an earlier agent reported."""
+        alerts = alerts_of(self._settings).state().alerts
+        return frozenset(
+            one.cause.kind
+            for one in alerts
+            if one.cause.pipeline == name and not one.closed and one.resolved_at is None
+        )
+
+
+def end_stream_alerts(settings: Settings, name: str, action: Action, well: bool, now: datetime) -> None:
+    """Report the end of all alerts about a stream that now does what is wanted, or that it does not after all."""
+
+    def is_about_it(alert: Alert) -> bool:
+        return alert.cause.pipeline == name and alert.cause.kind in STREAM_KINDS
+
+    alerts = alerts_of(settings)
+    if well:
+        alerts.resolve(is_about_it, action.reason, now)
+    else:
+        alerts.reopen(is_about_it)

@@ -35,7 +35,7 @@ from rivertwice.retention.view import (
     view_retention,
 )
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.supervise.act import page, record_event
+from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.keeper import Keeper
 
 FORMAT = 1
@@ -82,7 +82,7 @@ class RetentionKeeper(Keeper):
         super().__init__(settings, names, stop, what="retention", every_s=every_s)
         self._topics: dict[str, _Topic] = {}
         self._looked: dict[str, float] = {}
-        self._paged: dict[str, set[tuple[str, ...]]] = {}
+        self._bad: dict[str, set[str]] = {}
 
     def look(self, name: str, now: datetime) -> RetentionView | None:
         """Look at one pipeline; return what was seen, or None if it is not its turn."""
@@ -118,17 +118,14 @@ class RetentionKeeper(Keeper):
         return any(parse_limit(config.get(key)) is not None for key in ("retention.ms", "retention.bytes"))
 
     def _page(self, name: str, view: RetentionView, now: datetime) -> None:
-        bad: set[tuple[str, ...]] = {
-            (lease.holder, lease.topic, str(lease.partition), lease.level.name.lower())
-            for lease in view.leases
-            if lease.level >= Level.CRITICAL
-        }
-        fresh = bad - self._paged.get(name, set())
-        self._paged[name] = bad
-        if fresh:
-            text = summary_of(retention_to_plain(view, now)) or "retention is critical"
-            page(self._settings, "retention", name, f"{text}; see `rivertwice retention {name}`", now)
-            record_event(self._settings, "retention", name, text, now)
+        bad = {lease.topic for lease in view.leases if lease.level >= Level.CRITICAL}
+        text = (summary_of(retention_to_plain(view, now)) if bad else "") or "retention is critical"
+        for topic in sorted(bad):
+            page(self._settings, "retention", name, f"{text}; see `rivertwice retention {name}`", now, subject=topic)
+        for topic in sorted(bad - self._bad.get(name, set())):
+            record_event(self._settings, "retention", name, f"{topic}: {text}", now)
+        self._bad[name] = bad
+        page_over(self._settings, {"retention"}, name, "nothing that is needed is about to be deleted", now, but=bad)
 
     def _archive(self, name: str, view: TopicView, memory: _Topic, now: datetime) -> None:
         topic = view.log.topic
@@ -159,5 +156,8 @@ class RetentionKeeper(Keeper):
         memory.failures = 0 if code == 0 else memory.failures + 1
         text = f"the archive of {topic} is done" if code == 0 else f"the archive of {topic} failed with {code}"
         record_event(self._settings, "archived" if code == 0 else "archive_failed", name, text, now)
-        if memory.failures == 3:
-            page(self._settings, "archive", name, f"{text}, three times in a row; read HOME/agent/archive.log", now)
+        if memory.failures >= 3:
+            times = f"{text}, {memory.failures} times in a row; read HOME/agent/archive.log"
+            page(self._settings, "archive", name, times, now, subject=topic)
+        if code == 0:
+            page_over(self._settings, {"archive"}, name, text, now, subject=topic)

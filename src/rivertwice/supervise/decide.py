@@ -31,6 +31,7 @@ DRAIN_SLOW_AFTER = timedelta(seconds=300)
 UNRECORDED_START = timedelta(seconds=30)
 FALL_BACKS = 3  # processes of one fall-back; each goes on where the one that was killed stopped
 BETWEEN_STARTS = timedelta(seconds=2)
+STOPPED = "stopped, as wanted"
 
 
 class Kind(StrEnum):
@@ -52,11 +53,13 @@ class Action:
     Attributes:
         reason: for people; names the fact that decided.
         page: key that tells one page from another, so that each is sent once per driver.
+        lasts: key of a page that was sent and whose cause lasts.
     """
 
     kind: Kind
     reason: str
     page: str = ""
+    lasts: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,9 +118,16 @@ def decide(desired: Intent | None, observed: Observed, now: datetime, policy: Ba
     return _decide_absent(desired, observed, now, policy)
 
 
+def runs_as_wanted(action: Action, observed: Observed) -> bool:
+    """Say whether the stream does what is wanted: a driver owns it and nothing is paged, or it is stopped and nothing lives."""
+    if action.kind is not Kind.WAIT or action.lasts:
+        return False
+    return observed.owner is not None or action.reason == STOPPED
+
+
 def _decide_stopped(live: DriverRef | None, observed: Observed, now: datetime) -> Action:
     if live is None:
-        return Action(Kind.WAIT, "stopped, as wanted")
+        return Action(Kind.WAIT, STOPPED)
     if observed.drain is None:
         return Action(Kind.DRAIN, f"stopped is wanted and driver pid {live.pid} runs")
     waited = now - observed.drain.since
@@ -255,7 +265,7 @@ def _start_allowed_at(memory: Memory, policy: BackoffPolicy, now: datetime) -> d
 
 def _page_once(key: str, reason: str, memory: Memory) -> Action:
     if key in memory.paged:
-        return Action(Kind.WAIT, reason)
+        return Action(Kind.WAIT, reason, lasts=key)
     return Action(Kind.PAGE, reason, page=key)
 
 

@@ -19,7 +19,7 @@ from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.delivery_model import Delivery
-from rivertwice.supervise.act import page, record_event
+from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.backoff import delay_after
 from rivertwice.supervise.keeper import Keeper
 from rivertwice.timeline.intent import read_intent
@@ -64,9 +64,9 @@ class DeliveryWorker(threading.Thread):
         if text != before.error:
             message = f"delivery to {self.sink} failed, tried again: {text}"
             record_event(self._settings, "delivery_failed", self.pipeline, message, now)
-        if failures == PAGE_AT:
+        if failures >= PAGE_AT:
             message = f"delivery to {self.sink} failed {failures} times in a row: {text}"
-            page(self._settings, "delivery", self.pipeline, message, now, severity="warning")
+            page(self._settings, "delivery", self.pipeline, message, now, severity="warning", subject=self.sink)
 
 
 class DeliveryKeeper(Keeper):
@@ -94,8 +94,13 @@ class DeliveryKeeper(Keeper):
                 worker.finish.set()
             elif worker.finish.is_set():  # wanted again: it ends, and another one begins
                 worker.halt.set()
+        notes = {sink: read_note(self._settings.pipeline(name), sink) for sink in sinks}
+        failing = [sink for sink, note in notes.items() if note.failures]
+        page_over(
+            self._settings, {"delivery"}, name, "the sink takes records, or is not defined any more", now, but=failing
+        )
         for sink, asked in sinks.items():
-            note = read_note(self._settings.pipeline(name), sink)
+            note = notes[sink]
             due = note.next_attempt is None or note.next_attempt <= now
             if wanted and due and (name, sink) not in self.workers:
                 worker = DeliveryWorker(self._settings, name, sink, asked)

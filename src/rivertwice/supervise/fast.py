@@ -18,7 +18,7 @@ from datetime import datetime
 from rivertwice.config import Settings
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.supervise.act import page, record_event
+from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.backoff import delay_after
 from rivertwice.supervise.keeper import Keeper
 from rivertwice.timeline.intent import read_intent
@@ -66,6 +66,8 @@ class FastKeeper(Keeper):
             if wanted and (watch.next_attempt is None or watch.next_attempt <= now):
                 watch = FastWatch(self._start(name), now, watch.failures)
                 record_event(self._settings, "fast_started", name, "the fast path is wanted and did not run", now)
+        if not wanted or (owner is not None and _is_steady(watch, now)):
+            page_over(self._settings, {"fast"}, name, "the fast path runs" if wanted else "it is not wanted", now)
         self.watches[name] = watch
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
@@ -90,13 +92,17 @@ class FastKeeper(Keeper):
             return watch
         if code == 0 or watch.asked_to_end:
             return FastWatch()
-        steady = watch.started_at is not None and (now - watch.started_at).total_seconds() >= STEADY_S
-        failures = 1 if steady else watch.failures + 1
+        failures = 1 if watch.started_at is not None and _is_steady(watch, now) else watch.failures + 1
         log = self._settings.pipeline(name).logs / "fast.log"
         message = (
             f"the fast path ended with {code}, its failure {failures} in a row, and is started again; its log: {log}"
         )
         record_event(self._settings, "fast_failed", name, message, now)
-        if failures == PAGE_AT:
+        if failures >= PAGE_AT:
             page(self._settings, "fast", name, message, now, severity="warning")
         return FastWatch(failures=failures, next_attempt=now + delay_after(failures))
+
+
+def _is_steady(watch: FastWatch, now: datetime) -> bool:
+    """Say whether the process has run long enough; one that an earlier agent started has."""
+    return watch.started_at is None or (now - watch.started_at).total_seconds() >= STEADY_S

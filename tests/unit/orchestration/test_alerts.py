@@ -1,115 +1,198 @@
-"""Alerts over real HTTP: a server of the test's own takes, refuses, or is not there."""
+"""Airflow's alerts by the notifiers that Airflow calls, over real HTTP: one message per cause, none for a refused form."""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from alert_receivers import SECRET, Hook
+from rivertwice.alerts import store as store_module
+from rivertwice.alerts.routes import WEBHOOK
+from rivertwice.alerts.sender import Sender
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
-from rivertwice.orchestration.alerts import WEBHOOK, AirflowAlert, send_alert
+from rivertwice.instants import utc_now
+from rivertwice.orchestration.alerts import (
+    Place,
+    ReportedError,
+    StreamFaultError,
+    judge_gate,
+    report_gate,
+)
+from rivertwice.supervise.act import page, page_over
 
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-ALERT = AirflowAlert("flight_delays", "reconcile__flight_delays", "manual__1", "late_share", "warning", "16.5 %", NOW)
-
-
-class Receiver(HTTPServer):
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.taken: list[Any] = []
-        self.answer = 204
-        self.url = f"http://127.0.0.1:{self.server_port}/hook"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.taken.append((self.path, self.headers["Content-Type"], json.loads(body)))
-        self.send_response(self.server.answer)
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        return
+P = "flight_delays"
+GATE = Place(f"reconcile__{P}", "scheduled__1", "gate")
+LATE = [
+    {"severity": "warning", "kind": "late_share", "message": f"16.5% of the records of {name} came too late"}
+    for name in ("all partitions", "partition 0", "partition 1", "partition 2", "partition 3")
+]
+DEFECT = {"severity": "critical", "kind": "defect", "message": "3 rows of the pair stream are DEFECT"}
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    server = Receiver()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def hook(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
+    """The receiver of the webhook that Airflow's environment names; ends are told at once."""
+    found = Hook()
+    settings.project.mkdir(parents=True, exist_ok=True)
+    (settings.project / "alerts.yaml").write_text("settle: 0 s")
+    for name, value in {**settings.to_env(), WEBHOOK: found.url}.items():
+        monkeypatch.setenv(name, value)
+    yield found
+    found.close()
 
 
-def lines(settings: Settings) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (settings.home / "alerts.jsonl").read_text().splitlines()]
+def context(task: str, error: BaseException | None = None, *, dag: str = "backfill", run_type: str = "manual") -> Any:
+    """Return what Airflow hands to a callback."""
+    return {
+        "dag": SimpleNamespace(dag_id=f"{dag}__{P}"),
+        "dag_run": SimpleNamespace(run_id=f"{run_type}__1", run_type=run_type),
+        "ti": SimpleNamespace(task_id=task),
+        "exception": error,
+    }
 
 
-def test_an_alert_is_a_line_even_without_a_webhook(settings: Settings) -> None:
-    assert send_alert(settings, ALERT, env={})
-    assert send_alert(settings, ALERT, env={})
-    assert [line["kind"] for line in lines(settings)] == ["late_share", "late_share"]
-    assert lines(settings)[0] == {
-        "format": 1, "pipeline": "flight_delays", "dag": "reconcile__flight_delays", "run": "manual__1",
-        "kind": "late_share", "severity": "warning", "message": "16.5 %", "at": "2026-11-21T12:00:00Z", "by": "airflow",
-    }  # fmt: skip
+def failed(cause: BaseException | None = None, text: str = "bad range") -> RuntimeError:
+    error = RuntimeError(text)
+    error.__cause__ = cause
+    return error
 
 
-def test_the_webhook_gets_the_same_object_as_json(settings: Settings, receiver: Receiver) -> None:
-    assert send_alert(settings, ALERT, env={WEBHOOK: receiver.url})
-    assert receiver.taken == [("/hook", "application/json", lines(settings)[0])]
+def fail(task: str, error: BaseException, **changes: Any) -> None:
+    from rivertwice.orchestration.notifiers import AlertNotifier
+
+    AlertNotifier(pipeline=P).notify(context(task, error, **changes))
+    store_module._STORES.clear()  # the next task is another process
 
 
-def test_a_webhook_that_refuses_loses_no_alert(settings: Settings, receiver: Receiver) -> None:
-    receiver.answer = 500
-    assert not send_alert(settings, ALERT, env={WEBHOOK: receiver.url})
-    assert len(lines(settings)) == 1
+def end_well(settings: Settings, task: str, *, dag: str = "backfill", watched: bool = False) -> None:
+    from rivertwice.orchestration.notifiers import RecoveryNotifier
+
+    RecoveryNotifier(pipeline=P, watched=watched).notify(context(task, dag=dag))
+    Sender(settings).run_pass()  # as the agent does every two seconds
 
 
-def test_a_webhook_that_is_not_there_loses_no_alert(settings: Settings) -> None:
-    assert not send_alert(settings, ALERT, env={WEBHOOK: "http://127.0.0.1:1/hook"})
-    assert not send_alert(settings, ALERT, env={WEBHOOK: "no address"})
-    assert len(lines(settings)) == 2
+def gate_of(alerts: list[dict[str, str]], **served: int) -> dict[str, Any]:
+    return {
+        "run": "r1",
+        "gate": {"alerts": alerts},
+        "counts": {"stream": {"LATE": 40}, "served": {"AGREES": 9, **served}},
+    }
+
+
+@pytest.mark.airflow
+def test_a_task_that_fails_again_and_again_is_one_message_and_one_when_it_ends_well(
+    settings: Settings, hook: Hook
+) -> None:
+    for _ in range(6):
+        fail("compute", failed(text="the disk is full"))
+    assert hook.told() == [("task_failed", "firing")]
+    (told,) = hook.taken
+    assert told["message"] == f"task compute of backfill__{P}: the disk is full"
+    assert (told["dag"], told["run"], told["by"], told["severity"]) == (
+        f"backfill__{P}",
+        "manual__1",
+        "airflow",
+        "critical",
+    )
+    assert told["next"].endswith(" status")
+    end_well(settings, "plan")  # another task: this one still fails
+    assert len(hook.taken) == 1
+    end_well(settings, "compute")
+    assert hook.told() == [("task_failed", "firing"), ("task_failed", "resolved")]
+    assert hook.taken == [json.loads(line) for line in (settings.home / "alerts.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.airflow
 @pytest.mark.parametrize(
-    ("cause", "kind", "severity"),
-    [(None, "task_failed", "critical"), (RequestError("bad range"), "refused", "warning")],
+    "error", [failed(RequestError("bad range")), RuntimeError("request: the range is longer than a year")]
 )
-def test_the_notifier_tells_a_refused_form_from_a_failure(
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    receiver: Receiver,
-    cause: Exception | None,
-    kind: str,
-    severity: str,
-) -> None:
-    from rivertwice.orchestration.notifiers import AlertNotifier
+def test_a_refused_form_is_no_alert(settings: Settings, hook: Hook, error: RuntimeError) -> None:
+    fail("plan", error)
+    assert hook.taken == []
+    assert not (settings.home / "alerts.jsonl").exists()
+    fail("plan", error, run_type="scheduled")  # nobody sees that one fail
+    assert hook.told() == [("task_failed", "firing")]
 
-    for name, value in {**settings.to_env(), WEBHOOK: receiver.url}.items():
-        monkeypatch.setenv(name, value)
-    error = RuntimeError("bad range")
-    error.__cause__ = cause
-    AlertNotifier(pipeline="flight_delays").notify(
-        {
-            "dag": SimpleNamespace(dag_id="backfill__flight_delays"),
-            "dag_run": SimpleNamespace(run_id="manual__1"),
-            "ti": SimpleNamespace(task_id="plan"),
-            "exception": error,
-        }
-    )
-    (line,) = lines(settings)
-    assert (line["kind"], line["severity"], line["message"]) == (kind, severity, "task plan: bad range")
-    assert receiver.taken[0][2] == line
+
+@pytest.mark.airflow
+def test_a_failure_that_was_reported_with_its_own_word_is_no_second_alert(settings: Settings, hook: Hook) -> None:
+    fail("gate", failed(ReportedError("3 rows are DEFECT")), dag="reconcile")
+    assert hook.taken == []
+
+
+@pytest.mark.airflow
+def test_a_stream_that_the_agent_has_given_up_is_told_by_the_agent_alone(settings: Settings, hook: Hook) -> None:
+    page(settings, "schema", P, "the definition is not acceptable", utc_now())
+    Sender(settings).run_pass()
+    for status in ("given_up", "driver_down"):
+        fail("watch", failed(StreamFaultError(status, "the agent has given up")), dag="supervise")
+    assert hook.told() == [("schema", "firing")]
+
+
+@pytest.mark.airflow
+def test_a_dead_agent_is_one_alert_of_all_pipelines_and_is_over_when_one_runs(settings: Settings, hook: Hook) -> None:
+    for _ in range(6):
+        fail("watch", failed(StreamFaultError("agent_dead", "the agent last spoke 90 s ago")), dag="supervise")
+    assert [(one["kind"], one["pipeline"]) for one in hook.taken] == [("agent_dead", None)]
+    assert hook.taken[0]["next"].endswith(" agent start")
+    page_over(settings, {"agent_dead"}, None, "agent pid 1 runs", utc_now())
+    Sender(settings).run_pass()
+    assert hook.told() == [("agent_dead", "firing"), ("agent_dead", "resolved")]
+
+
+@pytest.mark.airflow
+def test_an_epoch_that_ends_well_is_the_end_of_what_the_watch_reported(settings: Settings, hook: Hook) -> None:
+    fail("watch", failed(StreamFaultError("driver_down", "no driver")), dag="supervise")
+    end_well(settings, "watch", dag="supervise", watched=True)
+    assert hook.told() == [("driver_down", "firing"), ("driver_down", "resolved")]
+
+
+@pytest.mark.airflow
+def test_a_webhook_that_fails_neither_fails_the_callback_nor_loses_the_alert(
+    settings: Settings, hook: Hook, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook.answer = 500
+    with caplog.at_level("DEBUG"):
+        fail("compute", failed())
+    assert "status 500" in caplog.text
+    assert SECRET not in caplog.text
+    hook.answer = 204
+    Sender(settings, now=lambda: utc_now().replace(year=utc_now().year + 1)).run_pass()  # the agent, later
+    assert hook.told() == [("task_failed", "firing")]
+
+
+def test_one_fact_of_a_reconcile_is_one_message_until_the_backfill_has_repaired_it(
+    settings: Settings, hook: Hook
+) -> None:
+    for _ in range(6):
+        report_gate(settings, P, GATE, gate_of([*LATE, DEFECT], LATE=40, DEFECT=3), whole=True)
+    assert sorted(hook.told()) == [("defect", "firing"), ("late_share", "firing")]
+    late = next(one for one in hook.taken if one["kind"] == "late_share")
+    assert late["message"].endswith("partition 1 came too late; and 2 more")
+    # The backfill is published: the stream's own rows and its late share are what they were.
+    report_gate(settings, P, GATE, gate_of([*LATE, DEFECT]), whole=True)
+    Sender(settings).run_pass()
+    assert sorted(hook.told()[2:]) == [("defect", "resolved"), ("late_share", "resolved")]
+    for _ in range(6):
+        report_gate(settings, P, GATE, gate_of([*LATE, DEFECT]), whole=True)
+        Sender(settings).run_pass()
+    assert len(hook.taken) == 4
+
+
+def test_a_reconcile_of_a_range_ends_no_alert(settings: Settings, hook: Hook) -> None:
+    report_gate(settings, P, GATE, gate_of(LATE, LATE=40), whole=True)
+    report_gate(settings, P, GATE, gate_of([]), whole=False)
+    Sender(settings).run_pass()
+    assert hook.told() == [("late_share", "firing")]
+
+
+def test_what_no_backfill_repairs_stays_whatever_is_served() -> None:
+    balance = {"severity": "critical", "kind": "balance", "message": "2 of 90 records have no cause"}
+    assert judge_gate([balance], {"served": {"AGREES": 9}}) == {"balance": ("critical", balance["message"])}
+    assert set(judge_gate([DEFECT], {"stream": {"DEFECT": 3}})) == {"defect"}  # nothing is served yet
+    assert set(judge_gate([DEFECT], {"stream": {"DEFECT": 3}, "served": {}})) == {"defect"}

@@ -6,13 +6,17 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from alert_receivers import SECRET, Hook, MailServer, wait_for
+from rivertwice.alerts import store
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.store.lease_store import take_claim
@@ -306,3 +310,49 @@ def test_an_agent_whose_drivers_are_refused_by_another_host_s_lease_pages_once_a
     told = (world.settings.home / "alerts.jsonl").read_text()
     assert "epoch 7 (process 4711 on host blue)" in told
     assert world.until_owner(8).epoch == 8  # the stand-by takes over as soon as the other has gone
+
+
+def test_the_agent_s_own_loop_tells_a_webhook_and_a_mailbox_once_each_across_a_restart_of_the_agent(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook, mail = Hook(), MailServer()
+    monkeypatch.setenv("OPS", hook.url)
+    (world.settings.project / "alerts.yaml").write_text(
+        "settle: 1 s\nroutes:\n  ops: {to: webhook, url_env: OPS}\n"
+        f"  mail: {{to: email, host: 127.0.0.1, port: {mail.port}, security: none, sender: a@b.example, recipients: [c@d.example]}}\n"
+    )
+    (world.home.root / "fault").parent.mkdir(parents=True, exist_ok=True)
+    (world.home.root / "fault").write_text("fingerprint")
+    world.ask("running")
+    with caplog.at_level("INFO"):
+        with looping(world):
+            wait_for(lambda: len(hook.taken) == len(mail.mails) == 1, world.events)
+        store._STORES.clear()  # another process
+        (world.home.root / "fault").unlink()
+        with looping(world):
+            world.ask("running")
+            wait_for(lambda: len(hook.taken) == len(mail.mails) == 2, world.events)
+            driver = load_memory(world.settings, "p").driver
+            assert driver is not None
+            world.pids.add(driver.pid)
+    assert hook.told() == [("fingerprint", "firing"), ("fingerprint", "resolved")]
+    assert [one["Subject"] for one in mail.mails] == ["[CRITICAL] p: fingerprint", "[RESOLVED] p: fingerprint"]
+    first, last = hook.taken
+    assert "a start would mix the two" in first["message"]
+    assert last["resolution"] == f"driver pid {driver.pid} runs with epoch 2"
+    assert SECRET not in caplog.text
+    hook.close()
+    mail.close()
+
+
+@contextmanager
+def looping(world: World) -> Iterator[None]:
+    """Run the agent's own loop with all its threads."""
+    stop = threading.Event()
+    thread = threading.Thread(target=agent.run_agent, args=(world.settings, stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

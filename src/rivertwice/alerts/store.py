@@ -1,0 +1,204 @@
+"""The alerts of one home: `HOME/alerts/state.json`, shared by the agent and Airflow's processes, and `HOME/alerts.jsonl`.
+
+A change is read, made and written under a lock. Where the disk takes no write, changes are kept in memory and made again
+with the next one: an alert about a full disk must go out, and once only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rivertwice.alerts.messages import body_of
+from rivertwice.alerts.model import Alert, Cause, Changed, Report, RouteState, State, reopen, report, resolve
+from rivertwice.config import Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.store.files import replace_json
+
+LOG = logging.getLogger(__name__)
+FORMAT = 1
+KEPT_CHANGES = 1_000
+LINES_LIMIT = 20_000_000  # bytes of alerts.jsonl, beyond which it becomes alerts.jsonl.1
+
+Change = Callable[[State], Changed]
+
+
+class AlertStore:
+    """Reads and changes the alerts of a home; threads and processes may share it."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Create a store; nothing is read yet."""
+        self._settings = settings
+        self._folder = settings.home / "alerts"
+        self._path = self._folder / "state.json"
+        self._lines = settings.home / "alerts.jsonl"
+        self._lock = threading.Lock()
+        self._unwritten: list[Change] = []
+        self._known: tuple[tuple[int, int, int] | None, State] = (None, State())
+        self._error = ""
+
+    def apply(self, change: Change) -> State:
+        """Make a change and return the state after it; what began or was closed becomes a line of `alerts.jsonl`."""
+        with self._lock, self._other_processes():
+            stored = state = self._load()
+            for earlier in self._unwritten:
+                state, _ = earlier(state)
+            state, lines = change(state)
+            for alert in lines:
+                self._append(alert)
+            if state != stored:
+                self._save(state, change)
+            return state
+
+    def state(self) -> State:
+        """Return the present state; cheap while nobody changes it."""
+        with self._lock:
+            state = self._load()
+            for earlier in self._unwritten:
+                state, _ = earlier(state)
+            return state
+
+    def report(self, seen: Report, now: datetime) -> None:
+        """Begin an alert or note that it lasts."""
+        self.apply(lambda state: report(state, seen, now))
+
+    def resolve(self, over: Callable[[Alert], bool], why: str, now: datetime) -> None:
+        """Note that the causes of some alerts are over; writes only if there are such."""
+        if any(not one.closed and one.resolved_at is None and over(one) for one in self.state().alerts):
+            self.apply(lambda state: (resolve(state, over, why, now), ()))
+
+    def reopen(self, lasts: Callable[[Alert], bool]) -> None:
+        """Take back that the causes of some alerts are over; writes only if there are such."""
+        if any(not one.closed and one.resolved_at is not None and lasts(one) for one in self.state().alerts):
+            self.apply(lambda state: (reopen(state, lasts), ()))
+
+    def _load(self) -> State:
+        try:
+            status = self._path.stat()
+            mark = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if self._known[0] != mark:
+                self._known = (mark, _from_plain(json.loads(self._path.read_bytes())))
+        except FileNotFoundError:
+            self._known = (None, State())
+        except (ValueError, KeyError, TypeError, AttributeError, RivertwiceError) as error:
+            aside = self._path.with_suffix(".damaged")
+            LOG.warning(
+                "%s cannot be read (%s), so what was sent is not known and may be sent again; it is kept as %s",
+                self._path, error, aside,
+            )  # fmt: skip
+            self._path.replace(aside)
+            self._known = (None, State())
+        return self._known[1]
+
+    def _save(self, state: State, change: Change) -> None:
+        try:
+            replace_json(self._path, _to_plain(state))
+        except OSError as error:
+            self._say_once(
+                f"what alerts were sent cannot be written to {self._path} ({error.strerror}); it is kept in memory"
+            )
+            self._unwritten = [*self._unwritten, change][-KEPT_CHANGES:]
+        else:
+            self._unwritten, self._error = [], ""
+
+    def _append(self, alert: Alert) -> None:
+        body = body_of(self._settings, alert)
+        try:
+            append_line(self._lines, body, limit=LINES_LIMIT)
+        except OSError as error:
+            LOG.warning("%s cannot be written (%s); the alert is: %s", self._lines, error.strerror, json.dumps(body))
+
+    def _say_once(self, text: str) -> None:
+        if text != self._error:
+            LOG.warning("%s", text)
+        self._error = text
+
+    @contextmanager
+    def _other_processes(self) -> Iterator[None]:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:  # a disk without room for an empty file
+            self._say_once(f"the lock of {self._folder} cannot be taken ({error.strerror}); alerts go on without it")
+            yield
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+_STORES: dict[tuple[int, Path], AlertStore] = {}
+
+
+def alerts_of(settings: Settings) -> AlertStore:
+    """Return this process's store of a home, always the same one: it may hold what the disk did not take."""
+    return _STORES.setdefault((os.getpid(), settings.home), AlertStore(settings))
+
+
+def append_line(path: Path, value: Any, *, limit: int) -> None:
+    """Append a JSON line in one write; a file beyond `limit` bytes is kept as `.1`, and the one before it goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > limit:
+        path.replace(path.with_name(f"{path.name}.1"))
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+    finally:
+        os.close(handle)
+
+
+def _to_plain(state: State) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "alerts": [
+            {
+                **asdict(alert),
+                "since": to_iso(alert.since),
+                "seen_at": to_iso(alert.seen_at),
+                "resolved_at": None if alert.resolved_at is None else to_iso(alert.resolved_at),
+            }
+            for alert in state.alerts
+        ],
+        "routes": {
+            name: {**asdict(route), "next_attempt": None if route.next_attempt is None else to_iso(route.next_attempt)}
+            for name, route in state.routes.items()
+        },
+    }
+
+
+def _from_plain(plain: dict[str, Any]) -> State:
+    if plain["format"] != FORMAT:
+        message = f"format {plain['format']!r}, this code knows {FORMAT}"
+        raise ValueError(message)
+    return State(
+        tuple(
+            Alert(
+                **{
+                    **row,
+                    "cause": Cause(**row["cause"]),
+                    "since": parse_iso(row["since"]),
+                    "seen_at": parse_iso(row["seen_at"]),
+                    "resolved_at": None if row["resolved_at"] is None else parse_iso(row["resolved_at"]),
+                }
+            )
+            for row in plain["alerts"]
+        ),
+        {
+            name: RouteState(
+                row["failures"], None if row["next_attempt"] is None else parse_iso(row["next_attempt"]), row["error"]
+            )
+            for name, row in plain["routes"].items()
+        },
+    )

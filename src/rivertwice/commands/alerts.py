@@ -1,0 +1,127 @@
+"""alerts, alerts test: what fires now, who was told of it, and whether a route works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.errors import ConfigError, RequestError, ServiceError
+
+if TYPE_CHECKING:
+    from rivertwice.alerts.model import Alert, State
+    from rivertwice.alerts.routes import Route, Routes
+
+
+@click.group(
+    cls=FriendlyGroup,
+    invoke_without_command=True,
+    epilog=example("rivertwice alerts", "rivertwice alerts --check", "rivertwice alerts test --route ops"),
+)
+@click.option("--check", is_flag=True, help="Exit 3 while anything fires.")
+@click.pass_context
+def alerts(ctx: click.Context, check: bool) -> None:
+    """Show what fires now, since when, what it means, the next command, and how the routes do.
+
+    Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-alerts.md has all of it.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from rivertwice.alerts.messages import body_of
+    from rivertwice.alerts.model import open_alerts
+    from rivertwice.alerts.routes import load_routes
+    from rivertwice.alerts.store import alerts_of
+
+    frame: Frame = ctx.obj
+    settings = frame.settings
+    config, state = load_routes(settings), alerts_of(settings).state()
+    firing = open_alerts(state)
+    bodies = [{**body_of(settings, one), "told": sorted(one.sent)} for one in firing]
+    routes = _routes(config, state)
+    frame.emit({"firing": bodies, "routes": routes}, lambda: _text(firing, bodies, routes))
+    if check and firing:
+        raise SystemExit(DEFECT)
+
+
+@alerts.command("test", epilog=example("rivertwice alerts test", "rivertwice alerts test --route ops"))
+@click.option("--route", "name", metavar="NAME", help="Only this one; default: all.")
+@pass_frame
+def alerts_test(frame: Frame, name: str | None) -> None:
+    """Send a test message to the routes now, and say what each made of it. Exit 1 if one did not take it."""
+    import os
+
+    from rivertwice.alerts.model import WARNING, Alert, Cause
+    from rivertwice.alerts.routes import config_file, load_routes
+    from rivertwice.instants import utc_now
+
+    config = load_routes(frame.settings)
+    routes = {key: route for key, route in config.routes.items() if name in (None, key)}
+    if not routes:
+        there = ", ".join(config.routes) or "none"
+        what = f"no route {name!r}" if name else "no route is configured"
+        message = (
+            f"{what} in {config_file(frame.settings)} (there are: {there}); docs/howto-alerts.md shows how to write one"
+        )
+        raise RequestError(message)
+    now = utc_now()
+    text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"
+    alert = Alert(Cause("", "test"), WARNING, text, "test", now, now)
+    results = {key: _try_route(frame, route, alert, dict(os.environ)) for key, route in routes.items()}
+    rows = [(key, routes[key].to, "taken" if error is None else error) for key, error in results.items()]
+    value = [
+        {"route": key, "to": routes[key].to, "taken": error is None, "error": error} for key, error in results.items()
+    ]
+    frame.emit(value, lambda: as_table(("route", "to", "result"), rows))
+    failed = [key for key, error in results.items() if error is not None]
+    if failed:
+        message = f"{len(failed)} of {len(results)} routes did not take the test message: {', '.join(failed)}; the table says why"
+        raise ServiceError(message)
+
+
+def _try_route(frame: Frame, route: Route, alert: Alert, env: dict[str, str]) -> str | None:
+    from rivertwice.alerts.channels import send_message
+
+    try:
+        outcome = send_message(frame.settings, route, alert, env, alert.since)
+    except ConfigError as error:
+        return str(error)
+    return None if outcome.taken and not outcome.error else outcome.error
+
+
+def _routes(config: Routes, state: State) -> list[dict[str, Any]]:
+    from rivertwice.alerts.model import RouteState, due
+
+    found = []
+    for name, route in config.routes.items():
+        known = state.routes.get(name, RouteState())
+        found.append(
+            {
+                "route": name,
+                "to": route.to,
+                "severities": list(route.severities),
+                "waiting": len(due(state.alerts, name, route.severities)),
+                "failures": known.failures,
+                "error": known.error,
+                "next_attempt": known.next_attempt,
+            }
+        )
+    return found
+
+
+def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[str, Any]]) -> str:
+    from rivertwice.alerts.messages import title_of
+
+    parts = []
+    for alert, body in zip(firing, bodies, strict=True):
+        over = "" if alert.resolved_at is None else "\n  over, not yet for long enough to say so"
+        parts.append(
+            f"{title_of(alert)}\n  since {body['since']}: {body['message']}\n  served numbers: {body['meaning']}\n"
+            f"  next: {body['next']}\n  told: {', '.join(body['told']) or 'nobody yet'}{over}"
+        )
+    headers = ("route", "to", "severities", "waiting", "failures", "error")
+    rows = [[", ".join(one[key]) if key == "severities" else one[key] for key in headers] for one in routes]
+    parts.append(
+        as_table(headers, rows) if routes else "no route is configured: alerts reach nobody; see docs/howto-alerts.md"
+    )
+    return "\n".join(parts if firing else ["nothing fires", *parts])
