@@ -72,7 +72,11 @@ MODULES: dict[str, tuple[str, ...]] = {
         "reconcile/test_updates.py",
         "reconcile/test_dead_letters.py",
     ),
-    "reconcile/balance": ("reconcile/test_balance_and_gate.py", "reconcile/test_dead_letters.py"),
+    "reconcile/balance": (
+        "reconcile/test_balance_edges.py",
+        "reconcile/test_balance_and_gate.py",
+        "reconcile/test_dead_letters.py",
+    ),
     "reconcile/gate": ("reconcile/test_balance_and_gate.py",),
     "metrics/rules": ("metrics/test_rules.py",),
 }

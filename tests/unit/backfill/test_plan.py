@@ -9,7 +9,7 @@ from rivertwice.backfill import plan as plan_module
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.intervals import length, merge, windows
 from rivertwice.backfill.model import BackfillRequest
-from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.plan import plan_backfill, select_ranges
 from rivertwice.errors import LogGapError, RequestError
 from rivertwice.timeline.serving import Publication
 
@@ -217,3 +217,15 @@ def test_a_decision_about_a_dead_letter_makes_another_plan_and_none_leaves_the_i
 
 def test_windows_without_a_record_are_planned_once_a_cure_may_lie_there():
     assert plan_backfill(asked(-100, 2), view(amendments=1)).ranges == hours((-100, 2))
+
+
+def test_a_plan_has_a_hundred_thousand_windows_at_most():
+    long = view(batches=(zone(0, 0, 200_000),), closed_ms=200_000 * HOUR)
+    ranges, cut = select_ranges(asked(0, 100_000), long)
+    assert (length(ranges) // HOUR, cut) == (100_000, ())
+    with pytest.raises(RequestError, match="100001 windows are asked, the most is 100000"):
+        select_ranges(asked(0, 100_001), long)
+
+
+def test_a_chunk_aims_at_two_million_rows():
+    assert plan_module.CHUNK_RECORDS == 2_000_000

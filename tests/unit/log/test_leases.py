@@ -177,3 +177,14 @@ def test_a_topic_that_keeps_for_ever_has_no_clock() -> None:
 def test_a_record_from_the_future_has_all_its_time_left() -> None:
     clock = clock_at(log(stamps=stamped(40, -20 * HOUR)), 0, 40, NOW)
     assert (clock.left, clock.share) == (30 * HOUR, 1.0)
+
+
+def test_the_levels_are_four_and_the_worse_is_the_larger() -> None:
+    assert [(level.name, level.value) for level in Level] == [("OK", 0), ("WARNING", 1), ("CRITICAL", 2), ("LOST", 3)]
+
+
+def test_a_topic_that_may_keep_no_byte_has_no_time_left_and_none_to_divide_by() -> None:
+    none = log(retention=None, retention_bytes=0, record_bytes={0: 100.0})
+    assert clock_at(none, 0, 40, NOW).share == 0.0
+    one = log(retention=None, retention_bytes=1, record_bytes={0: 0.0})
+    assert clock_at(one, 0, 40, NOW).share == 1.0

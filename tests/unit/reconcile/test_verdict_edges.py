@@ -99,3 +99,12 @@ def test_only_published_windows_that_serve_something_else_than_the_truth_are_sta
     assert select_stale_published(RIGHT, replace(wrong, published=frozenset({10 * HOUR, 11 * HOUR}))) == {10 * HOUR}
     gone = replace(SERVED, rows={at(11): SERVED.rows[at(11)]}, published=frozenset({10 * HOUR}))
     assert select_stale_published(RIGHT, gone) == {10 * HOUR}
+
+
+def test_a_served_row_of_a_slice_that_no_late_record_and_no_amendment_explains_is_a_defect() -> None:
+    evidence = replace(RIGHT, sliced=True, expected={**ROWS, at(10): (2,)})
+    one = only(
+        judge_served(evidence, replace(SERVED, rows={**SERVED.rows, at(10): [ServedRow((2,), "stream", None)]})), at(10)
+    )
+    assert (one.verdict, one.unexplained) == ("DEFECT", 1)
+    assert "no cause explains it" in one.reason

@@ -213,3 +213,14 @@ def test_before_the_first_committed_batch_only_the_stream_needs_the_log(tmp_path
     settings, _, _ = make_home(tmp_path, batches=0)
     ((_, _, found),) = observe_claims(settings, "p")
     assert [one.kind for one in found] == ["stream"]
+
+
+def test_of_several_topics_the_shortest_clock_of_what_is_not_archived_is_shown() -> None:
+    short, long = (
+        LogState(name, "id", {0: 20}, {0: 100}, {}, retention=10 * HOUR, stamps=stamped(20, age))
+        for name, age in (("a", 9 * HOUR), ("b", HOUR))
+    )
+    need = claim_truth({0: 30}, {0: 90})
+    for topics in ((view_of(short, need), view_of(long, need)), (view_of(long, need), view_of(short, need))):
+        assert plain_of(*topics)["unarchived"]["left_share"] == 0.1
+        assert plain_of(*topics)["unarchived"]["records"] == 160

@@ -271,3 +271,7 @@ def test_a_take_that_is_at_work_is_no_abandoned_one(tmp_path):
     store.put("sp-t1-1-00000000/taking.json", encode_record({"started_at": "2013-07-02T00:00:00Z"}))
     assert prune_savepoints(home, keep=0, now=NOW + timedelta(hours=1)).deleted == ()
     assert store.list() == ["sp-t1-1-00000000/taking.json"]
+
+
+def test_twelve_are_kept_if_nobody_says_how_many():
+    assert prune.KEPT == 12

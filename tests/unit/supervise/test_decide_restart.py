@@ -163,6 +163,20 @@ CASES: list[Case] = [
         "may still come up",
     ),
     (
+        "thirty seconds after its start nothing comes up any more",
+        RUNNING,
+        seen(memory=Memory(intended=Intended("start", "r", NOW - 30 * S, done=False))),
+        Kind.START,
+        "no driver lives",
+    ),
+    (
+        "the start that was intended was done",
+        RUNNING,
+        seen(memory=Memory(intended=Intended("start", "r", NOW - 3 * S, done=True))),
+        Kind.START,
+        "no driver lives",
+    ),
+    (
         "another action was under way",
         RUNNING,
         seen(memory=Memory(intended=Intended("drain", "r", NOW - 3 * S, done=False))),

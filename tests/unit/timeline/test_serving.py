@@ -134,3 +134,20 @@ def test_every_window_serves_what_a_naive_search_finds(history, closed):
         ]
         expected.append((hour, "a", max(covering), "published") if covering else (hour, "a", 1, "stream"))
     assert served(stream, corrections, publications, closed) == expected
+
+
+def test_a_publication_is_of_windows_and_of_no_amendment_unless_it_says_so():
+    plain = publication(2, hours((0, 1)), "bf-1")
+    payload = plain.to_payload()
+    assert payload["amendments"] == 0
+    assert "sessions" not in payload
+    older = {name: value for name, value in payload.items() if name != "amendments"}  # as 0.1 wrote it at first
+    assert Publication.from_payload(2, older) == plain
+    sessions = Publication(3, "bf-1", hours((0, 1)), MINE, "b" * 64, {"flights": {0: 1}}, amendments=4, sessions=True)
+    assert Publication.from_payload(3, sessions.to_payload()) == sessions
+
+
+def test_served_rows_have_format_1():
+    table = select_served(emitted("t1", 3, (0, "a", 1)), None, [], semantics={MINE}, closed_ms=HOUR)
+    assert table["_format"].to_pylist() == [1]
+    assert select_served(emitted("t1", 3, (0, "a", 1)), None, [], semantics={MINE}, closed_ms=HOUR - 1).num_rows == 0
