@@ -133,14 +133,19 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def boot_id() -> str | None:
+    """Return the id of the machine's boot, which no two running machines share; None without `/proc`."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
 @lru_cache(maxsize=1)
 def _place() -> str | None:
     """Return boot and namespaces of this process, in which ids and ticks are counted; None without `/proc`."""
-    try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-    if _ticks(os.getpid()) is None:
+    boot = boot_id()
+    if boot is None or _ticks(os.getpid()) is None:
         return None
     return f"{boot}/{_namespace('pid')}.{_namespace('time')}"
 
