@@ -1,0 +1,80 @@
+"""Two hosts rebuild `served` at once: what one made of an older look never replaces what the other has written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from backfill_views import HOUR, emitted
+from erasure_world import BATCHES, ErasureWorld
+from ledger_rows import ledger_row
+from rivertwice.errors import LostRaceError
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.store import delta
+from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.served import read_served, rebuild_served, served_stamp
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErasureWorld:
+    return ErasureWorld(tmp_path, monkeypatch)
+
+
+def add_batch(world: ErasureWorld, batch: int) -> None:
+    bundle = load_timeline(world.home, "t1").bundle
+    append_ledger(world.home, [ledger_row(batch, bundle=bundle, batch_watermark_ms=(batch + 2) * HOUR, emitted=1)])
+    delta.append(world.home.tables.changelog, emitted("t1", batch, (batch, "new", 1)), transactions={"p#t1": batch})
+
+
+def between(patch: pytest.MonkeyPatch, act: Any, times: int) -> None:
+    """Do something before an overwrite, so many times."""
+    real, left = delta.overwrite, [times]
+
+    def overwrite(path: Any, rows: pa.Table, **rest: Any) -> int:
+        if left[0]:
+            left[0] -= 1
+            act()
+        return real(path, rows, **rest)
+
+    patch.setattr(delta, "overwrite", overwrite)
+
+
+def test_an_older_look_does_not_hide_a_newer_one(world: ErasureWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    definition = load_definition(world.hosts[0].definitions / "p")
+    here, there = (host.pipeline("p") for host in world.hosts)
+    rebuild_served(here, definition)
+    add_batch(world, BATCHES)
+
+    def newer() -> None:
+        add_batch(world, BATCHES + 1)
+        rebuild_served(there, definition)
+
+    between(monkeypatch, newer, 1)
+    report = rebuild_served(here, definition)
+    assert report.stamp is not None
+    assert report.stamp.batch == BATCHES + 1
+    assert not report.rebuilt, "the other host had done it"
+    assert served_stamp(here) == report.stamp
+    rows = read_served(here)
+    assert rows is not None
+    assert rows["k"].to_pylist().count("new") == 2
+
+
+def test_a_rebuild_that_always_loses_says_so_and_writes_nothing(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = load_definition(world.hosts[0].definitions / "p")
+    home = world.home
+    rebuild_served(home, definition)
+    add_batch(world, BATCHES)
+    table = home.tables.served
+    between(monkeypatch, lambda: delta.append(table, delta.read(table).slice(0, 0)), 99)  # type: ignore[union-attr]
+    with pytest.raises(LostRaceError, match="another writer changed served"):
+        rebuild_served(home, definition)
+    stamp = served_stamp(home)
+    assert stamp is not None
+    assert stamp.batch == BATCHES - 1
