@@ -158,7 +158,7 @@ class Boxes:
         folder = self.folder / "boxes" / f"{name}-{self._made}"
         (folder / "root").mkdir(parents=True)
         stand_in = stand_ins.stand_in_for(container)
-        env = {"PATH": stand_ins.PATH, "HOME": "/root", "HOSTNAME": name, "LANG": "C.UTF-8", **stand_in.env}
+        env = {"PATH": stand_ins.search_path(), "HOME": "/root", "HOSTNAME": name, "LANG": "C.UTF-8", **stand_in.env}
         if container.ours:
             env |= {"HOME": "/home/rivertwice", "PYTHONPATH": "/opt/rivertwice/src", **image_environment()}
             assert image_entrypoint() == ["tini", "--"]  # which init.py stands for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from compose_file import Container
@@ -17,8 +18,17 @@ from rivertwice.setup.versitygw import versitygw_binary
 _HERE = Path(__file__).parent
 _VENV = Path(os.path.realpath(sys.prefix))
 PYTHON = str(_VENV / "bin" / "python")
-_JAVA = Path(java_env(Settings(PROJECT, PROJECT / ".rivertwice"))["JAVA_HOME"])
-PATH = f"{_VENV / 'bin'}:{_JAVA / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+@cache
+def java_home() -> Path:
+    """Return the folder of the Java that set-up found."""
+    return Path(java_env(Settings(PROJECT, PROJECT / ".rivertwice"))["JAVA_HOME"])
+
+
+def search_path() -> str:
+    """Return PATH of a box: this Python's programs, Java, the system's."""
+    return f"{_VENV / 'bin'}:{java_home() / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,8 @@ class StandIn:
 
 def python_folders() -> list[Path]:
     """Return the folders without which this Python and this Java do not run."""
-    return sorted({_VENV, Path(os.path.realpath(sys.base_prefix)), *([] if _JAVA.is_relative_to("/usr") else [_JAVA])})
+    java = [] if java_home().is_relative_to("/usr") else [java_home()]
+    return sorted({_VENV, Path(os.path.realpath(sys.base_prefix)), *java})
 
 
 def stand_in_for(container: Container) -> StandIn:
@@ -57,7 +68,7 @@ def stand_in_for(container: Container) -> StandIn:
         binaries = find_binaries()
         assert binaries is not None, "no PostgreSQL here (initdb); on Debian: apt-get install postgresql"
         return StandIn(
-            ("/bin/sh", "/opt/stand-in/postgres.sh"), {"/opt/stand-in": _HERE}, {"PATH": f"{binaries}:{PATH}"}
+            ("/bin/sh", "/opt/stand-in/postgres.sh"), {"/opt/stand-in": _HERE}, {"PATH": f"{binaries}:{search_path()}"}
         )
     assert name == "versity/versitygw", f"nothing stands in for {container.image}"
     binary = versitygw_binary(PROJECT / ".build")
@@ -65,5 +76,8 @@ def stand_in_for(container: Container) -> StandIn:
     inside = "/opt/stand-in/versitygw"
     starts_itself = container.command[0].startswith("/")  # the file names another entry point
     return StandIn(
-        () if starts_itself else (inside,), {inside: binary.resolve()}, {"PATH": f"/opt/stand-in:{PATH}"}, as_root=True
+        () if starts_itself else (inside,),
+        {inside: binary.resolve()},
+        {"PATH": f"/opt/stand-in:{search_path()}"},
+        as_root=True,
     )

@@ -22,11 +22,8 @@ from compose_file import compose_containers, manifest_containers, manifest_data,
 from rivertwice.orchestration.rest import AirflowClient
 
 pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.kafka,
     pytest.mark.airflow,
     pytest.mark.faults,
-    pytest.mark.timeout(3000),
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
 ]
 RECORDS = 500
