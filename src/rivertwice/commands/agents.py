@@ -97,7 +97,11 @@ def agent_events(frame: Frame, last: int) -> None:
     import json
 
     path = frame.settings.home / "agent" / "events.jsonl"
-    lines = path.read_text().splitlines()[-last:] if path.exists() else []
+    lines = path.read_text().splitlines() if path.exists() else []
+    older = path.with_name("events.jsonl.1")
+    if len(lines) < last and older.exists():
+        lines = older.read_text().splitlines() + lines
+    lines = lines[-last:]
     events = [json.loads(line) for line in lines if line]
     rows = [(item["at"], item["pipeline"], item["kind"], item["message"]) for item in events]
     frame.emit(events, lambda: as_table(("at", "pipeline", "event", "message"), rows))

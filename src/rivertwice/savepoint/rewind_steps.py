@@ -28,6 +28,7 @@ from rivertwice.savepoint.rewind_plan import behind_fork
 from rivertwice.savepoint.rewind_record import Rewind, advance_rewind
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import read_json, replace_json
+from rivertwice.store.log_files import open_log
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up
 from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.stream.seal import seal_timeline
@@ -200,9 +201,8 @@ def left_to(goal: Goal, row: LedgerRow) -> int:
 
 def start_catching_up(settings: Settings, home: PipelineHome, goal: Goal) -> subprocess.Popen[bytes]:
     """Start a driver on a timeline that is not the head, in a session of its own, so that it outlives this process."""
-    home.logs.mkdir(parents=True, exist_ok=True)
     command = [*DRIVER, "--pipeline", home.root.name, "--catch-up", goal.to_text()]
-    with (home.logs / "rewind.log").open("ab") as log:
+    with open_log(home.logs / "rewind.log") as log:
         return subprocess.Popen(
             command,
             cwd=settings.project,

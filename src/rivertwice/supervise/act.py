@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rivertwice.alerts.model import Alert, Cause, Report
 from rivertwice.alerts.store import alerts_of
@@ -18,12 +18,11 @@ from rivertwice.instants import to_iso
 from rivertwice.process_identity import NEVER_SEEN, Started, own_start, started_of
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import put_json_if_absent
+from rivertwice.store.log_files import open_log
 from rivertwice.supervise.memory import DriverRef, FallBack
 from rivertwice.supervise.observe import START_LINE
 
 FORMAT = 1
-LOG_LIMIT = 20_000_000  # bytes; a larger log is rotated when the next driver starts
-LOGS_KEPT = 3
 FALL_BACK = (sys.executable, "-m", "rivertwice.savepoint.fallback")
 DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
 
@@ -64,7 +63,7 @@ def _start_of(child: subprocess.Popen[bytes]) -> Started:
 
 
 def _start_detached(settings: Settings, command: list[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
-    with _open_log(path) as log:
+    with open_log(path) as log:
         log.write(f"{headline}\n".encode())
         log.flush()
         return subprocess.Popen(
@@ -152,19 +151,8 @@ def page_over(
 def _append(path: Path, value: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n"
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.write(handle, line)  # one write, so that lines of several processes never mix
     finally:
         os.close(handle)
-
-
-def _open_log(path: Path) -> IO[bytes]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > LOG_LIMIT:
-        for number in range(LOGS_KEPT - 1, 0, -1):
-            older = path.with_suffix(f".log.{number}")
-            if older.exists():
-                older.replace(path.with_suffix(f".log.{number + 1}"))
-        path.replace(path.with_suffix(".log.1"))
-    return path.open("ab", buffering=0)

@@ -30,6 +30,7 @@ from rivertwice.alerts.sender import SenderThread
 from rivertwice.config import NAME, Settings
 from rivertwice.errors import RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
+from rivertwice.printable import PrintableFormatter
 from rivertwice.process_identity import own_start, try_lock
 from rivertwice.store.files import replace_json
 from rivertwice.supervise.act import ask_to_drain, page, page_over, record_event, start_driver, start_fall_back
@@ -39,6 +40,7 @@ from rivertwice.supervise.decide import Action, Kind, Observed, decide, runs_as_
 from rivertwice.supervise.delivery import DeliveryKeeper
 from rivertwice.supervise.drain import drain_all, end_fast_paths
 from rivertwice.supervise.fast import FastKeeper
+from rivertwice.supervise.log_keeper import LogKeeper
 from rivertwice.supervise.memory import (
     DIED,
     RESTORED,
@@ -53,6 +55,7 @@ from rivertwice.supervise.observe import observe, observe_fall_back
 from rivertwice.supervise.served import ServedKeeper
 from rivertwice.supervise.upkeep import UpkeepKeeper
 from rivertwice.timeline.intent import read_intent
+from rivertwice.web import hide_addresses
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
@@ -226,6 +229,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         FastKeeper(settings, lambda: supervised_names(settings), stop).start()
         delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
         delivery.start()
+        LogKeeper(settings, stop).start()
         sender = SenderThread(settings, stop)
         sender.start()
         page_over(settings, {AGENT_DEAD}, None, f"agent pid {os.getpid()} runs", utc_now())
@@ -287,9 +291,10 @@ def main(drain_s: float | None = None) -> int:
     Args:
         drain_s: seconds in which SIGTERM drains the drivers; None leaves them running.
     """
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout, force=True
-    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    hide_addresses()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -35,6 +35,7 @@ from rivertwice.retention.view import (
     view_retention,
 )
 from rivertwice.store.files import read_json, replace_json
+from rivertwice.store.log_files import open_log
 from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.keeper import Keeper
 
@@ -135,8 +136,7 @@ class RetentionKeeper(Keeper):
         if not decision.start:
             return
         path = self._settings.home / "agent" / "archive.log"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as log:
+        with open_log(path) as log:
             memory.job = subprocess.Popen(
                 [*JOB, "--topic", topic],
                 cwd=self._settings.project,

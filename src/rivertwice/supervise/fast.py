@@ -18,6 +18,7 @@ from datetime import datetime
 from rivertwice.config import Settings
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.store.log_files import open_log
 from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.backoff import delay_after
 from rivertwice.supervise.keeper import Keeper
@@ -71,9 +72,7 @@ class FastKeeper(Keeper):
         self.watches[name] = watch
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
-        logs = self._settings.pipeline(name).logs
-        logs.mkdir(parents=True, exist_ok=True)
-        with (logs / "fast.log").open("ab") as output:
+        with open_log(self._settings.pipeline(name).logs / "fast.log") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", "rivertwice.fast.job", "--pipeline", name],
                 cwd=self._settings.project,

@@ -17,6 +17,7 @@ from rivertwice.errors import ServiceError
 from rivertwice.instants import parse_iso
 from rivertwice.process_identity import Started, is_alive
 from rivertwice.store.files import read_json
+from rivertwice.store.log_files import open_log
 
 START_SECONDS = 60.0
 STOP_SECONDS = 45.0
@@ -58,7 +59,7 @@ def start_agent(settings: Settings) -> AgentStatus:
     folder = settings.home / "agent"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
-    with log.open("ab") as output:
+    with open_log(log) as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "rivertwice.supervise.agent"],
             cwd=settings.project,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.process_identity import is_alive, may_live, same_start
 from rivertwice.savepoint.operation import read_fall_back
 from rivertwice.store.files import read_json
+from rivertwice.store.log_files import read_tail
 from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.supervise.classify import FailureClass, classify_exit
 from rivertwice.supervise.decide import Drain, Observed
@@ -149,14 +149,7 @@ def _epoch_of(home: PipelineHome, driver: DriverRef) -> int | None:
 
 
 def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    return text.rpartition(START_LINE)[2]
+    return read_tail(path, TAIL_BYTES).decode(errors="replace").rpartition(START_LINE)[2]
 
 
 def _last_line(tail: str, returncode: int | None) -> str:

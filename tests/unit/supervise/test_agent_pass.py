@@ -19,6 +19,7 @@ from alert_receivers import SECRET, Hook, MailServer, wait_for
 from rivertwice.alerts import store
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
+from rivertwice.store import log_files
 from rivertwice.store.lease_store import take_claim
 from rivertwice.store.lease_terms import Terms
 from rivertwice.store.places import open_store
@@ -218,11 +219,11 @@ def test_one_pipeline_that_cannot_be_supervised_does_not_stop_the_others(world: 
 
 
 def test_a_long_log_is_rotated_when_a_driver_starts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(act, "LOG_LIMIT", 10)
+    monkeypatch.setattr(log_files.rotate_log, "__defaults__", (10, 3))
     world.home.logs.mkdir(parents=True)
     for number in range(6):
         (world.home.logs / "driver.log").write_text(f"log {number} " + "x" * 20)
-        act._open_log(world.home.logs / "driver.log").close()
+        log_files.open_log(world.home.logs / "driver.log").close()
     assert sorted(path.name for path in world.home.logs.iterdir()) == [
         "driver.log",
         "driver.log.1",
