@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.manifest import FileEntry, Manifest
 from rivertwice.savepoint.records import SavepointLease
+from rivertwice.store import delta
 from rivertwice.store.local import LocalStore
-from rivertwice.timeline.ledger import LedgerRow, append_ledger
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import last_seq, move_head
 
@@ -74,6 +77,19 @@ def write_checkpoint(home: PipelineHome, timeline: str, *, planned: int, finishe
         (root / "state/0/0" / f"{batch + 1}_aa.changelog").write_text(f"state of {batch}")
     (root / "state/0/1" / ".3.4d1f.tmp").write_text("half")
     (root / "offsets" / "..9.77.tmp.crc").write_text("half")
+
+
+def commit_batches(home: PipelineHome, rows: list[LedgerRow]) -> None:
+    """Commit batches without result rows as the sink does: in the changelog, and copied into the ledger."""
+    for one in rows:
+        stamps = pa.table({"_timeline": pa.array([], pa.string()), "_batch": pa.array([], pa.int64())})
+        delta.append(
+            home.tables.changelog,
+            stamps,
+            transactions={f"p#{one.timeline}": one.batch},
+            metadata={METADATA_KEY: one.to_json()},
+        )
+    append_ledger(home, rows)
 
 
 def make_home(tmp_path, *, planned: int = 4, finished: int = 3, committed: int = 3) -> tuple[Settings, PipelineHome]:

@@ -3,9 +3,9 @@
 Each step is recorded when it is done, and can be repeated; killed anywhere and run again, the result is the same.
 
 1. Record the operation: savepoint, parent, the child's name, whether the stream was wanted.
-2. Refuse: another definition (of an upgrade: one that cannot go on from this state), a damaged file, a savepoint off the head's path, a log that no longer reaches.
+2. Refuse: tables that do not hold what the ledger counted, another definition (of an upgrade: one that cannot go on from this state), a damaged file, a savepoint off the head's path, a log that no longer reaches.
 3. Want the stream stopped, and wait until its driver has gone.
-4. Decide the fork: L, the parent's last batch in the changelog, whatever its checkpoint says.
+4. Decide the fork: L, the parent's last batch in the changelog, whatever its checkpoint and the ledger's table say.
 5. Fetch the savepoint (of the beginning: nothing) and replay the recorded batches up to L, each compared with the ledger; then rename the
    checkpoint into the child's folder, so that it is there whole or not at all.
 6. Create the child's record: parent (T, L), first batch L + 1.
@@ -16,7 +16,7 @@ Each step is recorded when it is done, and can be repeated; killed anywhere and 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -49,10 +49,12 @@ from rivertwice.savepoint.plan import (
 )
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
-from rivertwice.savepoint.restore_steps import Progress, go_on, rows_of
+from rivertwice.savepoint.restore_steps import Progress, go_on, last_in_changelog, path_in_changelog, rows_of
 from rivertwice.savepoint.rewind_record import read_rewinds, require_no_rewind
 from rivertwice.stream.begin import check_topics
+from rivertwice.timeline.intact import check_rows, require_whole_logs
 from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, next_timeline_name, path_of
 from rivertwice.timeline.sequence import head
 
@@ -217,7 +219,7 @@ def choose_savepoint(
         if not unproved:
             require_proved(named)
         return named
-    path = [] if parent is None else path_of(home, parent)
+    path = [] if parent is None else path_in_changelog(path_of(home, parent), last_in_changelog(home, parent))
     return newest_proved(home, path, ", and a restore is not built on an unproved one by default")
 
 
@@ -288,6 +290,22 @@ def require_way(decision: Decision, pipeline: str) -> None:
         raise FingerprintError(message)
 
 
+def require_in_changelog(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
+    """Check that a savepoint does not lie behind what the changelog still has. Pure.
+
+    Raises:
+        SavepointError: it does; its state holds records whose rows are gone.
+    """
+    last = rows[-1].batch if rows else -1
+    if manifest.batch > last:
+        message = (
+            f"savepoint {manifest.savepoint} stands at batch {manifest.batch}, but the changelog of {manifest.pipeline} ends at batch "
+            f"{last}: it lost the commits between, and a stream that went on from there would leave their rows out; nothing was "
+            f"done; write them again (`rivertwice repair {manifest.pipeline}`), or use an older savepoint"
+        )
+        raise SavepointError(message)
+
+
 def _check(settings: Settings, home: PipelineHome, savepoint: Savepoint, operation: Operation) -> None:  # step 2
     if operation.step >= steps.CREATED:
         return
@@ -300,12 +318,15 @@ def _check(settings: Settings, home: PipelineHome, savepoint: Savepoint, operati
     from_beginning = operation.savepoint == BEGINNING
     if not from_beginning:
         require_on_path(manifest, path_of(home, operation.parent))
+    require_whole_logs(home)
+    rows = rows_of(home, operation)
+    check_rows(home, rows, read_ledger(home))
     check_topics(
         manifest.topic_ids,
         {topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
         manifest.pipeline,
     )
-    rows = rows_of(home, operation)
+    require_in_changelog(manifest, rows)
     if from_beginning:
         require_one_definition(manifest, rows, equivalent_bundles(home, manifest, rows))
     else:

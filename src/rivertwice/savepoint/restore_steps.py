@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,13 +24,15 @@ from rivertwice.savepoint.operation import Operation, advance
 from rivertwice.savepoint.plan import plan_replay
 from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.store import delta
 from rivertwice.store.files import put_json_if_absent
 from rivertwice.stream.lease import lease_owner, require_no_other_host
-from rivertwice.stream.seal import seal_timeline
+from rivertwice.stream.seal import SEALED, app_of, is_sealed, seal_timeline
 from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_ledger
 from rivertwice.timeline.lineage import (
     Fork,
+    Segment,
     Timeline,
     create_timeline,
     fork_of,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[str], None]
+_BEFORE_SEAL = 16  # commits with a ledger row that are looked at for the batch before a seal
 MOVE, MOVED, FORK_AGAIN = "move", "moved", "fork again"
 
 
@@ -115,8 +118,35 @@ def marker_of(by: str) -> dict[str, Any]:
 
 
 def rows_of(home: PipelineHome, operation: Operation) -> list[LedgerRow]:
-    """Return the ledger of the path that the operation began on."""
-    return select_on_path(read_ledger(home), path_of(home, operation.parent))
+    """Return the committed batches of the path that the operation began on, as far as the changelog still has them."""
+    rows = select_on_path(read_ledger(home), path_of(home, operation.parent))
+    return up_to_changelog(rows, operation.parent, last_in_changelog(home, operation.parent))
+
+
+def last_in_changelog(home: PipelineHome, timeline: str) -> int | None:
+    """Return a timeline's last batch that the changelog has, whatever the ledger's table says; None: none of its own."""
+    changelog = home.tables.changelog
+    applied = delta.applied_version(changelog, app_of(load_timeline(home, timeline).pipeline, timeline))
+    if not is_sealed(applied):
+        return applied
+    found = [LedgerRow.from_json(data) for _, data in delta.commits(changelog, METADATA_KEY, limit=_BEFORE_SEAL)]
+    own = [row.batch for row in found if row.timeline == timeline]
+    return max(own) if own else SEALED  # its commits are dropped from the log: it was sealed long ago
+
+
+def up_to_changelog(rows: Sequence[LedgerRow], timeline: str, last: int | None) -> list[LedgerRow]:
+    """Return a path's rows without those of its last timeline that the changelog does not have. Pure.
+
+    A changelog that lost its newest commits is behind the ledger's table, which has copies. Forking there would leave out what they read.
+    """
+    return [row for row in rows if row.timeline != timeline or (last is not None and row.batch <= last)]
+
+
+def path_in_changelog(path: Sequence[Segment], last: int | None) -> list[Segment]:
+    """Return a path whose last timeline ends where the changelog does. Pure."""
+    *before, own = path
+    end = own.first - 1 if last is None else last
+    return [*before, replace(own, last=end if own.last is None else min(own.last, end))]
 
 
 def plan_fork(operation: Operation, last: int) -> Operation:

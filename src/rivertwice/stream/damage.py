@@ -221,7 +221,8 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         message = (
             f"the changelog of {line.pipeline} stands at batch {applied} of timeline {line.timeline}, the ledger at "
             f"{own[-1] if own else None}: the table lost commits, and rows that were emitted are gone; the stream does not "
-            "start; put the changelog's files back, or compute the windows again by a backfill over the archive"
+            f"start; `rivertwice repair {line.pipeline}` writes them again from the recorded ranges, or `rivertwice savepoint restore "
+            f"{line.pipeline}` goes on from the changelog's own last batch and reads what follows again"
         )
         raise LedgerError(message)
     view = read_view(home.checkpoint(line.timeline))
@@ -230,7 +231,8 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         message = (
             f"the checkpoint of timeline {line.timeline} of {line.pipeline} has finished batch {finished}, but the newest batch "
             f"of the changelog and the ledger is {committed}: both lost rows that were emitted; the stream does not start, for "
-            "it would go on behind them; put the tables' files back"
+            f"it would go on behind them; `rivertwice savepoint restore {line.pipeline}` goes on from batch {committed} on a new "
+            "timeline, which reads what follows again"
         )
         raise LedgerError(message)
     checkpoint = home.checkpoint(line.timeline)

@@ -42,9 +42,9 @@ from rivertwice.stream.sink import Sink, SinkContext
 from rivertwice.stream.source import kafka_stream
 from rivertwice.stream.versions import KnownVersions, write_versions
 from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
-from rivertwice.timeline.lineage import timeline_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
@@ -114,6 +114,7 @@ class Driver:
         self.heartbeat.start()
         bundle = build_bundle(self._settings.definitions / self._definition.name)
         save_bundle(bundle, self._home.bundles)
+        require_whole_logs(self._home)
         healed = heal_ledger(self._home)
         if healed:
             _log.info("healed %s ledger rows from the changelog's commits", healed)
@@ -130,7 +131,7 @@ class Driver:
             if added:
                 told = "topic %s got partitions %s since %s began; each is read from its first record"
                 _log.warning(told, topic, added, line.timeline)
-        committed = timeline_ledger(self._home, line.timeline)  # an earlier driver's, or the parent timeline's
+        committed = require_rows(self._home, line.timeline)  # an earlier driver's, or the parent timeline's
         if committed:
             last = committed[-1]
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)
@@ -165,9 +166,10 @@ class Driver:
         def check_log() -> None:
             check_topics(line.topic_ids, {topic: ask() for topic, ask in asked_ids.items()}, self._definition.name)
 
-        def write_late(batch: int, ranges: Parts, late_ms: int, topics: Collection[str]) -> None:
-            written = write_late_rows(spark, self._settings, context, batch, ranges, late_ms, topics)
-            _log.info("batch %s: %s late rows", batch, written)
+        def write_late(batch: int, ranges: Parts, late_ms: int, topics: Collection[str]) -> int:
+            late = write_late_rows(spark, self._settings, context, batch, ranges, late_ms, topics)
+            _log.info("batch %s: %s late rows", batch, late)
+            return late
 
         sink = Sink(
             context,

@@ -64,7 +64,7 @@ def write_late_rows(
     late_ms: int,
     topics: Collection[str],
 ) -> int:
-    """Write the late rows of one batch once; return how many were written now.
+    """Write the late rows of one batch once; return how many it has.
 
     Only `topics` (`select_suspects`) are read again; if there are none, only what an earlier attempt left is looked at.
 
@@ -72,7 +72,9 @@ def write_late_rows(
         RangeMismatchError: an earlier attempt at the batch left late rows of another range.
     """
     table = late_table(context)
-    if table.is_written(batch, ranges) or not topics:
+    if table.is_written(batch, ranges):
+        return table.count(context.timeline.timeline, batch)
+    if not topics:
         return 0
 
     def read(topic: str) -> Iterator[pa.Table]:

@@ -21,6 +21,7 @@ from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
+from rivertwice.store.delta_counts import rows_by
 from rivertwice.timeline.lineage import Timeline
 
 _PIECES = 1_000_000
@@ -113,6 +114,10 @@ class SideTable:
         notes: list[Any] = [value for _, value in delta.commits(self.place, self.key, limit=16)]
         mine = [value["ranges"] for value in notes if (value["app"], value["batch"]) == (self.app, batch)]
         check_same_range(mine[-1] if mine else None, ranges, batch, self.what)
+
+    def count(self, timeline: str, batch: int) -> int:
+        """Return how many rows of a batch the table holds."""
+        return rows_by(self.place, ("_timeline", "_batch"), above=("_batch", batch - 1)).get((timeline, batch), 0)
 
     def write(self, batch: int, ranges: Parts, rows: pa.Table) -> None:
         """Append a batch's rows, in one commit that notes what they were made of."""

@@ -18,6 +18,7 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -176,7 +177,7 @@ class Sink:
         check_log: Callable[[], None] = lambda: None,
         explain_holes: Callable[[str, OffsetRanges], str] = lambda *_: "",
         check_dead: Callable[[int, Parts], None] = lambda *_: None,
-        write_late: Callable[[int, Parts, int, Collection[str]], None] = lambda *_: None,
+        write_late: Callable[[int, Parts, int, Collection[str]], int] = lambda *_: 0,
         write_versions: Callable[[int, Parts], Mapping[str, BatchCounts]] = lambda *_: {},
         versions: VersionsAt = no_versions,
     ) -> None:
@@ -191,7 +192,7 @@ class Sink:
             explain_holes: names the offsets of a topic's ranges that hold no record.
             check_dead: raises RangeMismatchError if an earlier attempt at the batch left dead letters of another range.
             write_late: writes the late rows of (batch, offset ranges, watermark they are late by, topics that may have
-                any), idempotently; asked only where the policy keeps them.
+                any), idempotently, and returns how many the batch has; asked only where the policy keeps them.
             write_versions: writes what a batch read of tables, idempotently, and returns its counts by topic.
             versions: gives the versions of tables that are known when a batch runs.
         """
@@ -244,8 +245,9 @@ class Sink:
         if context.definition.late.keeps_rows:
             late_ms = late_watermark_ms(context.checkpoint, batch)
             suspects = select_suspects(context.definition, counts, late_ms)
-            if suspects or self._fresh:
-                self._write_late(batch, row.parts(), late_ms, suspects)
+            looked = bool(suspects) or self._fresh
+            late = self._write_late(batch, row.parts(), late_ms, suspects) if looked else 0
+            row = dataclasses.replace(row, late_rows=late)
         self._fresh = False
         context.lease.check()
         delta.append(  # step 6

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rivertwice.config import PipelineHome, Place, Settings
+from rivertwice.errors import LedgerError
+from rivertwice.instants import utc_now
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.store.delta import open_table
+from rivertwice.supervise.act import page
 from rivertwice.timeline.lineage import head_definition
 
 LOG = logging.getLogger(__name__)
@@ -95,8 +98,17 @@ class ServedKeeper(threading.Thread):
             text = f"{type(error).__name__}: {error}"
             if text != self._errors.get(name):
                 LOG.exception("served of %s could not be rebuilt; tried again in %s s", name, EVERY_S)
+                self._tell(name, error)
             self._errors[name] = text
             return False
         self._errors.pop(name, None)
         self._seen[name] = state
         return True
+
+    def _tell(self, name: str, error: Exception) -> None:
+        """Page once for a table that lost rows: what is served stays as it is until a person has looked."""
+        if isinstance(error, LedgerError):
+            try:
+                page(self._settings, "table_damage", name, f"served is not rebuilt: {error}", utc_now())
+            except OSError as unwritten:
+                LOG.warning("the alert about %s could not be written: %s", name, unwritten)

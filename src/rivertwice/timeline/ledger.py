@@ -1,7 +1,8 @@
 """The ledger: one row per micro-batch. It rides in the changelog's commit and is copied to a table of its own.
 
 Delta cleans commit metadata up with its log, so the copy is what lasts; the commit is what counts. `heal_ledger`
-copies what a crash between the two left out. Rows of format 1, which have no `by_topic`, are read too.
+copies what a crash between the two left out. Rows of format 1, which have no `by_topic`, and of format 2, which have no
+`late_rows`, are read too.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from rivertwice.log.addresses import Part, Parts
 from rivertwice.store import delta
 from rivertwice.timeline.counts import BatchCounts
 
-FORMAT = 2
-READABLE = (1, 2)
+FORMAT = 3
+READABLE = (1, 2, 3)
 METADATA_KEY = "ledger"
 _MOST = (1 << 63) - 1
 Offsets = Mapping[str, Mapping[str, int]]
@@ -52,6 +53,7 @@ SCHEMA = pa.schema(
         ("references", pa.string()),
         ("committed_at", pa.timestamp("us", "UTC")),
         ("by_topic", pa.string()),
+        ("late_rows", pa.int64()),
     ]
 )
 _JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references", "by_topic")
@@ -81,6 +83,7 @@ class LedgerRow:
         min_event_ms, max_event_ms: event times of the accepted rows, None when there are none.
         emitted: result rows appended to the changelog; digest: their digest (`timeline.digest`).
         by_topic: topic to its share of read, bad, accepted and event times; empty in rows of format 1.
+        late_rows: rows written to the table of late rows; None where the policy keeps none, and in rows of formats 1 and 2.
     """
 
     pipeline: str
@@ -105,6 +108,7 @@ class LedgerRow:
     references: Mapping[str, Any]
     committed_at: datetime
     by_topic: Mapping[str, BatchCounts] = field(default_factory=dict)
+    late_rows: int | None = None
 
     def ranges(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return partition to half-open offset range for one topic."""
@@ -134,9 +138,7 @@ class LedgerRow:
 
 def _check_format(found: Any) -> None:
     if found not in READABLE:
-        message = (
-            f"a ledger row has format {found!r}, this version reads {READABLE[0]} and {FORMAT}; use a newer rivertwice"
-        )
+        message = f"a ledger row has format {found!r}, this version reads {', '.join(map(str, READABLE))}; use a newer rivertwice"
         raise LedgerError(message)
 
 
@@ -205,6 +207,12 @@ def missing_rows(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerR
         limit *= 8
 
 
+def _all_missing(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerRow]:
+    have = {(row.timeline, row.batch) for row in known}
+    rows = [LedgerRow.from_json(data) for _, data in delta.commits(home.tables.changelog, METADATA_KEY)]
+    return [row for row in rows if (row.timeline, row.batch) not in have]
+
+
 def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow]) -> None:
     """Copy rows into the ledger table; `from_table` tolerates a repeat after a crash.
 
@@ -214,10 +222,13 @@ def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow]) -> None:
         delta.append(home.tables.ledger, to_table(rows), widen=True)
 
 
-def heal_ledger(home: PipelineHome) -> int:
-    """Copy into the table what only the changelog's commits hold; return how many rows that were."""
+def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:
+    """Copy into the table what only the changelog's commits hold; return how many rows that were.
+
+    With `whole` every commit that the changelog still has is looked at, also those before one that the table knows.
+    """
     table = delta.read(home.tables.ledger)
     known = [] if table is None else from_table(table)
-    missing = missing_rows(home, known)
+    missing = _all_missing(home, known) if whole else missing_rows(home, known)
     append_ledger(home, missing)
     return len(missing)

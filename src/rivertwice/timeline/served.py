@@ -23,6 +23,7 @@ from rivertwice.errors import LedgerError, LostRaceError, ServiceError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
+from rivertwice.timeline.intact import check_stream_rows
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, path_ledger, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
@@ -120,27 +121,29 @@ def open_rows(newest: pa.Table, definition: Definition, watermark_ms: int) -> pa
     return newest.filter(pc.greater(ends, definition.window.closed_ms(watermark_ms)))
 
 
-def rebuild_served(home: PipelineHome, definition: Definition) -> ServedReport:
-    """Make the served table show the newest sequence and the last committed batch, in one commit.
+def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = False) -> ServedReport:
+    """Make the served table show the newest sequence and the last committed batch, in one commit; not over rows that are gone.
 
     1. Look: sequence, path, ledger. 2. Stop if the table has that stamp already. 3. Choose the rows. 4. Overwrite,
     with the stamp in the commit. A crash before 4 changes nothing; a crash after it changes nothing either. 5. Of a pipeline
     that emits updates the same with `provisional`: a window that has just closed is in both for a moment, never in none.
 
     The handles that write were opened before the look: a commit in between, of another host or an erasure, is never hidden.
+    With `force` step 2 is left out: rows that a repair wrote again carry the stamps of old batches.
 
     Raises:
+        TableDamageError: the changelog lost rows of the path.
         LostRaceError: others committed to the table each time; it is tried again by whoever looks next.
     """
     for _ in range(_RACES):
         try:
-            return _rebuild(home, definition)
+            return _rebuild(home, definition, force=force)
         except LostRaceError as error:  # another host, an erasure or upkeep: what was looked at may be old
             lost = error
     raise lost
 
 
-def _rebuild(home: PipelineHome, definition: Definition) -> ServedReport:
+def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> ServedReport:
     with _alone(home):
         # Step 1.
         shown = {table: delta.open_table(table) for table in (home.tables.served, home.tables.provisional)}
@@ -155,14 +158,17 @@ def _rebuild(home: PipelineHome, definition: Definition) -> ServedReport:
         # Step 2.
         tables = home.tables
         wanted = [tables.served, tables.provisional] if definition.has_updates else [tables.served]
-        if all(_stamp_of(table) == stamp for table in wanted):
+        if not force and all(_stamp_of(table) == stamp for table in wanted):
             return ServedReport(stamp, rebuilt=False)
         # Step 3.
-        stream = _newest_stream(home, definition, entries, ledger)
+        delta.require_whole(tables.changelog)
+        emitted = _stream_rows(home, _head_path(home, entries), ledger)
+        check_stream_rows(home, ledger, emitted)
+        stream = None if emitted is None else newest_rows(emitted, definition)
         if stream is None:
             message = (
                 f"the ledger of {home.root.name} has batch {stamp.batch} of {stamp.timeline}, but there is no changelog; "
-                "its rows are lost: restore the table, or rewind to a savepoint"
+                f"its rows are lost; what is served stays as it is; `rivertwice repair {home.root.name}` says what can be done"
             )
             raise LedgerError(message)
         # Step 4.

@@ -11,8 +11,7 @@ from rivertwice.savepoint import restore, restore_steps, rewind_observe, rewind_
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.ledger import append_ledger
-from savepoint_home import FINGERPRINT, NOW, make_home, row
+from savepoint_home import FINGERPRINT, NOW, commit_batches, make_home, row
 from savepoint_world import DEFINITION, RewindWorld, make_template
 
 
@@ -22,7 +21,7 @@ def world(tmp_path, monkeypatch):
     settings, home = make_home(tmp_path, planned=3, finished=3, committed=3)
     taken = take_savepoint(settings, "p", now=NOW)
     taken.store.put(f"{taken.id}/proof.json", encode_record({"proved": True}))
-    append_ledger(home, [row(batch) for batch in range(4, 7)])
+    commit_batches(home, [row(batch) for batch in range(4, 7)])
     write_intent(home, "running", "test", utc_now())
     begin = {0: 0}
 

@@ -38,7 +38,7 @@ def interrupt(world, monkeypatch, effect):
 
 @pytest.mark.parametrize(
     ("effect", "left"),
-    [("download", 0), ("replay_recorded", 0), ("create_timeline", 1), ("move_head", 1)],
+    [("download", 0), ("replay_recorded", 0), ("create_timeline", 1), ("seal_timeline", 1)],
 )
 def test_a_restore_given_up_names_what_it_leaves_and_the_parent_goes_on(world, monkeypatch, effect, left):
     settings, home, taken, _ = world

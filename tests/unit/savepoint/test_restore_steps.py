@@ -15,13 +15,15 @@ from rivertwice.savepoint.operation import only_restore, read_operations
 from rivertwice.savepoint.prune import remove_savepoints
 from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.store import delta
+from rivertwice.store.delta_log import entry_path
 from rivertwice.stream.lease import Owner
 from rivertwice.stream.rest import at_rest
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head, read_sequence
-from savepoint_home import add_timeline, row
+from savepoint_home import add_timeline, commit_batches, row
 
 
 class Crash(BaseException):
@@ -174,7 +176,7 @@ def test_batches_that_come_in_while_it_was_interrupted_are_replayed_too(world, m
         patch.setattr(restore_steps, "create_timeline", lambda *_: (_ for _ in ()).throw(Crash))
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", taken.id)
-    append_ledger(home, [row(7)])
+    commit_batches(home, [row(7)])
     report = restore_savepoint(settings, "p", taken.id)
     assert (report.forked_at, report.replayed) == (7, 4)
     assert load_timeline(home, "t2").first_batch == 8
@@ -183,10 +185,10 @@ def test_batches_that_come_in_while_it_was_interrupted_are_replayed_too(world, m
 def test_a_parent_that_went_on_behind_a_finished_child_gets_another_child(world, monkeypatch):
     settings, home, taken, _ = world
     with monkeypatch.context() as patch:
-        patch.setattr(restore_steps, "move_head", lambda *_, **__: (_ for _ in ()).throw(Crash))
+        patch.setattr(restore_steps, "seal_timeline", lambda *_, **__: (_ for _ in ()).throw(Crash))
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", taken.id)
-    append_ledger(home, [row(7)])
+    commit_batches(home, [row(7)])
     with pytest.raises(LostRaceError, match="run the restore again"):
         restore_savepoint(settings, "p", taken.id)
     assert head(home) == "t1"
@@ -225,7 +227,7 @@ def test_without_a_proved_savepoint_nothing_is_restored_by_default(world):
 def test_a_savepoint_of_an_older_timeline_is_replayed_across_the_fork(world):
     settings, home, taken, _ = world
     add_timeline(home, "t2", parent=Fork("t1", 5), first=6)
-    append_ledger(home, [row(6, "t2"), row(7, "t2")])
+    commit_batches(home, [row(6, "t2"), row(7, "t2")])
     report = restore_savepoint(settings, "p", taken.id)
     assert (report.timeline, report.parent, report.forked_at, report.replayed) == ("t3", "t2", 7, 4)
 
@@ -233,7 +235,7 @@ def test_a_savepoint_of_an_older_timeline_is_replayed_across_the_fork(world):
 def test_a_savepoint_off_the_path_is_refused(world):
     settings, home, taken, _ = world
     add_timeline(home, "t2", parent=Fork("t1", 2), first=3)
-    append_ledger(home, [row(3, "t2")])
+    commit_batches(home, [row(3, "t2")])
     with pytest.raises(SavepointError, match="rewind"):
         restore_savepoint(settings, "p", taken.id)
 
@@ -273,3 +275,34 @@ def test_another_savepoint_waits_for_the_interrupted_restore(world, monkeypatch)
             restore_savepoint(settings, "p", taken.id)
     with pytest.raises(RequestError, match="finish it first"):
         restore_savepoint(settings, "p", other.id)
+
+
+def test_the_fork_is_the_changelogs_own_last_batch_where_it_lost_its_newest(world):
+    settings, home, taken, _ = world
+    append_ledger(home, [row(7), row(8)])  # copies of commits that the changelog has no more
+    report = restore_savepoint(settings, "p", taken.id)
+    assert (report.forked_at, report.replayed) == (6, 3)
+    assert load_timeline(home, "t2").first_batch == 7
+    assert load_timeline(home, "t2").genesis == row(6).end_offsets
+
+
+def test_a_restore_goes_on_behind_its_seal_from_the_same_batch(world, monkeypatch):
+    settings, home, taken, _ = world
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_steps, "move_head", lambda *_, **__: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            restore_savepoint(settings, "p", taken.id)
+    assert restore_steps.last_in_changelog(home, "t1") == 6
+    assert restore_savepoint(settings, "p", taken.id).forked_at == 6
+
+
+def test_a_savepoint_behind_what_the_changelog_has_is_refused_and_an_older_one_chosen(world):
+    settings, home, taken, _ = world
+    entry_path(home.tables.changelog, delta.open_table(home.tables.changelog).version()).unlink()
+    for batch in (5, 4):
+        entry_path(home.tables.changelog, delta.open_table(home.tables.changelog).version()).unlink()
+        assert restore_steps.last_in_changelog(home, "t1") == (batch - 1 if batch == 5 else None)
+    with pytest.raises(SavepointError, match="stands at batch 3, but the changelog of p ends at batch -1"):
+        restore_savepoint(settings, "p", taken.id)
+    with pytest.raises(SavepointError, match="no proved savepoint on the head's path"):
+        restore_savepoint(settings, "p")

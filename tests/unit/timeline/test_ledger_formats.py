@@ -20,12 +20,18 @@ SHARES = {"a": BatchCounts(3, 1, 2, 5, 9), "b": BatchCounts(4)}
 
 def of_format_1(row: LedgerRow) -> dict[str, Any]:
     plain = row.to_json()
-    del plain["by_topic"]
+    del plain["by_topic"], plain["late_rows"]
     return {**plain, "format": 1}
 
 
+def of_format_2(row: LedgerRow) -> dict[str, Any]:
+    plain = row.to_json()
+    del plain["late_rows"]
+    return {**plain, "format": 2}
+
+
 def old_table(*rows: LedgerRow) -> pa.Table:
-    table = to_table(rows).drop_columns(["by_topic"])
+    table = to_table(rows).drop_columns(["by_topic", "late_rows"])
     at = table.schema.get_field_index("_format")
     return table.set_column(at, "_format", pa.array([1] * len(rows), pa.int32()))
 
@@ -34,13 +40,13 @@ def test_the_shares_of_the_topics_survive_commit_and_table() -> None:
     row = ledger_row(3, by_topic=SHARES)
     assert LedgerRow.from_json(row.to_json()) == row
     assert from_table(to_table([row])) == [row]
-    assert row.to_json()["format"] == 2
+    assert row.to_json()["format"] == 3
 
 
 def test_a_commit_of_format_1_has_no_shares_and_one_of_a_later_format_is_refused() -> None:
     assert LedgerRow.from_json(of_format_1(ledger_row(3))) == ledger_row(3)
-    with pytest.raises(LedgerError, match="format 3, this version reads 1 and 2"):
-        LedgerRow.from_json({**ledger_row(3).to_json(), "format": 3})
+    with pytest.raises(LedgerError, match="format 4, this version reads 1, 2, 3"):
+        LedgerRow.from_json({**ledger_row(3).to_json(), "format": 4})
 
 
 def test_a_table_begun_in_format_1_is_read_and_goes_on_in_format_2(tmp_path: Any) -> None:
@@ -62,6 +68,14 @@ def test_a_batch_that_only_a_commit_of_format_1_knows_is_read(tmp_path: Any) -> 
         metadata={METADATA_KEY: of_format_1(ledger_row(0))},
     )
     assert read_ledger(home) == [ledger_row(0)]
+
+
+def test_a_row_of_format_2_counts_no_late_rows_and_one_of_format_3_does(tmp_path: Any) -> None:
+    home = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
+    assert LedgerRow.from_json(of_format_2(ledger_row(3, by_topic=SHARES))) == ledger_row(3, by_topic=SHARES)
+    delta.append(home.tables.ledger, to_table([ledger_row(0)]).drop_columns(["late_rows"]))
+    append_ledger(home, [ledger_row(1, late_rows=4)])
+    assert [row.late_rows for row in read_ledger(home)] == [None, 4]
 
 
 def test_a_row_of_an_unknown_format_in_the_table_is_refused() -> None:

@@ -1,0 +1,208 @@
+"""Whether the tables still hold what the ledger says was committed: rows of every batch, and whole logs and files.
+
+The ledger counts for each batch the rows it emitted, its dead letters and its late rows. A torn commit takes rows away without a word
+(delta-rs reads an empty log entry as a commit of nothing), so these counts are compared before anything goes on over them. Batches that
+were compared are not counted again: a cursor says up to where; the totals by the tables' logs say whether anything before it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome, Place
+from rivertwice.errors import DamagedFileError, TableDamageError
+from rivertwice.store import delta
+from rivertwice.store.delta_counts import broken_files, rows_by, total_rows
+from rivertwice.store.files import read_json, replace_json
+from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger
+from rivertwice.timeline.lineage import path_of, select_on_path
+
+FORMAT = 1
+CHANGELOG, DEAD, LATE, LEDGER = "changelog", "dead_letters", "late_rows", "ledger"
+COUNTED = (CHANGELOG, DEAD, LATE)
+_MEANING = {
+    CHANGELOG: "result rows are missing from what is served",
+    DEAD: "dead letters are missing, so nobody can amend them",
+    LATE: "late rows are missing, so nobody is told of them",
+}
+ByBatch = Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """Rows of one batch that a table has lost."""
+
+    table: str
+    timeline: str
+    batch: int
+    expected: int
+    found: int
+
+
+def expected_rows(row: LedgerRow) -> dict[str, int]:
+    """Return how many rows a batch left in each table, as far as its ledger row says so. Pure."""
+    counts = {CHANGELOG: row.emitted, DEAD: row.bad}
+    return counts if row.late_rows is None else {**counts, LATE: row.late_rows}
+
+
+def find_shortfalls(rows: Sequence[LedgerRow], found: Mapping[str, ByBatch]) -> list[Shortfall]:
+    """Return which batches have fewer rows in a table than the ledger counted. Pure.
+
+    Args:
+        rows: the committed batches that are looked at.
+        found: table to (timeline, batch) to its rows; only the tables named here are compared.
+    """
+    return [
+        Shortfall(table, row.timeline, row.batch, expected, held)
+        for row in rows
+        for table, expected in expected_rows(row).items()
+        if table in found and (held := found[table].get((row.timeline, row.batch), 0)) < expected
+    ]
+
+
+def find_holes(rows: Sequence[LedgerRow]) -> list[int]:
+    """Return the batches that a path's ledger lacks between its first and its last. Pure."""
+    numbers = [row.batch for row in rows]
+    return sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
+
+
+def describe_shortfalls(pipeline: str, lost: Sequence[Shortfall]) -> str:
+    """Return what to say of lost rows: table, batches, numbers, consequence, remedy. Pure."""
+    parts = []
+    for table in COUNTED:
+        own = [one for one in lost if one.table == table]
+        if own:
+            shown = ", ".join(f"{one.batch} of {one.timeline} ({one.found} of {one.expected} rows)" for one in own[:5])
+            more = f" and {len(own) - 5} more" if len(own) > 5 else ""
+            parts.append(f"{table} has lost rows of batch {shown}{more}: {_MEANING[table]}")
+    return (
+        f"tables of {pipeline} do not hold what the ledger says was committed: {'; '.join(parts)}; `rivertwice repair {pipeline}` "
+        "says what can be written again, and does it with --yes"
+    )
+
+
+def _read_cursor(home: PipelineHome) -> dict[str, int]:
+    try:
+        data = read_json(home.root / "intact.json") or {}
+    except DamagedFileError:  # everything is counted again, and the file written
+        return {}
+    return (
+        {str(name): int(batch) for name, batch in data.get("checked", {}).items()}
+        if data.get("format") == FORMAT
+        else {}
+    )
+
+
+def forget_cursor(home: PipelineHome) -> None:
+    """Let the next check count every batch again."""
+    (home.root / "intact.json").unlink(missing_ok=True)
+
+
+def stream_tables(home: PipelineHome) -> dict[str, Place]:
+    """Return the tables without which a stream, or what it serves, would be wrong, by name; versions of tables in a folder, too."""
+    names = (LEDGER, CHANGELOG, DEAD, LATE, "sequence", "corrections", "amendments")
+    root = home.tables.root
+    views = sorted(path.name for path in (root / "versions").glob("*")) if isinstance(root, Path) else []
+    versions = {f"versions/{view}": home.tables.versions(view) for view in views}
+    return {name: getattr(home.tables, name) for name in names} | versions
+
+
+def require_whole_logs(home: PipelineHome) -> None:
+    """Check that no log of the stream's tables has a torn entry, and that their data files are there.
+
+    Raises:
+        TableDamageError: the message names table, version and file.
+    """
+    for place in stream_tables(home).values():
+        delta.require_whole(place)
+    for name, place in stream_tables(home).items():
+        broken = broken_files(place)
+        if broken:
+            told = "; ".join(f"{path} {how}" for path, how in broken[:5])
+            message = (
+                f"table {name} of {home.root.name} lacks data that its log names: {told}; nothing goes on over it; `rivertwice repair "
+                f"{home.root.name}` says what that means and what can be written again"
+            )
+            raise TableDamageError(message)
+
+
+def check_rows(home: PipelineHome, path_rows: Sequence[LedgerRow], all_rows: Sequence[LedgerRow]) -> None:
+    """Check that each batch of a path has its rows, and remember up to where that is known. Nothing may write meanwhile.
+
+    Args:
+        home: of the pipeline.
+        path_rows: the path's committed batches, in order.
+        all_rows: those of all timelines, which the tables' totals are compared with.
+
+    Raises:
+        TableDamageError: rows, or batches of the ledger, are gone.
+    """
+    holes = find_holes(path_rows)
+    if holes:
+        message = (
+            f"the ledger of {home.root.name} lacks batch {', '.join(map(str, holes[:8]))}, though later ones are committed: nobody "
+            f"knows what records they read; `rivertwice repair {home.root.name}` looks for them in the changelog's commits"
+        )
+        raise TableDamageError(message)
+    known = _read_cursor(home)
+    wanted = {name: sum(expected_rows(row).get(name, 0) for row in all_rows) for name in COUNTED}
+    totals = {name: total_rows(getattr(home.tables, name)) for name in COUNTED}
+    whole = all(total is not None and total >= wanted[name] for name, total in totals.items())
+    rows = [row for row in path_rows if not whole or row.batch > known.get(row.timeline, -1)]
+    if rows:
+        above = ("_batch", min(row.batch for row in rows) - 1)
+        found = {name: _counted(home, name, above) for name in COUNTED}
+        lost = find_shortfalls(rows, found)
+        if lost:
+            raise TableDamageError(describe_shortfalls(home.root.name, lost))
+    newest = {row.timeline: row.batch for row in path_rows}
+    if newest and any(known.get(name) != batch for name, batch in newest.items()):
+        replace_json(home.root / "intact.json", {"format": FORMAT, "checked": {**known, **newest}})
+
+
+def require_rows(home: PipelineHome, timeline: str) -> list[LedgerRow]:
+    """Return the committed batches on a timeline's path once it is known that the tables hold their rows.
+
+    A batch that only the ledger's table lost is copied again from the changelog's commits, as far as those are kept.
+
+    Raises:
+        TableDamageError: rows, or batches of the ledger, are gone.
+    """
+    path = path_of(home, timeline)
+    rows = read_ledger(home)
+    if find_holes(select_on_path(rows, path)) and heal_ledger(home, whole=True):
+        rows = read_ledger(home)
+    committed = select_on_path(rows, path)
+    check_rows(home, committed, rows)
+    return committed
+
+
+def check_stream_rows(home: PipelineHome, ledger: Sequence[LedgerRow], stream: pa.Table | None) -> None:
+    """Check that the changelog's rows that are about to be served are all that the path's batches emitted.
+
+    Args:
+        home: of the pipeline.
+        ledger: the committed batches on the path.
+        stream: the changelog's rows on the path.
+
+    Raises:
+        TableDamageError: some are gone; what is served stays as it is.
+    """
+    counted = (
+        stream.group_by(["_timeline", "_batch"]).aggregate([([], "count_all")]).to_pylist()
+        if stream is not None
+        else []
+    )
+    found = {(row["_timeline"], row["_batch"]): row["count_all"] for row in counted}
+    lost = find_shortfalls(ledger, {CHANGELOG: found})
+    if lost:
+        raise TableDamageError(describe_shortfalls(home.root.name, lost))
+
+
+def _counted(home: PipelineHome, name: str, above: tuple[str, int]) -> ByBatch:
+    counted = rows_by(getattr(home.tables, name), ("_timeline", "_batch"), above=above)
+    return {(str(timeline), int(batch)): count for (timeline, batch), count in counted.items()}
