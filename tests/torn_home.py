@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +92,24 @@ def add_batch(
 
 
 def make_home(root: Path, batches: int = BATCHES):
-    """Return settings, home and bundle of a pipeline `p` whose head t1 has committed so many batches."""
+    """Return settings, home and bundle of a pipeline `p` whose head t1 has committed so many batches; made once, then copied."""
+    shutil.copytree(_template(batches), root, dirs_exist_ok=True)
+    settings = Settings(project=root / "project", home=root / "home", bootstrap="127.0.0.1:1")
+    return settings, settings.pipeline("p"), build_bundle(root / "project" / "pipelines" / "p")
+
+
+@functools.cache
+def _template(batches: int) -> Path:
+    folder = tempfile.TemporaryDirectory(prefix="torn-home-")
+    _KEPT.append(folder)
+    _make(Path(folder.name), batches)
+    return Path(folder.name)
+
+
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
+
+
+def _make(root: Path, batches: int) -> None:
     folder = root / "project" / "pipelines" / "p"
     folder.mkdir(parents=True)
     (folder / "pipeline.yaml").write_text(PLAIN)
@@ -102,7 +122,6 @@ def make_home(root: Path, batches: int = BATCHES):
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)
     for batch in range(batches):
         add_batch(home, bundle, batch)
-    return settings, home, bundle
 
 
 def versions_of(table: Path, key: str) -> dict[int, int]:

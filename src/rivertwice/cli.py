@@ -22,6 +22,7 @@ from rivertwice.commands.lint import lint
 from rivertwice.commands.logs import archive, replay
 from rivertwice.commands.metrics import diagnose, metrics
 from rivertwice.commands.privacy import privacy
+from rivertwice.commands.repair import repair
 from rivertwice.commands.retention import retention
 from rivertwice.commands.savepoints import savepoint
 from rivertwice.commands.schemas import schema
@@ -36,7 +37,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    topics, replay, archive, retention, savepoint, upgrade, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, faults,
+    topics, replay, archive, retention, savepoint, upgrade, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, repair, faults,
 )  # fmt: skip
 
 

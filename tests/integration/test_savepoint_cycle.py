@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -13,7 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import FingerprintError, LogGapError, ReplayMismatchError, SavepointError
 from rivertwice.instants import utc_now
@@ -28,6 +31,8 @@ from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.savepoint.state import read_state
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.store import delta
+from rivertwice.store.delta_log import added_files, entry_path, parse_entry
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import stream_rows
@@ -180,6 +185,37 @@ def test_a_restore_moves_the_head_and_what_counts_stays_row_for_row(world, spark
     assert all(row.timeline == "t2" and row.read == 0 for row in grown[len(ledger) :])
     again = take_savepoint(settings, NAME, now=utc_now())
     assert prove_savepoint(settings, NAME, again.id, spark=spark).proved
+
+
+def test_rows_that_no_file_has_any_more_are_computed_again_by_repair_and_the_stream_goes_on(world, spark):
+    """A torn commit in the middle without its data file; a dead letter's and a late row's torn commits, each without its file, too."""
+    settings, _ = world
+    home = settings.pipeline(NAME)
+    rows, dead = served_rows(settings), delta.read(home.tables.dead_letters).num_rows
+    ledger = path_ledger(home)
+    emitted = next(row.batch for row in ledger[RUNNING:] if row.emitted)
+    bad = next(row.batch for row in ledger if row.bad)
+    versions = {row["batch"]: version for version, row in delta.commits(home.tables.changelog, "ledger")}
+    noted = {note["batch"]: version for version, note in delta.commits(home.tables.dead_letters, "dead")}
+    for place, version in ((home.tables.changelog, versions[emitted]), (home.tables.dead_letters, noted[bad])):
+        entry = entry_path(place, version)
+        for path in added_files(place, parse_entry(entry.read_bytes())):
+            path.unlink()
+        entry.write_bytes(b"")
+    options = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
+    env = {"RIVERTWICE_BOOTSTRAP": settings.bootstrap, "RIVERTWICE_SPARK_MASTER": settings.spark_master}
+    refused = CliRunner().invoke(cli, [*options, "savepoint", "restore", NAME, "--from-beginning", "--yes"], env=env)
+    assert (refused.exit_code, json.loads(refused.stderr)["error"]["reason"]) == (1, "table_damage")
+    shown = CliRunner().invoke(cli, [*options, "repair", NAME], env=env)
+    assert (shown.exit_code, shown.stdout.count("read and computed again with Spark")) == (3, 2)
+    done = CliRunner().invoke(cli, [*options, "repair", NAME, "--yes"], env=env)
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["left"], report["failed"]) == ([], [])
+    assert served_rows(settings) == rows
+    assert delta.read(home.tables.dead_letters).num_rows == dead
+    run_to_end(settings, NAME)  # a driver starts over the repaired tables
+    assert served_rows(settings) == rows
 
 
 def report_rows(home, savepoint):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -71,7 +72,9 @@ class _Replay:
         deadline: Deadline | None,
         next_watermarks: Mapping[int, int],
         output_mode: Literal["append", "update"],
+        keep: Callable[[LedgerRow, pa.Table], None],
     ) -> None:
+        self._keep = keep
         self._deadline = deadline
         self._output_mode = output_mode
         self._spark = spark
@@ -149,6 +152,7 @@ class _Replay:
             table = self._rows_of(frame, batch)
             found = digest_rows(table, table.column_names)
             self._compare(row, batch, found)
+            self._keep(row, table)
             now = time.monotonic()
             self.done.append(ReplayedBatch(batch, found, table.num_rows, row.read, now - self._clock))
             self._clock = now
@@ -201,6 +205,7 @@ def replay_recorded(
     progress: Progress,
     one_query: bool = True,
     deadline: Deadline | None = None,
+    keep: Callable[[LedgerRow, pa.Table], None] = lambda *_: None,
 ) -> list[ReplayedBatch]:
     """Replay `rows` over the checkpoint copy in `checkpoint_dir`, which stands at the batch before the first.
 
@@ -215,6 +220,7 @@ def replay_recorded(
         progress: told of every batch.
         one_query: False starts the query once per batch (the slower way, for comparison).
         deadline: when to leave off.
+        keep: is given every batch's result rows once they were found to be what was recorded.
 
     Returns:
         the batches that were replayed and agreed: all of `rows`, or fewer if the deadline passed; the checkpoint is then
@@ -245,6 +251,7 @@ def replay_recorded(
         deadline,
         watermarks,
         definition.output_mode,
+        keep,
     )
     while len(replay.done) < len(rows):
         if replay.is_over():

@@ -98,7 +98,7 @@ _RECORDS = {
     ),
     "timeline.json": (
         "the record of a timeline, without which nobody knows which batches count",
-        "`rivertwice repair NAME` writes it again from the ledger, or put the file back from a backup",
+        "put the file back from a backup",
     ),
     "heartbeat.json": ("what a process last said of itself", _REMOVE),
     "exit.json": ("why the last driver ended", _REMOVE),

@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
 from rivertwice.log.addresses import OffsetRanges, Parts, of_topic, parts_of
+from rivertwice.pipeline.definition import Definition
 from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.stream.sink import FORMAT, SinkContext
+from rivertwice.timeline.lineage import Timeline
 
 METADATA_KEY = "dead"
 CONTENT = ("key", "value", "headers")
@@ -67,21 +69,40 @@ def write_dead_letters(
     if table.is_written(batch, ranges):
         return 0
 
-    def read(topic: str) -> Iterator[pa.Table]:
-        def select(part: OffsetRanges) -> DataFrame:
-            return _read_dead(spark, settings, context, topic, batch, parts_of(topic, part))
-
-        return read_pieces(select, of_topic(ranges, topic), CONTENT, rows=counts[topic])
-
-    pieces = itertools.chain.from_iterable(read(topic) for topic in sorted(counts))
+    pieces = read_dead(spark, settings, context.timeline, context.definition, batch, ranges, counts)
     return table.write_pieces(batch, ranges, pieces, ADDRESS)
 
 
+def read_dead(
+    spark: SparkSession,
+    settings: Settings,
+    line: Timeline,
+    definition: Definition,
+    batch: int,
+    ranges: Parts,
+    counts: Mapping[str, int],
+) -> Iterator[pa.Table]:
+    """Yield the dead letters of a batch's exact ranges, as they are stored, in pieces of bounded size; `counts` by topic."""
+
+    def read(topic: str) -> Iterator[pa.Table]:
+        def select(part: OffsetRanges) -> DataFrame:
+            return _read_dead(spark, settings, line, definition, topic, batch, parts_of(topic, part))
+
+        return read_pieces(select, of_topic(ranges, topic), CONTENT, rows=counts[topic])
+
+    return itertools.chain.from_iterable(read(topic) for topic in sorted(counts))
+
+
 def _read_dead(
-    spark: SparkSession, settings: Settings, context: SinkContext, topic: str, batch: int, ranges: Parts
+    spark: SparkSession,
+    settings: Settings,
+    line: Timeline,
+    definition: Definition,
+    topic: str,
+    batch: int,
+    ranges: Parts,
 ) -> DataFrame:
-    line = context.timeline
-    return dead_rows(read_again(spark, settings, line, context.definition, topic, ranges)).select(
+    return dead_rows(read_again(spark, settings, line, definition, topic, ranges)).select(
         *stamps(FORMAT, line, batch),
         "reason",
         "detail",

@@ -22,6 +22,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.lineage import Timeline
 
 if TYPE_CHECKING:
     from rivertwice.stream.sink import SinkContext
@@ -77,20 +78,42 @@ def write_late_rows(
     if not topics:
         return 0
 
+    pieces = read_late(spark, settings, context.timeline, context.definition, batch, ranges, late_ms, topics)
+    table.write_pieces(batch, ranges, pieces, ADDRESS)
+    return table.count(context.timeline.timeline, batch)  # an attempt that was cut off may have written some
+
+
+def read_late(
+    spark: SparkSession,
+    settings: Settings,
+    line: Timeline,
+    definition: Definition,
+    batch: int,
+    ranges: Parts,
+    late_ms: int,
+    topics: Collection[str],
+) -> Iterator[pa.Table]:
+    """Yield the late rows of a batch's exact ranges of some topics, as they are stored, in pieces of bounded size."""
+
     def read(topic: str) -> Iterator[pa.Table]:
         def select(part: OffsetRanges) -> DataFrame:
-            return _read_late(spark, settings, context, topic, batch, parts_of(topic, part), late_ms)
+            return _read_late(spark, settings, line, definition, topic, batch, parts_of(topic, part), late_ms)
 
-        return read_pieces(select, of_topic(ranges, topic), CONTENT, per_offset=context.definition.window.passes)
+        return read_pieces(select, of_topic(ranges, topic), CONTENT, per_offset=definition.window.passes)
 
-    pieces = itertools.chain.from_iterable(read(topic) for topic in sorted(topics))
-    return table.write_pieces(batch, ranges, pieces, ADDRESS)
+    return itertools.chain.from_iterable(read(topic) for topic in sorted(topics))
 
 
 def _read_late(
-    spark: SparkSession, settings: Settings, context: SinkContext, topic: str, batch: int, ranges: Parts, late_ms: int
+    spark: SparkSession,
+    settings: Settings,
+    line: Timeline,
+    definition: Definition,
+    topic: str,
+    batch: int,
+    ranges: Parts,
+    late_ms: int,
 ) -> DataFrame:
-    line, definition = context.timeline, context.definition
     view, source = definition.by_topic[topic]
     rows = accepted(read_again(spark, settings, line, definition, topic, ranges), source)
     return late_rows(spark, definition, view, rows, late_ms).select(

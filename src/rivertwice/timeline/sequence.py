@@ -44,7 +44,8 @@ class Entry:
     created_at: datetime
 
 
-def _app(home: PipelineHome) -> str:
+def app_of(home: PipelineHome) -> str:
+    """Return the application id of the sequence's transactions."""
     return f"sequence/{home.root.name}"
 
 
@@ -61,7 +62,7 @@ def read_sequence(home: PipelineHome) -> list[Entry]:
 
 def last_seq(home: PipelineHome) -> int:
     """Return the newest entry's number, 0 if there is none."""
-    return delta.applied_version(home.tables.sequence, _app(home)) or 0
+    return delta.applied_version(home.tables.sequence, app_of(home)) or 0
 
 
 def append_entry(
@@ -84,7 +85,9 @@ def append_entry(
         "payload": encode_json(payload).decode(),
         "created_at": now,
     }
-    delta.append(home.tables.sequence, pa.Table.from_pylist([row], schema=SCHEMA), transactions={_app(home): entry.seq})
+    delta.append(
+        home.tables.sequence, pa.Table.from_pylist([row], schema=SCHEMA), transactions={app_of(home): entry.seq}
+    )
     return entry
 
 

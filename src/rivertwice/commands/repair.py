@@ -1,0 +1,76 @@
+"""repair: find what tables lost, say what it means, and write it again from what was recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_TABLES = ("sequence", "amendments", "corrections")
+
+
+@click.command(
+    epilog=example("rivertwice repair flight_delays", "rivertwice repair flight_delays --yes"),
+)
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do it. Without this it only shows what is damaged and what would be done.")
+@click.option(
+    "--accept-loss",
+    type=click.Choice(_TABLES),
+    multiple=True,
+    help="With --yes: give a torn commit of this table up, though nothing can give back what it held.",
+)
+@pass_frame
+def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> None:
+    """Find damage of NAME's tables, say what it means for what is served, and write again what was lost.
+
+    Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted are
+    named. With --yes the stream is drained, damaged files are set aside, and lost rows come back out of their own data files where
+    those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3 while anything is
+    damaged.
+    """
+    from rivertwice.instants import utc_now
+    from rivertwice.repair.find import find_damage
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    if accept_loss and not yes:
+        message = "--accept-loss says what --yes may give up; it needs --yes"
+        raise click.UsageError(message)
+    if not yes:
+        found = find_damage(home, utc_now())
+        value = {"damages": to_plain(found.damages), "repaired": False}
+        frame.emit(value, lambda: _told(found.damages, f"nothing was done; `rivertwice repair {name} --yes` does it"))
+        if found.anything:
+            raise SystemExit(DEFECT)
+        return
+    _repair(frame, name, accept_loss)
+
+
+def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
+    from rivertwice.instants import utc_now
+    from rivertwice.repair.act import repair as act
+
+    report = act(frame.settings, name, now=utc_now(), accept_loss=accept_loss, progress=frame.progress)
+
+    def text() -> str:
+        lines = [_told(report.found, "what was done:"), *(f"  {line}" for line in report.done or ["nothing"])]
+        lines += [f"not done: {line}" for line in report.failed]
+        lines += [f"damaged files lie in {report.aside}"] if report.aside else []
+        lines += ["still damaged:", _told(report.left, "")] if report.left else ["nothing is damaged now"]
+        return "\n".join(line for line in lines if line)
+
+    frame.emit(to_plain(report), text)
+    if report.left:
+        raise SystemExit(DEFECT)
+
+
+def _told(damages: Sequence[Any], last: str) -> str:
+    if not damages:
+        return "nothing is damaged: logs and data files are whole, and every batch has the rows that the ledger counted"
+    rows = [[one.table, one.what, one.meaning, one.cure] for one in damages]
+    return "\n".join([as_table(("table", "damage", "what it means", "repair"), rows), last])

@@ -1,0 +1,199 @@
+"""Repair what was found: each step is repeatable, so a repair that was killed is run again.
+
+1. Keep the stream at rest (drain it; the marker holds the agent off while this process lives).
+2. Set torn log entries aside, a commit of nothing in their places; take data files that are not whole out of the tables.
+3. Write lost rows again: out of own data files, or computed again from the recorded ranges; each proved before it is written.
+4. Copy the ledger's rows again from the changelog's commits; rebuild `served`.
+5. Look again: what is still damaged is named.
+6. Want the stream again, if it was wanted.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.instants import utc_now
+from rivertwice.repair.find import all_tables, find_damage
+from rivertwice.repair.model import Damage, Findings, LostRows
+from rivertwice.repair.recompute import recompute
+from rivertwice.savepoint.operation import only_restore
+from rivertwice.savepoint.restore import DRAIN_S
+from rivertwice.savepoint.restore_steps import drain_stream, marker_of
+from rivertwice.store import delta
+from rivertwice.store.delta_counts import rows_by
+from rivertwice.store.delta_mend import delete_rows, drop_files, mend_log
+from rivertwice.store.files import put_json_if_absent
+from rivertwice.stream.seal import app_of
+from rivertwice.timeline.intact import CHANGELOG, DEAD, forget_cursor
+from rivertwice.timeline.intent import read_intent, write_intent
+from rivertwice.timeline.ledger import METADATA_KEY, heal_ledger
+from rivertwice.timeline.lineage import head_definition
+from rivertwice.timeline.served import rebuild_served
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+REPAIRED = "repaired"
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What a repair did.
+
+    Attributes:
+        found: what was damaged before.
+        done: what was done, in order.
+        failed: what could not be computed again, and why.
+        left: what is still damaged.
+        aside: folder with the damaged files; None: there were none.
+    """
+
+    found: Sequence[Damage]
+    done: Sequence[str]
+    failed: Sequence[str]
+    left: Sequence[Damage]
+    aside: str | None
+    running: bool
+
+
+def repair(
+    settings: Settings,
+    pipeline: str,
+    *,
+    now: datetime,
+    accept_loss: Collection[str] = (),
+    progress: Progress,
+    spark: SparkSession | None = None,
+    drain_seconds: float = DRAIN_S,
+) -> RepairReport:
+    """Repair a pipeline's tables, as far as that is possible.
+
+    Args:
+        settings: where things lie.
+        pipeline: its name.
+        now: the present instant, for the folder of what is set aside.
+        accept_loss: tables whose torn commits are given up though nothing can give back what they held.
+        progress: told of every step.
+        spark: the session to use; None starts the pipeline's own, where something must be computed.
+        drain_seconds: how long to wait for a running driver.
+
+    Raises:
+        LostRaceError: a restore or another repair runs.
+        ServiceError: the driver did not stop in time.
+    """
+    home = settings.pipeline(pipeline)
+    by = f"repair-{secrets.token_hex(4)}"
+    with only_restore(home):
+        intent = read_intent(home)
+        wanted = intent is not None and intent.desired == "running"
+        drain_stream(home, by, wanted, drain_seconds, progress)
+        put_json_if_absent(home.drain, marker_of(by))
+        try:
+            report = _repair(settings, home, now, accept_loss, progress, spark, running=wanted)
+        finally:
+            home.drain.unlink(missing_ok=True)
+            if wanted:
+                write_intent(home, "running", by=by, now=utc_now())
+    return report
+
+
+def _repair(
+    settings: Settings,
+    home: PipelineHome,
+    now: datetime,
+    accept_loss: Collection[str],
+    progress: Progress,
+    spark: SparkSession | None,
+    *,
+    running: bool,
+) -> RepairReport:
+    found = find_damage(home, now)
+    aside = home.root / "damaged" / now.strftime("%Y%m%dT%H%M%SZ")
+    done = _mend(home, found, aside, accept_loss, now)
+    computed, failed = recompute(settings, home, found.lost, progress, spark)
+    for one in sorted(
+        [*(one for one in found.lost if one.rows is not None), *computed], key=lambda one: (one.row.batch, one.table)
+    ):
+        done.append(_write(home, one))
+        progress(done[-1])
+    if found.anything:
+        copied = heal_ledger(home, whole=True)
+        done += [f"ledger: {copied} rows copied from the changelog's commits"] if copied else []
+        forget_cursor(home)
+    left = find_damage(home, now).damages
+    definition = head_definition(home)
+    if found.anything and not any(one.table == CHANGELOG for one in left) and definition is not None:
+        rebuild_served(home, definition, force=True)
+        done.append("served: rebuilt")
+    return RepairReport(found.damages, done, failed, left, str(aside) if aside.exists() else None, running)
+
+
+def _mend(home: PipelineHome, found: Findings, aside: Path, accept_loss: Collection[str], now: datetime) -> list[str]:
+    done, tables = [], all_tables(home)
+    hopeless = {one.table for one in found.damages if not one.curable} - set(accept_loss)
+    for name, entries in found.torn.items():
+        if name in hopeless:
+            continue
+        mend_log(tables[name], entries, aside / name, now)
+        done.append(
+            f"{name}: log entry {', '.join(str(one.version) for one in entries)} set aside, a commit of nothing in its place"
+        )
+        if name in found.adopted:
+            rows = found.adopted[name]
+            delta.append(
+                tables[name],
+                rows,
+                transactions=_numbered(home, name, rows),
+                metadata={REPAIRED: {"rows": rows.num_rows}},
+            )
+            done.append(f"{name}: {rows.num_rows} rows written again from its own data file")
+    for name, files in found.broken.items():
+        gone = drop_files(tables[name], [Path(path) for path, _ in files], aside / name)
+        done.append(f"{name}: {gone} data files taken out")
+    return done
+
+
+def _numbered(home: PipelineHome, name: str, rows: pa.Table) -> dict[str, int] | None:
+    """Return the transaction that rows of a sequence are committed with; none where newer ones are there already."""
+    from rivertwice.deadletters.book import app_of as app_of_amendments
+    from rivertwice.timeline.sequence import app_of as app_of_sequence
+
+    app = app_of_amendments(home) if name == "amendments" else app_of_sequence(home)
+    newest = max(rows["seq"].to_pylist())
+    return {app: newest} if (delta.applied_version(getattr(home.tables, name), app) or 0) < newest else None
+
+
+def _write(home: PipelineHome, one: LostRows) -> str:
+    """Write a batch's rows again, in one commit; rows of it that are there are taken out first."""
+    assert one.rows is not None, "only rows that are there are written"
+    row, place = one.row, getattr(home.tables, one.table)
+    app = app_of(row.pipeline, row.timeline)
+    stamp = (row.timeline, row.batch)
+    if rows_by(place, ("_timeline", "_batch"), above=("_batch", row.batch - 1)).get(stamp, 0):
+        delete_rows(place, row.timeline, row.batch)
+    if one.table == CHANGELOG:
+        from rivertwice.pipeline.bundle import load_bundle_definition
+        from rivertwice.stream.sink import changelog_rows
+
+        start = load_bundle_definition(home.bundles, row.bundle).window.start_column
+        rows, key, note = changelog_rows(one.rows, row.timeline, row.batch, start), METADATA_KEY, row.to_json()
+    else:
+        from rivertwice.stream.side import encode_ranges
+
+        kind = "dead" if one.table == DEAD else "late"
+        app = f"{app}/{kind}"
+        rows, key, note = one.rows, kind, {"app": app, "batch": row.batch, "ranges": encode_ranges(row.parts())}
+    applied = delta.applied_version(place, app)
+    transactions = {app: row.batch} if applied is None or applied < row.batch else None
+    partition_by = ["_day"] if one.table == CHANGELOG else []
+    delta.append(place, rows, transactions=transactions, metadata={key: note}, partition_by=partition_by)
+    return f"{one.table}: {rows.num_rows} rows of batch {row.batch} of {row.timeline} written again"

@@ -1,0 +1,343 @@
+"""Find damage: torn logs, data files that are not whole, batches whose rows are not what was committed. Changes nothing.
+
+A damaged table cannot be counted as it is. So it is copied as it would be once mended (its log; the data files are linked), and the
+copy is compared with the ledger: every batch of every timeline, the changelog by digest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import RequestError
+from rivertwice.instants import from_ms, to_iso
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.repair.model import AGAIN, PROOF, Damage, Findings, LostRows
+from rivertwice.store import delta
+from rivertwice.store.delta_counts import broken_files, rows_by
+from rivertwice.store.delta_log import TornEntry, find_torn
+from rivertwice.store.delta_mend import copy_as_mended, read_files, unnamed_files
+from rivertwice.stream.seal import app_of
+from rivertwice.timeline.digest import digest_rows
+from rivertwice.timeline.intact import CHANGELOG, COUNTED, DEAD, LATE, LEDGER, expected_rows, find_holes, stream_tables
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
+from rivertwice.timeline.lineage import late_watermarks_ms, list_timelines, path_of, select_on_path
+from rivertwice.timeline.upkeep import tables_of
+
+_DERIVED = {
+    "served": "readers see an error until it is rebuilt",
+    "provisional": "readers see an error until it is rebuilt",
+}
+_RESULTS = ("verdicts", "causes", "reconciles")
+
+
+def all_tables(home: PipelineHome) -> dict[str, Path]:
+    """Return the tables of a pipeline that lie in folders, by name.
+
+    Raises:
+        RequestError: they lie on S3, where an object is written whole and nothing is torn.
+    """
+    tables = {**stream_tables(home), **tables_of(home.tables)}
+    folders = {name: place for name, place in tables.items() if isinstance(place, Path)}
+    if len(folders) < len(tables):
+        message = (
+            f"the tables of {home.root.name} lie on S3 ({home.tables.root}): there an object is written whole or not at all, and rows that "
+            f"are gone were deleted; nothing was done; `rivertwice reconcile {home.root.name}` names them, a backfill computes them again"
+        )
+        raise RequestError(message)
+    return folders
+
+
+@contextmanager
+def as_mended(home: PipelineHome, now: datetime) -> Iterator[tuple[PipelineHome, dict[str, Any], dict[str, Any]]]:
+    """Yield a home that reads as this one would once its logs are mended, the torn entries, and the files that are not whole."""
+    with tempfile.TemporaryDirectory(prefix="rivertwice-repair-") as folder:
+        shared = Path(folder)
+        torn: dict[str, Sequence[TornEntry]] = {}
+        broken: dict[str, Sequence[tuple[str, str]]] = {}
+        for name, table in all_tables(home).items():
+            view = shared / "tables" / name
+            view.parent.mkdir(parents=True, exist_ok=True)
+            entries = find_torn(table)
+            if entries:
+                torn[name] = entries
+            if not entries and not (files := broken_files(table)):
+                if table.exists():
+                    view.symlink_to(table)
+                continue
+            copy_as_mended(table, entries, [], view, now)
+            files = [(table / path.relative_to(view), how) for path, how in broken_files(view)] if entries else files
+            if files:
+                broken[name] = [(str(path), how) for path, how in files]
+                _again(table, entries, [path for path, _ in files], view, now)
+        for name in ("timelines", "bundles"):
+            place = home.timeline_records if name == "timelines" else home.bundles
+            if isinstance(place, Path) and place.exists():
+                (shared / name).symlink_to(place)
+        yield dataclasses.replace(home, shared=shared), torn, broken
+
+
+def _again(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], view: Path, now: datetime) -> None:
+    shutil.rmtree(view)
+    copy_as_mended(table, torn, broken, view, now)
+
+
+def find_damage(home: PipelineHome, now: datetime) -> Findings:
+    """Return what is damaged of a pipeline's tables."""
+    with as_mended(home, now) as (view, torn, broken):
+        known = {(row.timeline, row.batch) for row in _table_rows(view)}
+        rows = _with_commits(view, read_ledger(view))
+        copied = [row for row in rows if (row.timeline, row.batch) not in known]
+        holes, lost = {}, []
+        for timeline in list_timelines(home):
+            path = select_on_path(rows, path_of(home, timeline))
+            own = {row.batch for row in path if row.timeline == timeline}
+            missing = [batch for batch in find_holes(path) if batch > min(own, default=batch)]
+            if missing:
+                holes[timeline] = missing
+            late = dict(zip((id(row) for row in path), late_watermarks_ms(path), strict=True))
+            lost += _lost(home, view, [(row, late[id(row)]) for row in path if row.timeline == timeline])
+        copied = copied if set(torn) & {LEDGER} or len(copied) > 1 else []
+        adopted = find_adopted(home, view, torn)
+        damages = _describe(home.root.name, torn, broken, lost, holes, copied, adopted)
+        return Findings(torn, broken, lost, holes, copied, adopted, damages)
+
+
+def _table_rows(view: PipelineHome) -> list[LedgerRow]:
+    table = delta.read(view.tables.ledger)
+    return [] if table is None else from_table(table)
+
+
+def _with_commits(view: PipelineHome, rows: list[LedgerRow]) -> list[LedgerRow]:
+    have = {(row.timeline, row.batch) for row in rows}
+    carried = [LedgerRow.from_json(data) for _, data in delta.commits(view.tables.changelog, METADATA_KEY)]
+    return rows + [row for row in carried if (row.timeline, row.batch) not in have]
+
+
+def _lost(home: PipelineHome, view: PipelineHome, rows: Sequence[tuple[LedgerRow, int]]) -> list[LostRows]:
+    found: list[LostRows] = []
+    if not rows:
+        return found
+    digests = _digests(view, [row for row, _ in rows])
+    applied = delta.applied_version(view.tables.changelog, app_of(rows[0][0].pipeline, rows[0][0].timeline))
+    counts = {name: rows_by(getattr(view.tables, name), ("_timeline", "_batch")) for name in (DEAD, LATE)}
+    for row, late_ms in rows:
+        for table, expected in expected_rows(row).items():
+            stamp = (row.timeline, row.batch)
+            held, same = (
+                digests.get(stamp, (0, row.emitted == 0)) if table == CHANGELOG else (counts[table].get(stamp, 0), True)
+            )
+            uncommitted = table == CHANGELOG and (applied is None or row.batch > applied)
+            if held != expected or not same or uncommitted:
+                found.append(LostRows(table, row, late_ms, expected, held))
+    left = {table: _left_behind(home, view, table) for table in {one.table for one in found}}
+    return [dataclasses.replace(one, rows=_own_rows(home, view, one, left[one.table])) for one in found]
+
+
+def _digests(view: PipelineHome, rows: Sequence[LedgerRow]) -> dict[tuple[str, int], tuple[int, bool]]:
+    """Return, per batch that the changelog has rows of, how many, and whether their digest is the ledger's."""
+    table = delta.read(view.tables.changelog)
+    if table is None or not rows:
+        return {}
+    found = {}
+    own = table.filter(pc.equal(table["_timeline"], rows[0].timeline)).sort_by("_batch")
+    starts = {value: number for number, value in reversed(list(enumerate(own["_batch"].to_pylist())))}
+    ends = {value: number + 1 for number, value in enumerate(own["_batch"].to_pylist())}
+    for row in rows:
+        if row.batch in starts:
+            part = own.slice(starts[row.batch], ends[row.batch] - starts[row.batch])
+            columns = load_bundle_definition(view.bundles, row.bundle).result_columns
+            found[row.timeline, row.batch] = (part.num_rows, digest_rows(part, columns) == row.digest)
+    return found
+
+
+def _left_behind(home: PipelineHome, view: PipelineHome, table: str) -> pa.Table | None:
+    """Return the rows of data files that no readable commit names."""
+    place, mended = getattr(home.tables, table), getattr(view.tables, table)
+    return read_files(place, unnamed_files(place, mended), ("_timeline", "_batch"))
+
+
+def _own_rows(home: PipelineHome, view: PipelineHome, one: LostRows, left: pa.Table | None) -> pa.Table | None:
+    """Return a batch's rows out of files that no commit names, if they are just what was committed; of none, no rows."""
+    if one.expected == 0 and one.table == CHANGELOG:
+        opened = delta.open_table(view.tables.changelog)
+        columns = load_bundle_definition(home.bundles, one.row.bundle).result_columns
+        return None if opened is None else pa.schema(opened.schema().to_arrow()).empty_table().select(columns)
+    if left is None:
+        return None
+    own = left.filter(pc.and_(pc.equal(left["_timeline"], one.row.timeline), pc.equal(left["_batch"], one.row.batch)))
+    if own.num_rows != one.expected or own.num_rows == 0:
+        return None
+    if one.table == CHANGELOG:
+        columns = load_bundle_definition(home.bundles, one.row.bundle).result_columns
+        return own.select(columns) if digest_rows(own.select(columns), columns) == one.row.digest else None
+    return own if one.table == LATE or _are_in_range(own, one.row) else None
+
+
+def _are_in_range(rows: pa.Table, row: LedgerRow) -> bool:
+    """Say whether dead letters lie at different addresses of the batch's ranges."""
+    parts = {(part.topic, part.partition): bounds for part, bounds in row.parts().items()}
+    topics = (
+        rows["topic"].to_pylist() if "topic" in rows.schema.names else [next(iter(row.end_offsets))] * rows.num_rows
+    )
+    places = list(zip(topics, rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+    bounds = [(parts.get((topic, partition), (0, 0)), offset) for topic, partition, offset in places]
+    return len(set(places)) == len(places) and all(start <= offset < end for (start, end), offset in bounds)
+
+
+def find_adopted(home: PipelineHome, view: PipelineHome, torn: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """Return rows of torn commits that nothing can compute again, where data files of theirs have just what is missing.
+
+    A file that lost a race holds such rows, too; so only one row per number, and only numbers without a gap, are taken.
+    """
+    found = {}
+    for name in set(torn) & {"sequence", "amendments"}:
+        place, mended = getattr(home.tables, name), getattr(view.tables, name)
+        left, there = read_files(place, unnamed_files(place, mended), ("seq",)), delta.read(mended)
+        taken = set() if there is None else set(there["seq"].to_pylist())
+        rows = (
+            None
+            if left is None
+            else left.filter(pc.invert(pc.is_in(left["seq"], pa.array(sorted(taken), left["seq"].type))))
+        )
+        numbers = [] if rows is None else rows["seq"].to_pylist()
+        if rows is not None and numbers and fills(numbers, taken):
+            found[name] = rows
+    return found
+
+
+def fills(numbers: Sequence[int], taken: Collection[int]) -> bool:
+    """Say whether numbers, each once, make a sequence that begins with 1 whole again. Pure."""
+    together = sorted([*numbers, *taken])
+    return len(set(numbers)) == len(numbers) and together == list(range(1, len(together) + 1))
+
+
+# ---- words
+
+
+def _describe(
+    pipeline: str,
+    torn: dict[str, Any],
+    broken: dict[str, Any],
+    lost: Sequence[LostRows],
+    holes: dict[str, Any],
+    copied: Sequence[LedgerRow],
+    adopted: Mapping[str, pa.Table],
+) -> list[Damage]:
+    told = [
+        Damage(
+            name,
+            f"log entry {one.version} is {one.how} ({one.path})",
+            _meaning(name),
+            *_log_cure(pipeline, name, adopted.get(name)),
+        )
+        for name, entries in torn.items()
+        for one in entries
+    ]
+    told += [
+        Damage(
+            name,
+            f"data file {path} {how}",
+            _meaning(name),
+            "taken out of the table; its rows are written again as below",
+        )
+        for name, files in broken.items()
+        for path, how in files
+    ]
+    told += [_describe_lost(one) for one in lost]
+    if copied:
+        numbers = ", ".join(str(row.batch) for row in copied[:8])
+        what = f"the table lacks batch {numbers}{' ...' if len(copied) > 8 else ''}"
+        told.append(
+            Damage(
+                LEDGER,
+                what,
+                "none for what is served, as long as the changelog's commits are kept (6 hours)",
+                "copied again from them",
+            )
+        )
+    told += [
+        Damage(
+            LEDGER,
+            f"batch {', '.join(map(str, batches))} of {timeline} is in neither the table nor the changelog's commits",
+            "nobody knows what records these batches read, nor what they emitted",
+            f"cannot be repaired; put the table's files back from a backup, or go back behind the hole: `rivertwice savepoint rewind {pipeline}` "
+            "with a savepoint before it",
+            curable=False,
+        )
+        for timeline, batches in holes.items()
+    ]
+    return told
+
+
+def _meaning(name: str) -> str:
+    if name in COUNTED or name == LEDGER:
+        return "what the commit wrote is not read; the batches that lost rows by it are named below"
+    if name in _DERIVED:
+        return _DERIVED[name]
+    if name in _RESULTS:
+        return "verdicts of one reconcile run are not read; what is served does not depend on them"
+    return (
+        "head moves, publications, corrections or decisions of one commit are not read: what is served may change by it"
+    )
+
+
+def _log_cure(pipeline: str, name: str, adopted: pa.Table | None) -> tuple[str, bool]:
+    """Return what a repair does about a torn entry, and whether it does anything."""
+    first = "the file is set aside and a commit of nothing takes its place"
+    if name in COUNTED or name == LEDGER:
+        return f"{first}; lost rows are written again as below", True
+    if name in _DERIVED:
+        return f"{first}; the table is rebuilt", True
+    if name in _RESULTS:
+        return f"{first}; run `rivertwice reconcile {pipeline}` again", True
+    if adopted is not None:
+        return (
+            f"{first}; its {adopted.num_rows} rows are written again from its own data file, which is still there",
+            True,
+        )
+    return (
+        "cannot be repaired: nothing can compute again what it held, and no data file has it; put the file back from a backup; or "
+        f"accept the loss (`rivertwice repair {pipeline} --yes --accept-loss {name}`), then look at `rivertwice backfill list {pipeline}` and "
+        f"`rivertwice dead list {pipeline}` and do again what is missing there",
+        False,
+    )
+
+
+def _describe_lost(one: LostRows) -> Damage:
+    row = one.row
+    if one.table == CHANGELOG:
+        span = ""
+        if 0 < one.late_ms < row.batch_watermark_ms:
+            span = f", of windows that ended after {to_iso(from_ms(one.late_ms))} up to {to_iso(from_ms(row.batch_watermark_ms))}"
+        meaning = f"served would lack or alter {max(one.expected - one.found, 0) or one.expected} result rows{span}"
+    elif one.table == DEAD:
+        meaning = "dead letters that nobody can see or amend; what is served does not change"
+    else:
+        meaning = "late rows that nobody is told of; what is served does not change"
+    differ = (
+        f"has {one.found} of {one.expected} rows"
+        if one.found != one.expected
+        else f"has other rows (digest) than the {one.expected} committed"
+    )
+    source = (
+        "its own data file, which is still there"
+        if one.rows is not None
+        else f"{AGAIN} (read and computed again with Spark)"
+    )
+    return Damage(
+        one.table,
+        f"batch {row.batch} of {row.timeline} {differ}",
+        meaning,
+        f"written again from {source}, {PROOF[one.table]}",
+    )

@@ -1,0 +1,172 @@
+"""Compute lost rows again from the recorded ranges: results by a replay that compares digests, side rows by reading the ranges again."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import RivertwiceError, TableDamageError
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.repair.model import LostRows
+from rivertwice.savepoint.beginning import beginning_of, make_empty_checkpoint
+from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
+from rivertwice.savepoint.catalogue import Savepoint, download, survey_savepoints
+from rivertwice.savepoint.feed import oldest_offsets, replay_source
+from rivertwice.savepoint.plan import is_on_path, plan_replay, require_recorded
+from rivertwice.savepoint.prove import session_of
+from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.timeline.intact import CHANGELOG, DEAD
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import Segment, load_timeline, path_of, select_on_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+
+
+def recompute(
+    settings: Settings,
+    home: PipelineHome,
+    lost: Sequence[LostRows],
+    progress: Progress,
+    spark: SparkSession | None = None,
+) -> tuple[list[LostRows], list[str]]:
+    """Return lost batches with the rows that were computed again, and what could not be computed and why.
+
+    Nothing is written to any table. What has its rows already is left out.
+    """
+    wanted = [one for one in lost if one.rows is None]
+    done: list[LostRows] = []
+    failed: list[str] = []
+    for timeline in sorted({one.row.timeline for one in wanted}):
+        own = [one for one in wanted if one.row.timeline == timeline]
+        results = [one for one in own if one.table == CHANGELOG]
+        for part, compute in ((results, _replayed), ([one for one in own if one.table != CHANGELOG], _read_again)):
+            if not part:
+                continue
+            numbers = ", ".join(f"{one.table} {one.row.batch}" for one in part[:8])
+            try:
+                done += compute(settings, home, timeline, part, progress, spark)
+            except RivertwiceError as error:
+                failed.append(f"batches of {timeline} ({numbers}) could not be computed again: {error}")
+    return done, failed
+
+
+def select_bases(savepoints: Sequence[Savepoint], path: Sequence[Segment], first: int) -> list[Savepoint]:
+    """Return the savepoints from which a batch can be replayed, nearest first; proved or not, for every digest is compared. Pure."""
+    fitting = [one for one in savepoints if is_on_path(one.manifest, path) and one.manifest.batch < first]
+    return sorted(fitting, key=lambda one: (one.manifest.batch, one.id), reverse=True)
+
+
+def _replayed(
+    settings: Settings,
+    home: PipelineHome,
+    timeline: str,
+    lost: Sequence[LostRows],
+    progress: Progress,
+    spark: SparkSession | None,
+) -> list[LostRows]:
+    path = path_of(home, timeline)
+    rows = select_on_path(read_ledger(home), path)
+    first, last = min(one.row.batch for one in lost), max(one.row.batch for one in lost)
+    bases = [*select_bases(survey_savepoints(home).sound, path, first), beginning_of(home, timeline)]
+    refusals = []
+    for base in bases:
+        try:
+            kept = _replay_from(settings, home, base, rows, last, progress, spark)
+        except RivertwiceError as error:
+            refusals.append(f"from {base.manifest.savepoint}: {error}")
+            progress(refusals[-1])
+            continue
+        return [replace(one, rows=kept[one.row.batch]) for one in lost]
+    message = f"no savepoint and not the beginning gave the recorded rows ({'; '.join(refusals)})"
+    raise TableDamageError(message)
+
+
+def _replay_from(
+    settings: Settings,
+    home: PipelineHome,
+    base: Savepoint,
+    rows: Sequence[LedgerRow],
+    last: int,
+    progress: Progress,
+    spark: SparkSession | None,
+) -> dict[int, pa.Table]:
+    manifest = base.manifest
+    definition = load_state_definition(home, manifest)
+    work = home.scratch / f"repair-{secrets.token_hex(4)}"
+    kept: dict[int, pa.Table] = {}
+    try:
+        if manifest.batch < 0:
+            make_empty_checkpoint(work)
+        else:
+            require_recorded(manifest, rows)
+            download(base, work)
+        plan = plan_replay(
+            manifest,
+            rows,
+            until=last,
+            begin=oldest_offsets(settings, definition, manifest),
+            bundles=equivalent_bundles(home, manifest, rows),
+        )
+        progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch} ({manifest.savepoint})")
+        session = spark or session_of(settings, definition)
+        with replay_source(session, settings, definition, manifest, plan, name=work.name, progress=progress) as topics:
+            replay_recorded(
+                session,
+                settings,
+                definition,
+                work,
+                plan.rows,
+                before=rows,
+                topic_override=topics,
+                progress=progress,
+                keep=lambda row, table: kept.update({row.batch: table}),
+            )
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return kept
+
+
+def _read_again(
+    settings: Settings,
+    home: PipelineHome,
+    timeline: str,
+    lost: Sequence[LostRows],
+    progress: Progress,
+    spark: SparkSession | None,
+) -> list[LostRows]:
+    from rivertwice.stream.dead import read_dead
+    from rivertwice.stream.late import read_late
+
+    line = load_timeline(home, timeline)
+    done = []
+    for one in lost:
+        row = one.row
+        definition = load_bundle_definition(home.bundles, row.bundle)
+        session = spark or session_of(settings, definition)
+        progress(f"reading the ranges of batch {row.batch} again for its {one.table}")
+        if one.table == DEAD:
+            counts = {topic: found.bad for topic, found in row.by_topic.items() if found.bad}
+            counts = counts or dict.fromkeys(definition.topics, row.bad)
+            pieces = read_dead(session, settings, line, definition, row.batch, row.parts(), counts)
+        else:
+            streams = [source.topic for source in definition.streams.values()]
+            pieces = read_late(session, settings, line, definition, row.batch, row.parts(), one.late_ms, streams)
+        rows = pa.concat_tables(pieces)
+        if rows.num_rows != one.expected:
+            message = (
+                f"reading the ranges of batch {row.batch} of {timeline} again gave {rows.num_rows} {one.table}, the ledger counted "
+                f"{one.expected}: the log or the definition is not what it was, so nothing of it was written; `rivertwice reconcile "
+                f"{home.root.name}` names what differs"
+            )
+            raise TableDamageError(message)
+        done.append(replace(one, rows=rows))
+    return done

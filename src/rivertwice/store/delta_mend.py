@@ -1,0 +1,157 @@
+"""Mend a Delta table in a folder whose log or files are torn; and look at it as it would be, without touching it.
+
+A torn entry cannot be read back, so a commit of nothing takes its place and the log is whole again. What the commit wrote is then missing
+by name, and is written again as rows by whoever knows what they were. Nothing is deleted: damaged files are set aside.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from rivertwice.instants import to_ms
+from rivertwice.store.delta import RETENTION, open_table
+from rivertwice.store.delta_log import LOG, TornEntry, added_files, entry_path, parse_entry
+from rivertwice.store.durable import make_folder, sync_path
+from rivertwice.store.files import replace_bytes
+
+OPERATION = "RIVERTWICE REPAIR"
+
+
+def commit_of_nothing(now: datetime) -> bytes:
+    """Return the log entry of a commit that changes nothing."""
+    info = {"timestamp": to_ms(now), "operation": OPERATION, "operationParameters": {}, "engineInfo": "rivertwice"}
+    return json.dumps({"commitInfo": info}).encode() + b"\n"
+
+
+def mend_log(
+    table: Path, torn: Sequence[TornEntry], aside: Path | None, now: datetime, files: Path | None = None
+) -> None:
+    """Put commits of nothing in the places of torn entries; the damaged files are moved to `aside` (None: overwritten).
+
+    The first entry holds the table's columns: they are read from a data file. Where none can be read, the whole log goes aside, and the
+    table is one that does not exist.
+
+    Args:
+        table: whose log it is.
+        torn: its torn entries.
+        aside: where the damaged files go.
+        now: the instant that the new entries bear.
+        files: the folder with the data files, if they do not lie in `table`.
+    """
+    for one in torn:
+        path = entry_path(table, one.version)
+        entry = commit_of_nothing(now) if one.version else _first_entry(files or table)
+        if entry is None:
+            _forget(table, aside)
+            return
+        if path.exists() and aside is not None:
+            set_aside(path, aside)
+        replace_bytes(path, entry)
+
+
+def _first_entry(table: Path) -> bytes | None:
+    """Return the entry that creates a table with the columns of its data files; None if none of them can be read."""
+    for path in data_files(table):
+        rows = read_files(table, [path], ())
+        if rows is None:
+            continue
+        days = [part.partition("=")[0] for part in path.relative_to(table).parts[:-1]]
+        with tempfile.TemporaryDirectory(prefix="rivertwice-repair-") as folder:
+            DeltaTable.create(folder, rows.schema, partition_by=days or None, configuration=RETENTION)
+            return entry_path(Path(folder), 0).read_bytes()
+    return None
+
+
+def _forget(table: Path, aside: Path | None) -> None:
+    if aside is None:
+        shutil.rmtree(table / LOG)
+    else:
+        set_aside(table / LOG, aside)
+
+
+def set_aside(path: Path, aside: Path) -> Path:
+    """Move a damaged file into a folder, under its own name; return where it lies now."""
+    make_folder(aside)
+    target = aside / path.name
+    shutil.move(path, target)
+    sync_path(path.parent)
+    return target
+
+
+def drop_files(table: Path, broken: Sequence[Path], aside: Path) -> int:
+    """Take data files that are gone or not whole out of the table, in one commit; return how many. What is left of them goes aside."""
+    for path in broken:
+        if path.exists():
+            set_aside(path, aside)
+    found: dict[str, Any] = DeltaTable(str(table)).repair(dry_run=False)
+    return len(found["files_removed"])
+
+
+def delete_rows(table: Path, timeline: str, batch: int) -> None:
+    """Delete the rows of one batch in one commit."""
+    name = timeline.replace("'", "''")
+    DeltaTable(str(table)).delete(f"_timeline = '{name}' AND _batch = {int(batch)}")
+
+
+def copy_as_mended(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], target: Path, now: datetime) -> None:
+    """Make a folder that reads as the table would once it is mended: its log is copied, its whole data files are linked."""
+    shutil.copytree(table / LOG, target / LOG)
+    mend_log(target, torn, None, now, table)
+    skipped = set(broken)
+    for path in data_files(table):
+        if path not in skipped:
+            link = target / path.relative_to(table)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    if broken:
+        DeltaTable(str(target)).repair(dry_run=False)
+
+
+def data_files(table: Path) -> list[Path]:
+    """Return the data files that lie in a table's folder, whether a commit names them or not."""
+    return sorted(path for path in table.rglob("*.parquet") if LOG not in path.relative_to(table).parts)
+
+
+def unnamed_files(table: Path, mended: Path) -> list[Path]:
+    """Return the data files of a table that no readable commit names: of torn commits, of killed appends, of merges long ago.
+
+    Args:
+        table: whose files are looked at.
+        mended: the table, or its copy as mended, which can be opened.
+    """
+    opened = open_table(mended)
+    named = (
+        set()
+        if opened is None
+        else {table / unquote(name) for name in pa.table(opened.get_add_actions())["path"].to_pylist()}
+    )
+    for path in (mended / LOG).glob("*.json"):
+        named.update(added_files(table, parse_entry(path.read_bytes()) or []))
+    return [path for path in data_files(table) if path not in named]
+
+
+def read_files(table: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.Table | None:
+    """Return rows of data files, with their partition columns as texts; one that cannot be read, or lacks `columns`, is left out."""
+    tables = []
+    for path in files:
+        try:
+            rows = pq.ParquetFile(path).read()
+        except (OSError, pa.ArrowException):
+            continue
+        for part in path.relative_to(table).parts[:-1]:
+            name, _, value = part.partition("=")
+            rows = rows.append_column(name, pa.array([unquote(value)] * rows.num_rows, pa.string()))
+        if set(columns) <= set(rows.schema.names):
+            tables.append(rows)
+    return pa.concat_tables(tables, promote_options="default") if tables else None
