@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 import resource
 import signal
+import subprocess
+import sys
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
+from rivertwice.store.files import read_json
 from rivertwice.store.local import LocalStore
 from rivertwice.stream.failures import classify_failure
 from rivertwice.testing.cases import LabError
 from rivertwice.testing.cases_store import fill, small_disk
+from rivertwice.timeline.intent import write_intent
 from savepoint_home import NOW, make_home
 
 ROWS = pa.table({"n": pa.array(range(5_000), pa.int64())})
@@ -101,3 +111,40 @@ def test_a_quota_on_files_is_of_the_same_class_and_leaves_nothing_half(tmp_path)
     assert found.value.errno == errno.EFBIG
     assert classify_failure(found.value) == "disk"
     assert (store.list(), store.get("a")) == (["a"], b"old")
+
+
+def test_an_agent_lives_through_a_full_disk_says_so_and_goes_on(disk):
+    """A process of its own, as `rivertwice agent run` starts it; its whole home is full, then freed."""
+    settings = Settings(project=disk / "project", home=disk / "home")
+    (settings.definitions / "p").mkdir(parents=True)
+    (settings.definitions / "p" / "pipeline.yaml").write_text("name: p\n")
+    write_intent(settings.pipeline("p"), "stopped", "test", utc_now())
+    folder = settings.home / "agent"
+    command = [sys.executable, "-m", "rivertwice.cli", "agent", "run"]
+    env = {**os.environ, **settings.to_env()}
+    with (disk / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env=env, stdout=log, stderr=log, cwd=settings.project, start_new_session=True
+        )
+    try:
+        beat = partial(read_json, folder / "heartbeat.json")
+        assert Deadline.after(60).wait_until(lambda: (beat() or {}).get("pid") == process.pid)
+        filler = fill(disk, 0)
+        alerts = settings.home / "alerts.jsonl"
+        assert Deadline.after(60).wait_until(lambda: alerts.exists() and alerts.read_bytes().endswith(b"\n"))
+        fill(disk, 0).rename(disk / "rest")
+        still = beat()
+        assert Deadline.after(60).wait_until(lambda: not (folder / "reserve").exists())
+        assert process.poll() is None
+        told = [json.loads(line) for line in alerts.read_text().splitlines()]
+        assert [(one["kind"], one["severity"]) for one in told] == [("disk_full", "critical")]
+        assert "is full since" in told[0]["message"]
+        filler.unlink(missing_ok=True)
+        (disk / "rest").unlink()
+        assert Deadline.after(60).wait_until(lambda: beat()["at"] > still["at"] and (folder / "reserve").exists())
+        events = [json.loads(line)["kind"] for line in (folder / "events.jsonl").read_text().splitlines()]
+        assert "disk_full_over" in events
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0

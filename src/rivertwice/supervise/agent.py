@@ -38,6 +38,7 @@ from rivertwice.supervise.alerting import AlertKeeper, end_stream_alerts
 from rivertwice.supervise.archiver import RetentionKeeper
 from rivertwice.supervise.decide import Action, Kind, Observed, decide, runs_as_wanted
 from rivertwice.supervise.delivery import DeliveryKeeper
+from rivertwice.supervise.disk import DiskWatch
 from rivertwice.supervise.drain import drain_all, end_fast_paths
 from rivertwice.supervise.fast import FastKeeper
 from rivertwice.supervise.log_keeper import LogKeeper
@@ -92,9 +93,10 @@ class Agent:
                 text = f"{type(error).__name__}: {error}"
                 if self._broken_names.get(name) != text:
                     LOG.exception("supervising %s failed; tried again in the next pass", name)
-                    record_event(self._settings, "error", name, text, now)
-                self._broken_names[name] = text
                 self.actions[name] = Action(Kind.WAIT, f"supervision failed: {text}")
+                if self._broken_names.get(name) != text:
+                    self._broken_names[name] = text
+                    record_event(self._settings, "error", name, text, now)
 
     def _supervise(self, name: str, now: datetime) -> Action:
         settings, home = self._settings, self._settings.pipeline(name)
@@ -232,21 +234,29 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         LogKeeper(settings, stop).start()
         sender = SenderThread(settings, stop)
         sender.start()
-        page_over(settings, {AGENT_DEAD}, None, f"agent pid {os.getpid()} runs", utc_now())
-        record_event(settings, "agent_start", None, f"agent pid {os.getpid()} starts", utc_now())
+        disk = DiskWatch(settings)
+        disk.keep_reserve()
+        with disk.noted():
+            page_over(settings, {AGENT_DEAD}, None, f"agent pid {os.getpid()} runs", utc_now())
+            record_event(settings, "agent_start", None, f"agent pid {os.getpid()} starts", utc_now())
         last_beat: datetime | None = None
         while not stop.is_set():
             now = utc_now()
-            agent.run_pass(now)
-            if last_beat is None or (now - last_beat).total_seconds() >= BEAT_S:
-                _beat(folder / "heartbeat.json", agent, now)
-                last_beat = now
+            try:
+                agent.run_pass(now)
+                if last_beat is None or (now - last_beat).total_seconds() >= BEAT_S:
+                    _beat(folder / "heartbeat.json", agent, now)
+                    disk.wrote(now)
+                    last_beat = now
+            except OSError as error:
+                disk.failed(error, now)
             stop.wait(PASS_S)
         told = "drivers are left running" if drain_s is None else _drain(settings, drain_s)
         keeper.join(timeout=30.0)
         delivery.join(timeout=30.0)
         sender.join(timeout=15.0)
-        record_event(settings, "agent_stop", None, f"agent stops; {told}", utc_now())
+        with disk.noted():
+            record_event(settings, "agent_stop", None, f"agent stops; {told}", utc_now())
     finally:
         lock.close()
 
