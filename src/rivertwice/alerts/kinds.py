@@ -57,7 +57,7 @@ STREAM_KINDS: Mapping[str, Kind] = {
     "checkpoint": Kind(_OLD, ("savepoint", "list", PIPELINE)),
     "fingerprint": Kind(_OLD, ("lint", PIPELINE)),
     "range_mismatch": Kind(_OLD, _STATUS),
-    "ledger": Kind(_OLD, _STATUS),
+    "ledger": Kind(_OLD, ("repair", PIPELINE)),
     "unknown": Kind(_OLD, _STATUS),
 }
 """Alerts about a stream that does not run as wanted; all of them are over once it does."""
@@ -95,6 +95,12 @@ KINDS: Mapping[str, Kind] = {
         "served numbers lack the dead letters until somebody amends them and the window is backfilled",
         ("dead", "list", PIPELINE),
     ),
+    "table_damage": Kind(
+        "what is served stays as it was: rows that were committed are gone, and no build of `served` leaves them out",
+        ("repair", PIPELINE),
+    ),
+    "damaged_file": Kind(_OLD, _STATUS),
+    "disk_full": Kind(_OLD, ("doctor",)),
     "defect": Kind(
         "some served rows are not what the log says; a backfill replaces them",
         ("verdicts", PIPELINE, "--verdict", "DEFECT"),

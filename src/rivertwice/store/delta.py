@@ -23,9 +23,10 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from rivertwice.config import Place
-from rivertwice.errors import LostRaceError, ServiceError, TableDamageError
+from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.store.again import again
-from rivertwice.store.delta_log import describe_torn, find_torn, sync_commit
+from rivertwice.store.delta_log import require_whole as require_whole
+from rivertwice.store.delta_log import sync_commit
 from rivertwice.store.delta_place import name_of, read_log, require_writable, storage_options
 
 Table = DeltaTable
@@ -61,22 +62,6 @@ def _explained(path: Place, doing: str) -> Iterator[None]:
             "there, and the next start finds out; check AWS_ENDPOINT_URL and the credentials"
         )
         raise ServiceError(message) from error
-
-
-def require_whole(path: Place, cause: BaseException | None = None) -> None:
-    """Check that no entry of a table's log is torn; a table on S3 has none, for an object is written whole.
-
-    Raises:
-        TableDamageError: one is; the message names it. Its rows, and what its commit said, are not read.
-    """
-    torn = find_torn(path) if isinstance(path, Path) else []
-    if torn:
-        owner = path.parent.parent.name if path.parent.name == "tables" else "NAME"  # type: ignore[union-attr]
-        message = (
-            f"{describe_torn(Path(path), torn)}; what these commits wrote is not read, so nothing goes on over them; "
-            f"`rivertwice repair {owner}` says what that means and what can be written again"
-        )
-        raise TableDamageError(message) from cause
 
 
 def open_table(path: Place) -> Table | None:

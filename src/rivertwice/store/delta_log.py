@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from rivertwice.config import Place
+from rivertwice.errors import TableDamageError
 from rivertwice.store.durable import is_durable, sync_all, sync_path
 
 LOG = "_delta_log"
@@ -114,6 +116,28 @@ def describe_torn(table: Path, torn: Sequence[TornEntry]) -> str:
     shown = "; ".join(f"version {one.version} ({one.path}) is {one.how}" for one in torn[:5])
     more = f"; and {len(torn) - 5} more" if len(torn) > 5 else ""
     return f"the log of table {table.name} is damaged: {shown}{more}"
+
+
+def require_whole(path: Place, cause: BaseException | None = None) -> None:
+    """Check that no entry of a table's log is torn; a table on S3 has none, for an object is written whole.
+
+    Raises:
+        TableDamageError: one is; the message names it. Its rows, and what its commit said, are not read.
+    """
+    torn = find_torn(path) if isinstance(path, Path) else []
+    if torn:
+        message = (
+            f"{describe_torn(Path(path), torn)}; what these commits wrote is not read, so nothing goes on over them; "
+            f"{_way_out(Path(path))}"
+        )
+        raise TableDamageError(message) from cause
+
+
+def _way_out(table: Path) -> str:
+    if table.parent.name == "tables" or table.parent.parent.name == "tables":
+        pipeline = (table.parent if table.parent.name == "tables" else table.parent.parent).parent.name
+        return f"`rivertwice repair {pipeline}` says what that means and what can be written again"
+    return f"put the file back from a backup, or move {table} away and archive its records again while Kafka has them"
 
 
 def added_files(table: Path, actions: Sequence[Mapping[str, Any]]) -> list[Path]:

@@ -28,7 +28,7 @@ import psutil
 from rivertwice.alerts.kinds import AGENT_DEAD
 from rivertwice.alerts.sender import SenderThread
 from rivertwice.config import NAME, Settings
-from rivertwice.errors import RivertwiceError, ServiceError
+from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.printable import PrintableFormatter
 from rivertwice.process_identity import own_start, try_lock
@@ -88,7 +88,8 @@ class Agent:
         for name in supervised_names(self._settings):
             try:
                 self.actions[name] = self._supervise(name, now)
-                self._broken_names.pop(name, None)
+                if self._broken_names.pop(name, None) is not None:
+                    page_over(self._settings, {DamagedFileError.reason}, name, "its records can be read again", now)
             except (RivertwiceError, OSError, ValueError, KeyError, TypeError, psutil.Error) as error:
                 text = f"{type(error).__name__}: {error}"
                 if self._broken_names.get(name) != text:
@@ -97,6 +98,8 @@ class Agent:
                 if self._broken_names.get(name) != text:
                     self._broken_names[name] = text
                     record_event(self._settings, "error", name, text, now)
+                    if isinstance(error, DamagedFileError):
+                        page(self._settings, error.reason, name, str(error), now)
 
     def _supervise(self, name: str, now: datetime) -> Action:
         settings, home = self._settings, self._settings.pipeline(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -36,7 +37,6 @@ class DiskWatch:
         """Begin with a disk that has room."""
         self._settings = settings
         self._since: datetime | None = None
-        self._told = False
 
     @property
     def reserve(self) -> Path:
@@ -73,23 +73,17 @@ class DiskWatch:
         if self._since is None:
             self._since = now
             LOG.error("the disk of %s is full: %s; what is not written now is tried again", self._settings.home, error)
-        if not self._told:
             self.reserve.unlink(missing_ok=True)
-            self._told = self._tell(now)
+            self._tell(now)
 
-    def _tell(self, now: datetime) -> bool:
+    def _tell(self, now: datetime) -> None:
         since = now if self._since is None else self._since
         message = (
             f"the disk of {self._settings.home} is full since {to_iso(since)}: drivers that cannot write end with class disk, nothing new is "
             f"served, and nothing that is committed is lost; free space (`df -h {self._settings.home}`, `rivertwice upkeep NAME`); the agent "
             "goes on by itself"
         )
-        try:
-            page(self._settings, KIND, None, message, now)
-        except OSError as unwritten:
-            LOG.warning("the alert about the full disk could not be written, tried again: %s", unwritten)
-            return False
-        return True
+        page(self._settings, KIND, None, message, now)
 
     def wrote(self, now: datetime) -> None:
         """Take in that there is room: say so if it was full, and keep a reserve again.
@@ -97,12 +91,11 @@ class DiskWatch:
         Raises:
             OSError: there is not, after all.
         """
-        if self._since is not None:
-            if not self._told:
-                self._told = self._tell(now)
+        room = self._since is not None and shutil.disk_usage(self._settings.home).free > 2 * RESERVE
+        if self._since is not None and room:  # the reserve that was given up is no room yet
             message = f"the disk of {self._settings.home} has room again; it was full from {to_iso(self._since)} on"
             record_event(self._settings, f"{KIND}_over", None, message, now)
             page_over(self._settings, {KIND}, None, message, now)
             LOG.info("%s", message)
-            self._since, self._told = None, False
+            self._since = None
             self.keep_reserve()

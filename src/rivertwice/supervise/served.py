@@ -14,7 +14,7 @@ from rivertwice.errors import LedgerError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.store.delta import open_table
-from rivertwice.supervise.act import page
+from rivertwice.supervise.act import page, page_over
 from rivertwice.timeline.lineage import head_definition
 
 LOG = logging.getLogger(__name__)
@@ -101,14 +101,12 @@ class ServedKeeper(threading.Thread):
                 self._tell(name, error)
             self._errors[name] = text
             return False
-        self._errors.pop(name, None)
+        if self._errors.pop(name, None) is not None:
+            page_over(self._settings, {"table_damage"}, name, "served was rebuilt", utc_now())
         self._seen[name] = state
         return True
 
     def _tell(self, name: str, error: Exception) -> None:
-        """Page once for a table that lost rows: what is served stays as it is until a person has looked."""
+        """Page for a table that lost rows: what is served stays as it is until a person has looked."""
         if isinstance(error, LedgerError):
-            try:
-                page(self._settings, "table_damage", name, f"served is not rebuilt: {error}", utc_now())
-            except OSError as unwritten:
-                LOG.warning("the alert about %s could not be written: %s", name, unwritten)
+            page(self._settings, "table_damage", name, f"served is not rebuilt: {error}", utc_now())

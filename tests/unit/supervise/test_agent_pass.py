@@ -357,3 +357,16 @@ def looping(world: World) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_record_that_cannot_be_read_is_paged_once_and_other_pipelines_go_on(world: World) -> None:
+    world.ask("stopped")
+    world.home.intent.write_bytes(b"")
+    world.turn()
+    world.turn()
+    alerts = [json.loads(line) for line in (world.settings.home / "alerts.jsonl").read_text().splitlines()]
+    assert [(one["kind"], one["pipeline"]) for one in alerts] == [("damaged_file", "p")]
+    assert f"remove it (`rm {world.home.intent}`)" in alerts[0]["message"]
+    world.home.intent.unlink()
+    world.ask("stopped")
+    assert world.turn() is Kind.WAIT
