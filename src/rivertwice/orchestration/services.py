@@ -248,7 +248,7 @@ def _read_services(home: AirflowHome) -> dict[str, ProcessMark]:
     if not home.services.exists():
         return {}
     stored = json.loads(home.services.read_text())["services"]
-    return {name: ProcessMark(int(mark["pid"]), float(mark["started"])) for name, mark in stored.items()}
+    return {name: ProcessMark(int(mark["pid"]), mark["started"]) for name, mark in stored.items()}
 
 
 def _start_missing(home: AirflowHome, nursery: Nursery, wanted: Sequence[str], progress: Callable[[str], None]) -> None:
