@@ -126,6 +126,15 @@ KINDS: Mapping[str, Kind] = {
 _OTHER = Kind("not known for this kind of alert", _STATUS)
 
 
+def is_about_stream(cause: Cause) -> bool:
+    """Say whether an alert is over once its stream runs as wanted.
+
+    A driver that ended for want of deleted records is of kind `retention`, as is a topic that is about to lose some; the
+    latter names its topic.
+    """
+    return cause.kind in STREAM_KINDS or (cause.kind == "retention" and not cause.subject)
+
+
 def meaning_of(cause: Cause) -> str:
     """Return what an alert means for the served numbers."""
     return KINDS.get(cause.kind, _OTHER).meaning

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -90,13 +90,15 @@ class AlertStore:
                 self._known = (mark, _from_plain(json.loads(self._path.read_bytes())))
         except FileNotFoundError:
             self._known = (None, State())
+        except OSError as error:  # supervision asks, and must not stop for it
+            self._say_once(f"{self._path} cannot be read ({error.strerror}); what was known of alerts before is used")
         except (ValueError, KeyError, TypeError, AttributeError, RivertwiceError) as error:
             aside = self._path.with_suffix(".damaged")
-            LOG.warning(
-                "%s cannot be read (%s), so what was sent is not known and may be sent again; it is kept as %s",
-                self._path, error, aside,
-            )  # fmt: skip
-            self._path.replace(aside)
+            self._say_once(
+                f"{self._path} cannot be read ({error}), so what was sent is not known and may be sent again; it is kept as {aside}"
+            )
+            with suppress(OSError):
+                self._path.replace(aside)
             self._known = (None, State())
         return self._known[1]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rivertwice.alerts.kinds import AGENT_DEAD, STREAM_KINDS, TASK_FAILED
+from rivertwice.alerts.kinds import AGENT_DEAD, TASK_FAILED, is_about_stream
 from rivertwice.alerts.model import CRITICAL, WARNING, Alert, Cause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
@@ -143,7 +143,7 @@ def _message(alerts: Sequence[Mapping[str, str]]) -> str:
 
 
 def _is_about(alert: Alert, pipeline: str) -> bool:
-    return not alert.closed and alert.cause.pipeline == pipeline and alert.cause.kind in STREAM_KINDS
+    return not alert.closed and alert.cause.pipeline == pipeline and is_about_stream(alert.cause)
 
 
 def _send(settings: Settings, reports: Sequence[Report]) -> None:

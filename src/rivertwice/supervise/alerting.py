@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from rivertwice.alerts.kinds import STREAM_KINDS
+from rivertwice.alerts.kinds import is_about_stream
 from rivertwice.alerts.model import Alert
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
@@ -72,7 +72,7 @@ def end_stream_alerts(settings: Settings, name: str, action: Action, well: bool,
     """Report the end of all alerts about a stream that now does what is wanted, or that it does not after all."""
 
     def is_about_it(alert: Alert) -> bool:
-        return alert.cause.pipeline == name and alert.cause.kind in STREAM_KINDS
+        return alert.cause.pipeline == name and is_about_stream(alert.cause)
 
     alerts = alerts_of(settings)
     if well:

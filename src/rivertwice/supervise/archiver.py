@@ -126,7 +126,8 @@ class RetentionKeeper(Keeper):
         for topic in sorted(bad - self._bad.get(name, set())):
             record_event(self._settings, "retention", name, f"{topic}: {text}", now)
         self._bad[name] = bad
-        page_over(self._settings, {"retention"}, name, "nothing that is needed is about to be deleted", now, but=bad)
+        lasts = bad | {""}  # without a topic it is about a stream that was given up, which is over when it runs
+        page_over(self._settings, {"retention"}, name, "nothing that is needed is about to be deleted", now, but=lasts)
 
     def _archive(self, name: str, view: TopicView, memory: _Topic, now: datetime) -> None:
         topic = view.log.topic

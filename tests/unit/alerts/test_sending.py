@@ -327,6 +327,18 @@ def test_a_damaged_state_is_kept_aside_and_alerts_go_on(
     assert "it is kept as" in caplog.text
 
 
+def test_a_state_that_can_be_neither_read_nor_written_stops_no_alert_and_repeats_none(world: World, hook: Hook) -> None:
+    (world.settings.home / "alerts" / "state.json").mkdir(parents=True)
+    for _ in range(3):
+        world.begin()
+        world.turn(2)
+    assert hook.told() == [("latency", "firing")]
+    world.end()
+    world.turn(1)
+    world.turn(60)
+    assert hook.told() == [("latency", "firing"), ("latency", "resolved")]
+
+
 def test_no_secret_is_in_a_file_a_log_or_an_answer_of_the_command(
     world: World, hook: Hook, caplog: pytest.LogCaptureFixture
 ) -> None:

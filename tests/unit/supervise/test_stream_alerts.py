@@ -1,0 +1,33 @@
+"""Two facts of one kind: a driver that ended because records were deleted, and a topic that is about to lose some."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from rivertwice.alerts.store import alerts_of
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.supervise.act import page
+from rivertwice.supervise.alerting import end_stream_alerts
+from rivertwice.supervise.archiver import RetentionKeeper
+from rivertwice.supervise.decide import Action, Kind
+
+
+def lasting(settings: Settings) -> list[str]:
+    return [one.cause.subject for one in alerts_of(settings).state().alerts if one.resolved_at is None]
+
+
+def test_a_topic_out_of_danger_does_not_end_the_alert_of_a_stream_that_was_given_up_and_the_other_way_round(
+    settings: Settings,
+) -> None:
+    keeper = RetentionKeeper(settings, lambda: ["p"], threading.Event())
+    safe: Any = SimpleNamespace(leases=())
+    page(settings, "retention", "p", "given up: records were deleted", utc_now())
+    page(settings, "retention", "p", "flights runs out", utc_now(), subject="flights")
+    end_stream_alerts(settings, "p", Action(Kind.WAIT, "a driver runs"), well=True, now=utc_now())
+    assert lasting(settings) == ["flights"]
+    page(settings, "retention", "p", "given up: records were deleted", utc_now())
+    keeper._page("p", safe, utc_now())
+    assert lasting(settings) == [""]
