@@ -14,28 +14,67 @@ Row = dict[str, Any]
 
 
 def diff_rows(definition: Definition, mode: str, expected: list[Row], found: list[Row]) -> list[str]:
-    """Return what differs, one sentence each; empty when the rows are the expected ones."""
-    start = definition.window.start_column
-    keys = [start, *definition.keys]
-    if definition.window.is_sliced and not all(start in row for row in expected):
-        keys = definition.keys  # a slice's window begins before it; who writes a case thinks of the slice
+    """Return what differs, one sentence each; empty when the rows are the expected ones, each as often as expected."""
+    keys = _keys(definition, expected)
     if definition.window.is_fold:
-        keys = [RECORD, ROW]  # the id of the event, and which of its rows
         expected = [{ROW: 0, **row} for row in expected]
-    wanted = {_identity(keys, row): row for row in expected}
-    came = {_identity(keys, row): row for row in found}
+    wanted, came = _by_identity(keys, expected), _by_identity(keys, found)
     lines = []
     for identity in sorted({*wanted, *came}):
         label = f"{mode}: {', '.join(f'{key} {part}' for key, part in zip(keys, identity, strict=True))}"
-        if identity not in came:
-            lines.append(f"{label}: the row is missing; expected {_show(wanted[identity], keys)}")
-        elif identity not in wanted:
-            lines.append(f"{label}: the row was not expected; it is {_show(came[identity], keys)}")
-        else:
-            lines += _diff_columns(definition, label, wanted[identity], came[identity])
-    if len(wanted) != len(expected):
-        lines.append(f"{mode}: two expected rows have the same {', '.join(keys)}; remove one")
+        lines += _diff_group(definition, label, keys, wanted.get(identity, []), came.get(identity, []))
     return lines
+
+
+def newest_rows(definition: Definition, batches: list[list[Row]]) -> list[Row]:
+    """Return what counts of the rows that a stream emitted, micro-batch by micro-batch.
+
+    Of a stream with updates that is every row of the last batch that emitted its window and keys; of all others every row.
+    """
+    if not definition.has_updates:
+        return [row for batch in batches for row in batch]
+    newest: dict[tuple[str, ...], list[Row]] = {}
+    for batch in batches:
+        newest |= _by_identity([definition.window.start_column, *definition.keys], batch)
+    return [row for rows in newest.values() for row in rows]
+
+
+def _keys(definition: Definition, expected: list[Row]) -> list[str]:
+    """Return the columns that identify a row of a case."""
+    start = definition.window.start_column
+    if definition.window.is_fold:
+        return [RECORD, ROW]  # the id of the event, and which of its rows
+    if definition.window.is_sliced and not all(start in row for row in expected):
+        return definition.keys  # a slice's window begins before it; who writes a case thinks of the slice
+    return [start, *definition.keys]
+
+
+def _by_identity(keys: list[str], rows: list[Row]) -> dict[tuple[str, ...], list[Row]]:
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_identity(keys, row), []).append(row)
+    return groups
+
+
+def _diff_group(definition: Definition, label: str, keys: list[str], wanted: list[Row], came: list[Row]) -> list[str]:
+    """Return what differs among the rows of one window and keys: rows that agree are paired first, each with one other."""
+    came, counts, left = list(came), (len(wanted), len(came)), []
+    for row in wanted:
+        same = next((at for at, one in enumerate(came) if not _diff_columns(definition, label, row, one)), None)
+        if same is None:
+            left.append(row)
+        else:
+            del came[same]
+    pairs = min(len(left), len(came))
+    lines = [line for both in zip(left, came, strict=False) for line in _diff_columns(definition, label, *both)]
+    again = "" if 0 in counts else f"; such a row came {_times(counts[1])}, expected {_times(counts[0])}"
+    lines += [f"{label}: the row is missing; expected {_show(row, keys)}{again}" for row in left[pairs:]]
+    lines += [f"{label}: the row was not expected; it is {_show(row, keys)}{again}" for row in came[pairs:]]
+    return lines
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def diff_names(what: str, expected: dict[str, str], found: dict[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows
+from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows, newest_rows
 from rivertwice.pipeline.case_files import Case, load_cases, record_headers, record_value, source_of
 from rivertwice.pipeline.compile import (
     accepted,
@@ -213,8 +213,8 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
 
 
 def _run_stream(spark: SparkSession, definition: Definition, folder: Path) -> tuple[list[Row], list[int]]:
-    """Return the emitted rows and, per micro-batch, the watermark its late filter used."""
-    emitted: list[Row] = []
+    """Return the emitted rows that count and, per micro-batch, the watermark its late filter used."""
+    emitted: list[list[Row]] = []
 
     def versions(session: SparkSession, batch: int) -> dict[str, DataFrame]:
         read = sorted(str(path) for path in (folder / "log").glob("*.parquet"))[: batch + 1]
@@ -225,7 +225,7 @@ def _run_stream(spark: SparkSession, definition: Definition, folder: Path) -> tu
     rows_of = batch_rows(definition, versions)
 
     def collect(frame: DataFrame, batch: int) -> None:
-        emitted.extend(dict(row) for row in rows_of(frame, batch).to_pylist())
+        emitted.append([dict(row) for row in rows_of(frame, batch).to_pylist()])
 
     for name, value in watermark_confs(definition).items():
         spark.conf.set(name, value)
@@ -237,7 +237,7 @@ def _run_stream(spark: SparkSession, definition: Definition, folder: Path) -> tu
     query.awaitTermination()
     count = len(list((checkpoint / "offsets").glob("[0-9]*")))
     own = [_watermark_ms(checkpoint / "offsets" / str(number)) for number in range(count)]
-    return emitted, [0, *own]
+    return newest_rows(definition, emitted), [0, *own]
 
 
 def _watermark_ms(path: Path) -> int:

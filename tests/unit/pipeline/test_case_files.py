@@ -8,7 +8,7 @@ import pytest
 from definition_files import FLIGHTS
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import parse_iso
-from rivertwice.pipeline.case_diff import diff_names, diff_rows
+from rivertwice.pipeline.case_diff import diff_names, diff_rows, newest_rows
 from rivertwice.pipeline.case_files import load_cases
 from rivertwice.pipeline.definition import load_definition
 
@@ -39,6 +39,35 @@ def test_missing_and_unexpected_rows_are_told_apart() -> None:
     lines = diff([{"window_start": AT, "origin": "JFK", "flights": 1}], [ROW])
     assert "origin EWR: the row was not expected" in lines[0]
     assert "origin JFK: the row is missing; expected flights=1" in lines[1]
+
+
+def test_a_row_that_comes_twice_is_a_difference() -> None:
+    expected = {"window_start": AT, "origin": "EWR", "flights": 3}
+    label = f"stream: window_start {AT}, origin EWR"
+    assert diff([expected], [ROW, ROW]) == [
+        f"{label}: the row was not expected; it is flights=3, delay_mean=8.6667, delay_max=None; "
+        "such a row came 2 times, expected once"
+    ]
+    assert diff([expected, expected], [ROW]) == [
+        f"{label}: the row is missing; expected flights=3; such a row came once, expected 2 times"
+    ]
+    assert diff([expected, expected], [ROW, ROW]) == []
+
+
+def test_rows_of_one_window_and_key_are_paired_by_their_values() -> None:
+    four = {**ROW, "flights": 4}
+    expected = [{"window_start": AT, "origin": "EWR", "flights": count} for count in (4, 3)]
+    assert diff(expected, [ROW, four]) == []
+    assert diff(expected, [ROW, ROW]) == [f"stream: window_start {AT}, origin EWR: flights is 3, expected 4"]
+
+
+def test_of_a_stream_with_updates_the_last_batch_of_a_window_counts_and_a_row_twice_in_it_shows() -> None:
+    definition = load_definition(FLIGHTS)
+    updates = definition.model_copy(update={"emit": "updates"})
+    four = {**ROW, "flights": 4}
+    assert newest_rows(definition, [[ROW], [four]]) == [ROW, four]
+    assert newest_rows(updates, [[ROW], [four]]) == [four]
+    assert newest_rows(updates, [[ROW], [four, four]]) == [four, four]
 
 
 def test_an_expected_row_needs_its_keys() -> None:
