@@ -17,7 +17,7 @@ FRAUD = load_definition(PROJECT / "pipelines" / "examples" / "fraud_scores")
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT record + 1 AS record, card_id FROM transactions", "fast.sql computes `record`"),
+        ("SELECT record + 1 AS record, card_id FROM transactions", "fast.sql: it computes `record`"),
         ("SELECT card_id FROM transactions", "but not 'record'"),
         ("SELECT record FROM transactions", "but not 'card_id'"),
         ("SELECT max(record) AS record, card_id FROM transactions GROUP BY card_id", "fast.sql: "),

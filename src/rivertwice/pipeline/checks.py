@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,6 +17,7 @@ from pyspark.sql import functions as F
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
 from rivertwice.pipeline.compile import compile_sources, result_schema, rows_schema, run_sql, transform
+from rivertwice.pipeline.definition import FAST_FILE, FOLD_FILE, ROWS_FILE, TRANSFORM_FILE, YAML_FILE
 from rivertwice.pipeline.fast import fast_plan
 from rivertwice.pipeline.model import RECORD, Definition
 from rivertwice.pipeline.plan_check import (
@@ -25,8 +29,9 @@ from rivertwice.pipeline.plan_check import (
     grouping_sizes,
     inexact_columns,
     leaf_columns,
+    unfit_keys,
 )
-from rivertwice.pipeline.rules import InSet, Pattern
+from rivertwice.pipeline.rules import InSet, Pattern, Range
 from rivertwice.pipeline.slice_check import find_slice_refusals
 from rivertwice.pipeline.slices import view_schema
 from rivertwice.pipeline.source_model import Source
@@ -35,44 +40,131 @@ from rivertwice.pipeline.windows import Window
 
 SAMPLES = 24
 _ROWS_FORM = "write SELECT * FROM view WHERE ..."
+_PLACE = re.compile(r"\(?\bline (\d+),? pos(?:ition)? \d+\)?")
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 
-def check_definition(spark: SparkSession, definition: Definition) -> None:
+@dataclass
+class Examined:
+    """What Spark found in a definition.
+
+    Attributes:
+        findings: why it cannot be accepted, one sentence each, with file, line and column where Spark knows them.
+        unchecked: what could not be checked, and why; it does not refuse the definition.
+        keys: key to why it does not divide the work between tasks; such a definition is exact, but slow.
+    """
+
+    findings: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict)
+
+
+def check_definition(spark: SparkSession, definition: Definition, where: str | None = None) -> None:
     """Analyse the definition's SQL with Spark and run it over made-up rows.
 
     Raises:
         DefinitionError: every finding with its remedy, one a line.
     """
-    try:
-        rows = {}
-        for view, source in definition.sources.items():
+    found = examine_definition(spark, definition, where)
+    if found.findings:
+        raise DefinitionError("\n".join(found.findings))
+
+
+def examine_definition(spark: SparkSession, definition: Definition, where: str | None = None) -> Examined:
+    """Return what Spark finds in a definition.
+
+    Args:
+        spark: the session to analyse in.
+        definition: what to check.
+        where: the folder of its files, as messages name it; None: its name.
+    """
+    where, found = where or definition.name, Examined()
+    rows = {}
+    for view, source in definition.sources.items():
+        with _named(found, f"{where}/{YAML_FILE}"):
             _check_patterns(spark, source)
-            rows[view] = spark.createDataFrame(sample_rows(definition, source), rows_schema(source))
-        findings = [] if definition.rows_sql is None else _rows_findings(spark, definition, *rows.values())
-        findings += _fast_findings(spark, definition) if definition.fast else []
-        if not findings:
-            result_schema(spark, definition)
-            # What a fold makes of made-up events says nothing: it may rightly refuse each of them.
-            if not definition.window.is_fold:
-                result, findings = _judged(spark, definition, rows)
-                # Only a plan that holds nothing refused is run.
-                findings = findings or _window_findings(definition, result.toArrow().to_pylist())
+        rows[view] = spark.createDataFrame(sample_rows(definition, source), rows_schema(source))
+    if definition.rows_sql is not None:
+        with _named(found, f"{where}/{ROWS_FILE}") as say:
+            say(_rows_findings(spark, definition, *rows.values()))
+    if definition.fast is not None:
+        with _named(found, f"{where}/{FAST_FILE}") as say:
+            say(_fast_findings(spark, definition))
+    with _named(found, f"{where}/{FOLD_FILE if definition.window.is_fold else TRANSFORM_FILE}") as say:
+        _examine_result(spark, definition, rows, found, say)
+    return found
+
+
+_Say = Callable[[list[str]], None]
+
+
+@contextmanager
+def _named(found: Examined, file: str) -> Iterator[_Say]:
+    """Give what notes findings of a file; what Spark says of the file's text becomes a finding too."""
+    try:
+        yield lambda texts: found.findings.extend(f"{file}: {text}" for text in texts)
+    except DefinitionError as error:
+        found.findings.append(f"{file}: {error}")
     except PySparkException as error:
-        message = f"Spark refuses the SQL of {definition.name!r}: {error}; correct it"
-        raise DefinitionError(message) from error
+        found.findings.append(f"{file}: {describe_refusal(error)}; correct it")
+
+
+def describe_refusal(error: PySparkException) -> str:
+    """Return what Spark says against an SQL text in one line that begins with the text's line, without the plan below it."""
+    text = str(error)
+    place = _PLACE.search(text)
+    says = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    says = _PLACE.sub("", _STATE.split(says)[0])
+    return f"{f'line {place.group(1)}: ' if place else ''}Spark refuses the SQL: {says.rstrip(' .;')}"
+
+
+def _examine_result(
+    spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], found: Examined, say: _Say
+) -> None:
+    """Judge the columns, the plan and, over made-up rows, the windows of a definition's result."""
+    plan = None if definition.window.is_fold else _plan_of_result(spark, definition, rows)
+    if plan is not None:
+        _check_columns(definition, plan)
+    result_schema(spark, definition)
+    if plan is None:
+        return  # What a fold makes of made-up events says nothing: it may rightly refuse each of them.
+    found.keys |= unfit_keys(plan, definition.keys, definition.source[1].event_time)
+    sliced = definition.window.is_sliced
+    findings = find_slice_refusals(plan, definition) if sliced else _transform_findings(definition, plan)
+    findings += _inexact(definition, plan)
+    say(findings)
     if findings:
-        raise DefinitionError("\n".join(f"{definition.name}: {finding}" for finding in findings))
+        return  # only a plan that holds nothing refused is run
+    result = compile_sources(spark, definition, rows) if sliced else plan
+    try:
+        made = result.toArrow().to_pylist()
+    except PySparkException as error:
+        found.unchecked.append(
+            f"window and count column were not checked over made-up rows, for the SQL throws on them "
+            f"({describe_refusal(error)}); show by a case that it does not on real ones"
+        )
+        return
+    say(_window_findings(definition, made))
 
 
-def _judged(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> tuple[DataFrame, list[str]]:
-    """Return the result over made-up rows, not run yet, and what its plan holds that may not be there."""
+def _plan_of_result(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the transform's result over made-up rows, not run yet; for slices over none, as it sees all its views."""
     if not definition.window.is_sliced:
-        result = transform(spark, definition, *rows.values())
-        return result, _transform_findings(definition, result)
+        return transform(spark, definition, *rows.values())
     views = {view: spark.createDataFrame([], view_schema(definition, view)) for view in definition.sources}
-    plan = run_views(spark, definition.transform_sql, views)
-    findings = [*find_slice_refusals(plan, definition), *_inexact(definition, plan)]
-    return compile_sources(spark, definition, rows), findings
+    return run_views(spark, definition.transform_sql, views)
+
+
+def _check_columns(definition: Definition, plan: DataFrame) -> None:
+    """Refuse a result that lacks a column of the definition: Spark's own words would not name the definition."""
+    absent = [name for name in definition.result_columns if name not in plan.columns]
+    if absent:
+        kind = "key" if absent[0] in definition.keys else "column"
+        message = (
+            f"the definition's {kind} {absent[0]!r} is no column of the result, which has {plan.columns}; give both the same "
+            "names in the same order"
+        )
+        raise DefinitionError(message)
 
 
 def sample_rows(definition: Definition, source: Source) -> list[tuple[Any, ...]]:
@@ -94,8 +186,10 @@ def _value(source: Source, name: str, index: int) -> Any:
         return None
     for rule in source.rules:
         if isinstance(rule, InSet) and rule.field == name:
-            chosen = rule.values[index % len(rule.values)]
-            return float(chosen) if kind == "double" else Decimal(chosen) if kind.startswith("dec") else chosen
+            return _number(kind, rule.values[index % len(rule.values)])
+        if isinstance(rule, Range) and rule.field == name:
+            above = index if rule.min is None else max(index, rule.min)
+            return _number(kind, above if rule.max is None else min(above, rule.max))
     makers: dict[str, Callable[[], Any]] = {
         "string": lambda: f"s{index % 3}",
         "boolean": lambda: index % 2 == 0,
@@ -105,6 +199,11 @@ def _value(source: Source, name: str, index: int) -> Any:
     if kind in makers:
         return makers[kind]()
     return Decimal(0) if kind.startswith("decimal") else index
+
+
+def _number(kind: str, value: Any) -> Any:
+    """Return a value that a rule names as a value of the field's type."""
+    return float(value) if kind == "double" else Decimal(value) if kind.startswith("decimal") else value
 
 
 def _check_patterns(spark: SparkSession, source: Source) -> None:
@@ -124,7 +223,7 @@ def _rows_findings(spark: SparkSession, definition: Definition, rows: DataFrame)
     findings = find_plan_refusals(kept, ROW_NODES, compared=definition.compare)
     if kept.schema != rows.schema:
         findings.append(
-            f"rows.sql yields the columns {kept.columns}, not its view's {rows.columns}; it may only leave rows out: "
+            f"it yields the columns {kept.columns}, not its view's {rows.columns}; it may only leave rows out: "
             f"{_ROWS_FORM}"
         )
     return findings
@@ -133,14 +232,14 @@ def _rows_findings(spark: SparkSession, definition: Definition, rows: DataFrame)
 def _fast_findings(spark: SparkSession, definition: Definition) -> list[str]:
     assert definition.fast is not None
     result = fast_plan(spark, definition)
-    findings = [f"fast.sql: {one}" for one in find_plan_refusals(result, ROW_NODES, compared=True)]
+    findings = find_plan_refusals(result, ROW_NODES, compared=True)
     absent = [name for name in (RECORD, definition.fast.key) if name not in result.columns]
     if absent:
         findings.append(
-            f"fast.sql yields {result.columns}, but not {absent[0]!r}; select `record`, which tells a row's record, and the key"
+            f"it yields {result.columns}, but not {absent[0]!r}; select `record`, which tells a row's record, and the key"
         )
     elif computed_keys(result, [RECORD]):
-        findings.append("fast.sql computes `record`; select it as it is, for it tells which record a row is of")
+        findings.append("it computes `record`; select it as it is, for it tells which record a row is of")
     return findings
 
 
@@ -150,16 +249,16 @@ def _transform_findings(definition: Definition, result: DataFrame) -> list[str]:
     findings = find_plan_refusals(result, nodes, compared=definition.compare)
     foreign = [names for names in leaf_columns(result) if not set(source.schema_) <= set(names)]
     if foreign:
-        findings.append(f"transform.sql reads a relation with the columns {foreign[0]}; it may read only {view!r}")
+        findings.append(f"it reads a relation with the columns {foreign[0]}; it may read only {view!r}")
     grouped = grouping_sizes(result)
     if grouped != [1 + len(definition.keys)]:
         findings.append(
-            f"transform.sql groups by {grouped} expressions, but window and keys are {1 + len(definition.keys)}, so "
+            f"it groups by {grouped} expressions, but window and keys are {1 + len(definition.keys)}, so "
             "they would not identify a result row; group by the window and exactly the keys"
         )
     computed = computed_keys(result, definition.keys) if definition.window.is_session else []
     findings += [
-        f"transform.sql computes the key {name!r}, but a session's key must be the field itself, so that what the stream "
+        f"it computes the key {name!r}, but a session's key must be the field itself, so that what the stream "
         f"did with each key can be derived: group by {name}, and rename or clean it before the log"
         for name in computed
     ]
@@ -168,11 +267,11 @@ def _transform_findings(definition: Definition, result: DataFrame) -> list[str]:
 
 def _inexact(definition: Definition, result: DataFrame) -> list[str]:
     exact = {name for name, column in definition.columns.items() if column.compare == "exact"} | set(definition.keys)
-    wrong = sorted(inexact_columns(result) & exact) if definition.compare else []
+    wrong = inexact_columns(result) if definition.compare else {}
     return [
-        f"column {name!r} adds floating-point numbers, whose sum depends on their order; cast to DECIMAL before "
+        f"{wrong[name]}column {name!r} adds floating-point numbers, whose sum depends on their order; cast to DECIMAL before "
         "adding, or declare compare: tolerance"
-        for name in wrong
+        for name in sorted(wrong.keys() & exact)
     ]
 
 
@@ -182,7 +281,7 @@ def _window_findings(definition: Definition, rows: list[dict[str, Any]]) -> list
         start, end = row[window.start_column], row[window.end_column]
         if not _is_window(window, start, end):
             return [
-                f"transform.sql yields the window [{start}, {end}), but the definition's windows last {window.text} from "
+                f"it yields the window [{start}, {end}), but the definition's windows last {window.text} from "
                 f"{'the first event on' if window.is_session else 'the epoch on'}; take both columns from {window.function}()"
             ]
     if definition.count_column is None:

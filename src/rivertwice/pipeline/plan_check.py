@@ -26,6 +26,7 @@ _CLASSES: dict[str, Refusal] = {
     **dict.fromkeys(("MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName"), PLACE),
     **dict.fromkeys(("CallMethodViaReflection", "ScalaUDF", "PythonUDF", "PythonUDAF", "HiveSimpleUDF"), JAVA),
 }
+SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"})
 # Their result depends on the order of the additions, whatever the input's type.
 _MOMENTS = frozenset(
     {"StddevSamp", "StddevPop", "VarianceSamp", "VariancePop", "Skewness", "Kurtosis", "Corr", "CovPopulation"}
@@ -34,22 +35,42 @@ _MOMENTS = frozenset(
 
 
 def find_plan_refusals(frame: DataFrame, allowed: frozenset[str], *, compared: bool) -> list[str]:
-    """Return a sentence for each thing in the analysed plan of `frame` that may not be there."""
+    """Return a sentence for each thing in the analysed plan of `frame` that may not be there, with its line and column."""
     root = plan_of(frame)
     found: list[str] = []
     for node in tree(root):
         name = class_of(node)
         if name not in allowed and node.children().size():
             found.append(
-                f"the plan has {name}, for which no exact rule exists; use SELECT with GROUP BY over the source"
+                f"{place_of(node)}the plan has {name}, for which no exact rule exists; use SELECT with GROUP BY over the source"
             )
-        for expression in expressions_of(node):
+        for whole, expression in placed_expressions(node):
             why = refusal_of_expression(expression)
+            kind = class_of(expression)
             if why is not None and (compared or why.always):
-                found.append(f"{class_of(expression)} {why.cause}; {why.remedy}")
+                found.append(f"{place_of(expression, whole)}{kind} {why.cause}; {why.remedy}")
+            if kind in SUBQUERIES:
+                found.append(
+                    f"{place_of(expression, whole)}the plan has a subquery ({kind}), for which no exact rule exists; "
+                    "use SELECT with GROUP BY over the source"
+                )
     if sum(class_of(node) == "Aggregate" for node in tree(root)) > 1:
         found.append("the plan aggregates twice, for which no exact late rule exists; write one GROUP BY")
     return list(dict.fromkeys(found))
+
+
+def place_of(node: Any, whole: Any = None) -> str:
+    """Return where in the SQL a node or an expression is, as the beginning of a sentence; empty if Spark does not know.
+
+    Args:
+        node: of a plan, or of an expression.
+        whole: the expression of the plan's node that it is part of; its alias names the column.
+    """
+    line = node.origin().line()
+    if line.isEmpty() and whole is not None:
+        line = whole.origin().line()
+    column = f"column {whole.name()!r}: " if whole is not None and class_of(whole) == "Alias" else ""
+    return f"line {line.get()}: {column}" if line.isDefined() else column
 
 
 def leaf_columns(frame: DataFrame) -> list[list[str]]:
@@ -76,17 +97,39 @@ def computed_keys(frame: DataFrame, keys: Sequence[str]) -> list[str]:
     return [key for key in keys if key not in plain]
 
 
-def inexact_columns(frame: DataFrame) -> set[str]:
-    """Return the result columns whose value depends on the order in which floating-point numbers are added."""
+def inexact_columns(frame: DataFrame) -> dict[str, str]:
+    """Return the result columns whose value depends on the order in which floating-point numbers are added, with their place."""
     root = plan_of(frame)
-    tainted: set[int] = set()
+    tainted: dict[int, str] = {}
     for node in reversed(list(tree(root))):
         for expression in items(node.expressions()):
             parts = list(tree(expression))
-            refers = {attribute.exprId().id() for attribute in items(expression.references().toSeq())}
-            if class_of(expression) == "Alias" and (any(map(_adds_doubles, parts)) or refers & tainted):
-                tainted.add(expression.exprId().id())
-    return {attribute.name() for attribute in items(root.output()) if attribute.exprId().id() in tainted}
+            refers = [attribute.exprId().id() for attribute in items(expression.references().toSeq())]
+            adding = next((part for part in parts if _adds_doubles(part)), None)
+            before = next((tainted[one] for one in refers if one in tainted), None)
+            if class_of(expression) == "Alias" and (adding is not None or before is not None):
+                place = before if adding is None else place_of(adding)
+                tainted[expression.exprId().id()] = place or place_of(expression)
+    outputs = ((attribute.name(), attribute.exprId().id()) for attribute in items(root.output()))
+    return {name: tainted[one] for name, one in outputs if one in tainted}
+
+
+def unfit_keys(frame: DataFrame, keys: Sequence[str], event_time: str) -> dict[str, str]:
+    """Return key to why it does not divide the work: it has one value only, or is the event time itself."""
+    root = plan_of(frame)
+    means: dict[int, Any] = {}
+    for node in tree(root):
+        means |= {one.exprId().id(): one.child() for one in items(node.expressions()) if class_of(one) == "Alias"}
+    found = {}
+    for output in items(root.output()):
+        one, name = output, output.name()
+        while class_of(one) == "AttributeReference" and one.exprId().id() in means:
+            one = means[one.exprId().id()]
+        if name in keys and one.foldable():
+            found[name] = "it has the same value in every row, so all records meet in one task"
+        elif name in keys and class_of(one) == "AttributeReference" and one.name() == event_time:
+            found[name] = "it is the event time itself, so nearly every record is a group of its own"
+    return found
 
 
 def refusal_of_expression(expression: Any) -> Refusal | None:
@@ -135,7 +178,8 @@ def tree(node: Any) -> Iterator[Any]:
         yield from tree(child)
 
 
-def expressions_of(plan_node: Any) -> Iterator[Any]:
-    """Yield every expression of a plan's node, with what each is made of."""
-    for expression in items(plan_node.expressions()):
-        yield from tree(expression)
+def placed_expressions(plan_node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every expression of a plan's node, with what each is made of, after the whole that it is part of."""
+    for whole in items(plan_node.expressions()):
+        for expression in tree(whole):
+            yield whole, expression

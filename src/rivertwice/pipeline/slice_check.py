@@ -13,7 +13,16 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from rivertwice.pipeline.model import RECORD, Definition
-from rivertwice.pipeline.plan_check import class_of, expressions_of, items, plan_of, refusal_of_expression, tree
+from rivertwice.pipeline.plan_check import (
+    SUBQUERIES,
+    class_of,
+    items,
+    place_of,
+    placed_expressions,
+    plan_of,
+    refusal_of_expression,
+    tree,
+)
 from rivertwice.pipeline.refusals import DISTINCT, ORDER
 
 _LEFT = ("Inner", "LeftOuter", "LeftSemi", "LeftAnti")
@@ -25,7 +34,6 @@ _TIE_SAFE = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
 _SORTS = frozenset({"ArraySort", "SortArray"})
 _COLLECTS = frozenset({"CollectList", "CollectSet"})
 _PICKS = frozenset({"First", "Last", "AnyValue", "NthValue", "CollectList", "MaxBy", "MinBy"})
-_SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"})
 
 
 def find_slice_refusals(result: DataFrame, definition: Definition) -> list[str]:
@@ -49,25 +57,31 @@ class _Walk:
         if not kept & starts:
             self._say(
                 f"the result's column {self._start!r} is not a view's own; take both window columns from one view, of a LEFT JOIN "
-                "the left one"
+                "the left one",
+                root,
             )
         for node in tree(root):
-            for expression in expressions_of(node):
+            for whole, expression in placed_expressions(node):
                 why = refusal_of_expression(expression)
                 if why not in (None, ORDER, DISTINCT) and (self._definition.compare or why.always):
-                    self._say(f"{class_of(expression)} {why.cause}; {why.remedy}")
-                if class_of(expression) in _SUBQUERIES:
+                    self._say(f"{class_of(expression)} {why.cause}; {why.remedy}", expression, whole)
+                if class_of(expression) in SUBQUERIES:
                     self._say(
-                        f"the plan has a subquery ({class_of(expression)}); write it as a JOIN, LEFT SEMI or LEFT ANTI JOIN"
+                        f"the plan has a subquery ({class_of(expression)}); write it as a JOIN, LEFT SEMI or LEFT ANTI JOIN",
+                        expression,
+                        whole,
                     )
-            for name in _unordered(node):
+            for expression, whole in _unordered(node):
                 self._say(
-                    f"{name} {ORDER.cause}; use it OVER (... ORDER BY ..., {RECORD}), or collect_list within array_sort"
+                    f"{class_of(expression)} {ORDER.cause}; use it OVER (... ORDER BY ..., {RECORD}), or collect_list within "
+                    "array_sort",
+                    expression,
+                    whole,
                 )
         return list(dict.fromkeys(self.findings))
 
-    def _say(self, finding: str) -> None:
-        self.findings.append(finding)
+    def _say(self, finding: str, node: Any, whole: Any = None) -> None:
+        self.findings.append(f"{place_of(node, whole)}{finding}")
 
     def _starts(self, node: Any) -> set[int]:
         """Return the ids of the node's columns that hold the start of the one window that a row comes from."""
@@ -100,7 +114,8 @@ class _Walk:
         if kind == "Aggregate":
             if not _holds(node.groupingExpressions(), starts):
                 self._say(
-                    f"a GROUP BY leaves {self._start} out, so records of several windows would meet; group by it too"
+                    f"a GROUP BY leaves {self._start} out, so records of several windows would meet; group by it too",
+                    node,
                 )
             return self._passed(node.aggregateExpressions(), starts)
         if kind == "Window":
@@ -108,11 +123,13 @@ class _Walk:
         elif kind == "Distinct":
             if not starts & _ids(node.output()):
                 self._say(
-                    f"a DISTINCT leaves {self._start} out, so records of several windows would meet; select it too"
+                    f"a DISTINCT leaves {self._start} out, so records of several windows would meet; select it too",
+                    node,
                 )
         elif kind not in _PLAIN:
             self._say(
-                f"the plan has {kind}, for which no exact rule exists; use SELECT, JOIN, GROUP BY, OVER and UNION ALL"
+                f"the plan has {kind}, for which no exact rule exists; use SELECT, JOIN, GROUP BY, OVER and UNION ALL",
+                node,
             )
         return starts
 
@@ -144,14 +161,15 @@ class _Walk:
         how = class_of(node.joinType())
         how = class_of(node.joinType().tpe()) if how in ("UsingJoin", "NaturalJoin") else how
         if how not in {*_LEFT, *_RIGHT}:
-            self._say(f"the plan has a join of kind {how}; use JOIN, LEFT, RIGHT, LEFT SEMI or LEFT ANTI JOIN")
+            self._say(f"the plan has a join of kind {how}; use JOIN, LEFT, RIGHT, LEFT SEMI or LEFT ANTI JOIN", node)
         condition = node.condition()
         terms = [] if condition.isEmpty() else _conjuncts(condition.get())
         equal = any(class_of(term) == "EqualTo" and _pairs(term, left, right) for term in terms)
         if not equal:
             self._say(
                 f"a JOIN does not demand that {self._start} is the same on both sides, so records of two windows would meet; add "
-                f"it to ON: l.{self._start} = r.{self._start}"
+                f"it to ON: l.{self._start} = r.{self._start}",
+                node,
             )
         return (left if how in _LEFT else set()) | (right if how in _RIGHT else set())
 
@@ -165,16 +183,20 @@ class _Walk:
 
     def _check_window(self, node: Any, starts: set[int]) -> None:
         if not _holds(node.partitionSpec(), starts):
-            self._say(f"an OVER does not partition by {self._start}, so records of several windows would meet; add it")
+            self._say(
+                f"an OVER does not partition by {self._start}, so records of several windows would meet; add it", node
+            )
         ordered = {one.exprId().id() for order in items(node.orderSpec()) for one in items(order.references().toSeq())}
         if ordered & self._records:
             return
-        for expression in items(node.windowExpressions()):
-            for one in tree(expression):
+        for whole in items(node.windowExpressions()):
+            for one in tree(whole):
                 name = _tied(one) if class_of(one) == "WindowExpression" else None
                 if name is not None:
                     self._say(
-                        f"{name} OVER depends on the order of rows that tie; end its ORDER BY with {RECORD}, which never ties"
+                        f"{name} OVER depends on the order of rows that tie; end its ORDER BY with {RECORD}, which never ties",
+                        one,
+                        whole,
                     )
 
 
@@ -189,13 +211,13 @@ def _tied(expression: Any) -> str | None:
     return name
 
 
-def _unordered(node: Any) -> Iterator[str]:
-    """Yield the functions of a node whose result hangs on the order of rows that nothing gives."""
+def _unordered(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the functions of a node whose result depends on the order of rows that nothing gives, with the whole of each."""
     if class_of(node) == "Window":
         return
-    left = list(items(node.expressions()))
+    left = [(whole, whole) for whole in items(node.expressions())]
     while left:
-        one = left.pop()
+        one, whole = left.pop()
         sorts = class_of(one) in _SORTS
         inner = list(items(one.children()))
         if (
@@ -206,8 +228,8 @@ def _unordered(node: Any) -> Iterator[str]:
         ):
             inner = list(items(inner[0].aggregateFunction().children()))
         if refusal_of_expression(one) is ORDER:
-            yield class_of(one)
-        left.extend(inner)
+            yield one, whole
+        left.extend((each, whole) for each in inner)
 
 
 def _ids(attributes: Any) -> set[int]:
