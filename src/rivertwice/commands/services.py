@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame
+from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
 from rivertwice.errors import RivertwiceError
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.checked import Judgement
 
 DRAIN_SECONDS = 180.0
 
@@ -16,26 +20,27 @@ DRAIN_SECONDS = 180.0
 @click.option("--airflow", is_flag=True, help="Also start Airflow and print its address and login.")
 @pass_frame
 def up(frame: Frame, airflow: bool) -> None:
-    """Start the broker, create the topics of all pipelines, and start the agent.
+    """Check all definitions, start the broker, create the topics of all pipelines, and start the agent.
 
-    What runs already is left as it is. Streams whose intent is `running` come back with the agent.
+    What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
+    come back with the agent. A definition that is refused gets no topics and does not start; the others do. Exit 3 then.
     """
     from rivertwice.log.broker import start_broker
     from rivertwice.log.topics import create_topics
-    from rivertwice.pipeline.definition import load_all
     from rivertwice.supervise.launch import start_agent
 
     settings = frame.settings
-    definitions = load_all(settings.definitions)
+    judged = check_definitions(frame)
     frame.progress("broker ...")
     broker = start_broker(settings)
-    create_topics(settings, definitions.values())
+    create_topics(settings, [one.bundle.definition for one in judged if one.bundle is not None and not one.broken])
     frame.progress("agent ...")
     agent = start_agent(settings)
     result: dict[str, Any] = {
         "broker": {"bootstrap": broker.bootstrap, "pid": broker.pid, "cluster_id": broker.cluster_id},
         "agent": {"pid": agent.pid},
-        "pipelines": list(definitions),
+        "pipelines": [one.name for one in judged if one.bundle is not None],
+        "definitions": {one.name: {"verdict": one.state, "found": [*one.broken, *one.unchecked]} for one in judged},
         "airflow": None,
     }
     if airflow:
@@ -44,7 +49,30 @@ def up(frame: Frame, airflow: bool) -> None:
         frame.progress("airflow ...")
         info = start_airflow(settings, progress=frame.progress)
         result["airflow"] = {"url": info.url, "user": info.user, "password": info.password}
-    frame.emit(result, lambda: as_fields(result))
+    frame.emit(result, lambda: up_text(result, judged))
+    if any(one.broken for one in judged):
+        raise SystemExit(DEFECT)
+
+
+def check_definitions(frame: Frame) -> list[Judgement]:
+    """Return what every definition of the project is worth; Spark is started only for those that were not checked yet."""
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.checked import judge_folder
+    from rivertwice.pipeline.definition import YAML_FILE
+    from rivertwice.pipeline.engine import spark_on_demand
+
+    frame.progress("definitions ...")
+    root = frame.settings.definitions
+    folders = sorted(path.parent for path in root.glob(f"*/{YAML_FILE}"))
+    with spark_on_demand(frame.settings, "rivertwice-check", quick=True) as spark:
+        return [judge_folder(frame.settings, folder, spark, utc_now()) for folder in folders]
+
+
+def up_text(result: Mapping[str, Any], judged: Sequence[Judgement]) -> str:
+    """Return what runs, and the verdict on every definition, for people. Pure."""
+    services = as_fields({name: value for name, value in result.items() if name not in ("pipelines", "definitions")})
+    rows = [(one.name, one.state, "; ".join((*one.broken, *one.unchecked))) for one in judged]
+    return f"{services}\n{as_table(('definition', 'verdict', 'found'), rows)}"
 
 
 @click.command(epilog=example("rivertwice down"))

@@ -132,6 +132,11 @@ class PipelineHome:
         return self.root / "exit.json"
 
     @property
+    def checked(self) -> Path:
+        """What the checks found in the definition that was checked last."""
+        return self.root / "checked.json"
+
+    @property
     def lease(self) -> Path:
         """Folder of the lease on this host: lock, epochs, owner."""
         return self.root / "lease"

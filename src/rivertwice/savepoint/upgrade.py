@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RequestError, RivertwiceError
+from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, save_bundle
+from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.fingerprint import Change
 from rivertwice.pipeline.upgrade import Decision, decide_upgrade
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operation import read_operations, select_unfinished
 from rivertwice.savepoint.plan import require_fingerprint
-from rivertwice.savepoint.prove import print_nothing
+from rivertwice.savepoint.prove import print_nothing, session_of
 from rivertwice.savepoint.restore import DRAIN_S, RestoreReport, choose_savepoint, require_way, restore_savepoint
 from rivertwice.savepoint.restore_steps import Progress
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics, timeline_ledger
@@ -87,6 +89,7 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
     refusal: str | None = None
     try:
         require_way(decision, pipeline)
+        _require_checked(settings, home, new, None)
         if chosen is None:
             chosen = choose_savepoint(home, None, line.timeline)
         require_fingerprint(chosen.manifest, line.fingerprint)
@@ -124,6 +127,7 @@ def upgrade_stream(
 
     Raises:
         FingerprintError: the new definition cannot go on from the old one's state.
+        DefinitionError: the checks refuse the new definition; nothing was drained or stored.
         RequestError: the pipeline never ran, nothing changed that matters, or another restore is not finished.
     """
     home = settings.pipeline(pipeline)
@@ -131,6 +135,7 @@ def upgrade_stream(
     found = select_unfinished(read_operations(home), savepoint_id)
     if found is None or found.bundle != new.id:  # one that was cut off behind the head's move finds nothing changed
         require_way(decision, pipeline)
+        _require_checked(settings, home, new, spark)
     save_bundle(new, home.bundles)
     report = restore_savepoint(
         settings,
@@ -153,6 +158,16 @@ def describe_change(change: Change) -> tuple[str, str, str]:
 def _short(value: Any) -> str:
     text = "-" if value is None else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _require_checked(settings: Settings, home: PipelineHome, new: Bundle, spark: SparkSession | None) -> None:
+    """Refuse a new definition that the checks refuse; a verdict that is stored already needs no Spark.
+
+    Raises:
+        DefinitionError: every finding with its remedy, one a line.
+    """
+    where = str(settings.definitions / new.definition.name)
+    check_bundle(home, new, lambda: spark or session_of(settings, new.definition), utc_now(), where=where).require()
 
 
 def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, Decision]:

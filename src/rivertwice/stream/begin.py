@@ -11,9 +11,16 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, LogGapError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import encode_ends
-from rivertwice.pipeline.bundle import Bundle
+from rivertwice.pipeline.bundle import Bundle, build_bundle
+from rivertwice.pipeline.checked import read_verdict
 from rivertwice.pipeline.definition import Definition
-from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline
+from rivertwice.timeline.lineage import (
+    Timeline,
+    create_timeline,
+    list_timelines,
+    load_timeline,
+    timeline_ledger,
+)
 from rivertwice.timeline.sequence import last_seq, move_head, read_sequence, select_head
 
 FIRST = "t1"
@@ -57,6 +64,30 @@ def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], p
             "says whether the new definition can go on from the old one's state, or put the definition back"
         )
         raise FingerprintError(message)
+
+
+def is_first_run(home: PipelineHome, bundle: Bundle, timeline: str | None) -> bool:
+    """Say whether no micro-batch of the timeline ran this very definition; None: there is no timeline yet.
+
+    What the checks refuse does not start. What ran before they stood here (an earlier release) goes on: its results stand
+    already, and a stop could lose records.
+    """
+    return timeline is None or all(row.bundle != bundle.id for row in timeline_ledger(home, timeline))
+
+
+def refuse_start(settings: Settings, pipeline: str) -> None:
+    """Refuse to ask for a stream whose definition cannot be loaded, or that was checked already and would not start.
+
+    Without Spark: a definition that was not checked yet is checked by its driver.
+
+    Raises:
+        DefinitionError: why it would not start.
+    """
+    home = settings.pipeline(pipeline)
+    bundle = build_bundle(settings.definitions / pipeline)
+    verdict = read_verdict(home, bundle.id)
+    if verdict is not None and not verdict.holds and is_first_run(home, bundle, select_head(read_sequence(home))):
+        verdict.require()
 
 
 def check_topics(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str) -> None:

@@ -25,11 +25,12 @@ from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Parts
 from rivertwice.log.holes import explain_holes
-from rivertwice.pipeline.bundle import build_bundle, load_bundle_definition, save_bundle
+from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
+from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.compile import compile_stream, metric_names
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
-from rivertwice.stream.begin import FIRST, check_topics, resolve_timeline
+from rivertwice.stream.begin import FIRST, check_topics, is_first_run, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.damage import check_checkpoint, sweep_unplanned
 from rivertwice.stream.dead import dead_table, write_dead_letters
@@ -45,6 +46,7 @@ from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
+from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
@@ -113,6 +115,7 @@ class Driver:
         """Start the query and stay until it has ended; raise what made it fail."""
         self.heartbeat.start()
         bundle = build_bundle(self._settings.definitions / self._definition.name)
+        self._require_checked(bundle)
         save_bundle(bundle, self._home.bundles)
         require_whole_logs(self._home)
         healed = heal_ledger(self._home)
@@ -146,19 +149,7 @@ class Driver:
         if sweep_unplanned(self._home, line, committed):
             _log.info("no batch of %s was ever planned: its checkpoint begins anew", line.timeline)
         check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
-        pins = self._definition.stream
-        spark = spark_session(
-            self._settings,
-            f"rivertwice-{self._definition.name}",
-            shuffle_partitions=pins.shuffle_partitions,
-            extra={
-                "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
-                "spark.sql.streaming.pollingDelay": "100ms",
-                **watermark_confs(self._definition),
-            },
-        )
-        jvm: Any = spark._jvm
-        self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()))
+        spark = self._session()
         checkpoint = self._home.checkpoint(line.timeline)
         context = SinkContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
         asked_ids = {topic: kafka.topic_id_asker(self._settings, topic) for topic in self._definition.topics}
@@ -204,13 +195,49 @@ class Driver:
             result.writeStream.outputMode(self._definition.output_mode)
             .queryName(self._definition.name)
             .option("checkpointLocation", str(checkpoint))
-            .trigger(processingTime=f"{pins.trigger_seconds} seconds")
+            .trigger(processingTime=f"{self._definition.stream.trigger_seconds} seconds")
             .foreachBatch(write)
             .start()
         )
         self._started.set()
         self.heartbeat.say("running")
         self._stay(self._query)
+
+    def _require_checked(self, bundle: Bundle) -> None:
+        """Refuse a definition that the checks refuse, before anything of it is stored. The verdict is kept: it is asked for once.
+
+        What the fingerprint refuses is not checked, for it does not start anyway.
+        """
+        name = (None if self._goal is None else self._goal.timeline) or head(self._home)
+        if name is not None and load_timeline(self._home, name).fingerprint != bundle.fingerprint.hashes():
+            return
+        where = str(self._settings.definitions / self._definition.name)
+        verdict = check_bundle(self._home, bundle, self._session, utc_now(), where=where)
+        for told in verdict.unchecked:
+            _log.warning("%s: %s", self._definition.name, told)
+        if verdict.holds:
+            return
+        if is_first_run(self._home, bundle, name):
+            verdict.require()
+        for told in verdict.findings:
+            _log.error("%s ran before it was checked and goes on, but is not exact: %s", self._definition.name, told)
+
+    def _session(self) -> SparkSession:
+        """Return the process's Spark session, started when it is first wanted."""
+        pins = self._definition.stream
+        spark = spark_session(
+            self._settings,
+            f"rivertwice-{self._definition.name}",
+            shuffle_partitions=pins.shuffle_partitions,
+            extra={
+                "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
+                "spark.sql.streaming.pollingDelay": "100ms",
+                **watermark_confs(self._definition),
+            },
+        )
+        jvm: Any = spark._jvm
+        self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()))
+        return spark
 
     def _running(self) -> StreamingQuery:
         self._started.wait()
