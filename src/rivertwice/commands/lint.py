@@ -3,45 +3,82 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.lint import TopicFacts
+    from rivertwice.pipeline.lint import LintFinding, TopicFacts
 
 LOG = logging.getLogger(__name__)
 
 
-@click.command(epilog=example("rivertwice lint", "rivertwice lint flight_delays"))
+@click.command(epilog=example("rivertwice lint", "rivertwice lint flight_delays", "rivertwice lint --without-spark"))
 @click.argument("name", required=False)
+@click.option(
+    "--without-spark",
+    is_flag=True,
+    help="Start no Spark: what only it can tell is `not checked`, unless it was before.",
+)
 @pass_frame
-def lint(frame: Frame, name: str | None) -> None:
-    """Say what a definition promises (its contract) and check it against the well-known pitfalls of streams.
+def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
+    """Check a definition with Spark and against the well-known pitfalls of streams; say what it promises (its contract).
 
-    Works offline; what only Kafka knows is `unknown` then. Exit 3 on a warning.
+    Every verdict is `holds` (it was checked), `broken`, or `not checked`, with the reason and the command that checks it.
+    Works offline: what only Kafka knows is `not checked` then. Exit 3 if something is broken.
     """
-    from rivertwice.pipeline.definition import load_all, load_definition
-    from rivertwice.pipeline.lint import WARNING, contract_of, lint_definition, worst
+    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.pipeline.lint import BROKEN, worst
 
-    folder = frame.settings.definitions
-    frame.chosen_pipelines(name)
-    found = {name: load_definition(folder / frame.known_pipeline(name))} if name else load_all(folder)
+    root = frame.settings.definitions
+    names = frame.chosen_pipelines(name)
     value, texts, bad = [], [], False
-    for each, definition in found.items():
-        topics = {source.topic: _facts(frame, source.topic) for source in definition.sources.values()}
-        findings = lint_definition(definition, topics)
-        bad = bad or worst(findings) == WARNING
-        contract = contract_of(definition)
-        value.append({"pipeline": each, "contract": contract, "findings": [to_plain(one) for one in findings]})
-        texts.append(as_table(("promise", "value"), list(contract.items()), title=each))
-        rows = [(one.state, one.check, one.told, one.remedy) for one in findings]
-        texts.append(as_table(("", "pitfall", "found", "remedy"), rows))
+    known = kafka_answers(frame)
+    with spark_on_demand(frame.settings, "rivertwice-lint", quick=True) as spark:
+        for each in names:
+            contract, findings = _lint_one(frame, root / each, None if without_spark else spark, is_known=known)
+            bad = bad or worst(findings) == BROKEN
+            value.append({"pipeline": each, "contract": contract, "findings": [to_plain(one) for one in findings]})
+            texts += [as_table(("promise", "value"), list(contract.items()), title=each)] if contract else [each]
+            rows = [(one.state, one.check, one.told, one.remedy) for one in findings]
+            texts.append(as_table(("verdict", "pitfall", "found", "remedy, or what checks it"), rows))
     frame.emit(value, "\n".join(texts))
     if bad:
         raise SystemExit(DEFECT)
+
+
+def _lint_one(
+    frame: Frame, folder: Path, spark: Callable[[], Any] | None, *, is_known: bool
+) -> tuple[dict[str, str], list[LintFinding]]:
+    """Return a definition's contract, empty if it cannot be loaded, and all findings."""
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.checked import judge_folder
+    from rivertwice.pipeline.lint import contract_of, lint_definition, lint_judgement
+
+    judged = judge_folder(frame.settings, folder, spark, utc_now())
+    findings = lint_judgement(judged)
+    if judged.bundle is None:
+        return {}, findings
+    definition = judged.bundle.definition
+    topics = {topic: _facts(frame, topic) if is_known else None for topic in definition.topics}
+    return contract_of(definition), [*findings, *lint_definition(definition, topics, judged.verdict)]
+
+
+def kafka_answers(frame: Frame) -> bool:
+    """Say whether Kafka answers: asked once, for a broker that is down is waited for as long as each question allows."""
+    from rivertwice.errors import RivertwiceError
+    from rivertwice.log import kafka
+
+    try:
+        kafka.cluster_id(frame.settings)
+    except RivertwiceError as error:
+        LOG.info("Kafka does not answer now: %s", error)
+        return False
+    return True
 
 
 def _facts(frame: Frame, topic: str) -> TopicFacts | None:

@@ -11,7 +11,7 @@ from definition_files import FLIGHTS
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.pipeline.lint import NOTE, SAFE, contract_of, lint_definition
+from rivertwice.pipeline.lint import HOLDS, NOT_CHECKED, contract_of, lint_definition
 
 
 def load(folder: Path, deliver: str) -> Definition:
@@ -83,7 +83,7 @@ def test_the_contract_names_every_sink_and_the_lint_the_ones_that_may_repeat(tmp
     assert (
         "k (kafka topic out): exactly_once; p (postgres table s.t): effectively_once" in contract_of(safe)["boundary"]
     )
-    assert unsafe(safe)[0] == SAFE
+    assert unsafe(safe)[0] == HOLDS
     state, told = unsafe(load(tmp_path, f"{{{KAFKA}, {HOOK}}}"))
-    assert (state, "again to h (at_least_once)" in told) == (NOTE, True)
+    assert (state, "again to h (at_least_once)" in told) == (NOT_CHECKED, True)
     assert "nothing is promised beyond the tables" in contract_of(load_definition(FLIGHTS))["boundary"]

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from definition_files import PROJECT
+from rivertwice.cli import cli
+from rivertwice.instants import utc_now
+from rivertwice.pipeline.bundle import build_bundle
+from rivertwice.pipeline.checked import Judgement, Verdict
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.lint import (
-    NOTE,
-    SAFE,
-    UNKNOWN,
-    WARNING,
+    BROKEN,
+    HOLDS,
+    NOT_CHECKED,
     LintFinding,
     TopicFacts,
     contract_of,
     lint_definition,
+    lint_judgement,
     worst,
 )
 from rivertwice.pipeline.model import Definition
 from rivertwice.testing.lab_project import DEFINITION
 
+EXAMPLES = PROJECT / "pipelines" / "examples"
 LAB = load_definition(DEFINITION)
 NAME, SOURCE = LAB.source
 FACTS = TopicFacts(partitions=SOURCE.partitions, retention=None, compacted=False)
+HELD = Verdict("b", (), (), {}, utc_now())
+SESSION = load_definition(EXAMPLES / "user_sessions")
+HOOK = load_definition(EXAMPLES / "withdrawal_messages")
+FOLD = load_definition(EXAMPLES / "account_ledger")
 
 
-def found(definition: Definition = LAB, facts: TopicFacts | None = FACTS) -> dict[str, LintFinding]:
-    return {one.check: one for one in lint_definition(definition, {SOURCE.topic: facts})}
+def found(
+    definition: Definition = LAB, facts: TopicFacts | None = FACTS, verdict: Verdict | None = HELD
+) -> dict[str, LintFinding]:
+    return {one.check: one for one in lint_definition(definition, dict.fromkeys(definition.topics, facts), verdict)}
 
 
 def changed(**changes: Any) -> Definition:
@@ -39,34 +52,78 @@ def with_source(**changes: Any) -> Definition:
     return changed(sources={NAME: SOURCE.model_copy(update=changes)})
 
 
-def test_the_lab_pipeline_has_no_warning() -> None:
-    assert worst(list(found().values())) in (SAFE, NOTE)
+def test_the_lab_pipeline_has_nothing_broken() -> None:
+    assert worst(list(found().values())) in (HOLDS, NOT_CHECKED)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        "exactly-once without a boundary",
-        "offset before output, output before state",
-        "global order assumed",
-        "processing-time windows",
-        "replay into an unsafe sink",
-    ],
-)
-def test_what_cannot_be_built_is_said_to_be_ruled_out(check: str) -> None:
-    assert found()[check].state == SAFE
-    assert found()[check].remedy == ""
+@pytest.mark.parametrize("check", ["global order assumed", "processing-time windows", "wrong repartition key"])
+def test_what_only_a_plan_shows_is_not_checked_without_one(check: str) -> None:
+    assert found()[check].state == HOLDS
+    for verdict in (None, Verdict("b", ("no such column",), (), {}, utc_now())):
+        one = found(verdict=verdict)[check]
+        assert (one.state, f"`rivertwice lint {LAB.name}`" in one.remedy) == (NOT_CHECKED, True)
+
+
+def test_what_a_definition_cannot_tell_is_not_called_safe() -> None:
+    one = found()["offset before output, output before state"]
+    assert (one.state, f"`rivertwice reconcile {LAB.name}`" in one.remedy) == (NOT_CHECKED, True)
+    assert found(SESSION)["unbounded state"].state == found(FOLD)["unbounded state"].state == NOT_CHECKED
+
+
+def test_a_key_that_does_not_divide_is_broken() -> None:
+    one = found(verdict=Verdict("b", (), (), {"k": "it has the same value in every row"}, utc_now()))
+    assert (one["wrong repartition key"].state, "same value" in one["wrong repartition key"].told) == (BROKEN, True)
+
+
+def test_the_clock_and_the_order_are_broken_where_nothing_refuses_them() -> None:
+    sql = LAB.transform_sql.replace("count(*)", "count_if(first(now()) IS NOT NULL)", 1)
+    free = found(changed(compare=False, transform_sql=sql))
+    assert (free["processing-time windows"].state, free["global order assumed"].state) == (BROKEN, BROKEN)
+    assert "now" in free["processing-time windows"].told
+
+
+def test_a_sink_that_claims_more_than_it_keeps_is_broken_and_one_that_may_repeat_is_not_called_safe() -> None:
+    hook = HOOK.deliver["sms"]
+    assert found(HOOK)["exactly-once without a boundary"].state == HOLDS
+    unsafe = found(HOOK)["replay into an unsafe sink"]
+    assert (unsafe.state, "sms (at_least_once)" in unsafe.told) == (NOT_CHECKED, True)
+    bold = HOOK.model_copy(update={"deliver": {"sms": hook.model_copy(update={"guarantee": "exactly_once"})}})
+    assert found(bold)["exactly-once without a boundary"].state == BROKEN
+
+
+def test_a_judgement_says_what_was_looked_at() -> None:
+    def states(judged: Judgement) -> list[str]:
+        return [one.state for one in lint_judgement(judged)]
+
+    bundle = build_bundle(DEFINITION)
+    assert states(Judgement("p", bundle, HELD, (), ())) == [HOLDS]
+    assert states(Judgement("p", bundle, HELD, (), ("it throws on made-up rows",))) == [HOLDS, NOT_CHECKED]
+    assert states(Judgement("p", bundle, None, (), ("no Spark",))) == [NOT_CHECKED]
+    assert states(Judgement("p", None, None, ("no YAML", "no SQL"), ())) == [BROKEN, BROKEN]
+    fold = Judgement("p", build_bundle(EXAMPLES / "account_ledger"), HELD, (), ())
+    assert states(fold) == [HOLDS, NOT_CHECKED]  # a fold is run by its cases alone
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml")))
+def test_whatever_was_not_checked_names_a_command_that_there_is(name: str) -> None:
+    definition = load_definition(EXAMPLES / name)
+    for one in lint_definition(definition, dict.fromkeys(definition.topics), None):
+        assert (one.remedy != "") == (one.state != HOLDS), one.check
+        if one.state == NOT_CHECKED:
+            verbs = re.findall(r"`rivertwice ([a-z]+)", one.remedy)
+            assert verbs, one.check
+            assert set(verbs) <= set(cli.commands), one.remedy
 
 
 @pytest.mark.parametrize(
     ("definition", "check", "state"),
     [
-        (changed(keys=[]), "wrong repartition key", NOTE),
-        (changed(compare=False), "unmeasured late drops", WARNING),
-        (with_source(schema_ids=[]), "incompatible schema", NOTE),
-        (with_source(schema_ids=["a-1"], schema_id_optional=False), "incompatible schema", SAFE),
-        (with_source(required=[]), "ambiguous events", NOTE),
-        (changed(window=LAB.window.model_copy(update={"size": timedelta(days=1)})), "stream or batch", NOTE),
+        (changed(keys=[]), "wrong repartition key", NOT_CHECKED),
+        (changed(compare=False), "unmeasured late drops", BROKEN),
+        (with_source(schema_ids=[]), "incompatible schema", NOT_CHECKED),
+        (with_source(schema_ids=["a-1"], schema_id_optional=False), "incompatible schema", HOLDS),
+        (with_source(required=[]), "ambiguous events", NOT_CHECKED),
+        (changed(window=LAB.window.model_copy(update={"size": timedelta(days=1)})), "stream or batch", NOT_CHECKED),
     ],
 )
 def test_what_the_definition_leaves_open_is_named(definition: Definition, check: str, state: str) -> None:
@@ -76,12 +133,12 @@ def test_what_the_definition_leaves_open_is_named(definition: Definition, check:
 @pytest.mark.parametrize(
     ("facts", "check", "state"),
     [
-        (None, "lag beyond retention", UNKNOWN),
-        (None, "partitions and keys", UNKNOWN),
-        (TopicFacts(3, timedelta(hours=1), compacted=False), "lag beyond retention", WARNING),
-        (TopicFacts(3, timedelta(days=7), compacted=False), "lag beyond retention", SAFE),
-        (TopicFacts(6, None, compacted=False), "partitions and keys", WARNING),
-        (TopicFacts(3, None, compacted=True), "partitions and keys", WARNING),
+        (None, "lag beyond retention", NOT_CHECKED),
+        (None, "partitions and keys", NOT_CHECKED),
+        (TopicFacts(3, timedelta(hours=1), compacted=False), "lag beyond retention", BROKEN),
+        (TopicFacts(3, timedelta(days=7), compacted=False), "lag beyond retention", HOLDS),
+        (TopicFacts(6, None, compacted=False), "partitions and keys", BROKEN),
+        (TopicFacts(3, None, compacted=True), "partitions and keys", BROKEN),
     ],
 )
 def test_what_the_topic_says_is_judged(facts: TopicFacts | None, check: str, state: str) -> None:
@@ -93,7 +150,7 @@ def test_every_warning_and_note_has_a_remedy() -> None:
         keys=[], compare=False, sources={NAME: SOURCE.model_copy(update={"schema_ids": [], "required": []})}
     )
     for one in lint_definition(risky, {SOURCE.topic: TopicFacts(9, timedelta(minutes=1), compacted=True)}):
-        assert (one.remedy != "") == (one.state != SAFE), one.check
+        assert (one.remedy != "") == (one.state != HOLDS), one.check
 
 
 def test_the_contract_says_what_is_promised_in_the_definitions_own_numbers() -> None:

@@ -13,7 +13,7 @@ from rivertwice.pipeline.compile import metric_names
 from rivertwice.pipeline.definition import parse_files
 from rivertwice.pipeline.engine import watermark_confs
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.pipeline.lint import NOTE, contract_of, lint_definition
+from rivertwice.pipeline.lint import NOT_CHECKED, contract_of, lint_definition
 
 ONLY_A: dict[str, Any] = {"b": None}
 
@@ -89,7 +89,7 @@ def test_the_lint_names_what_an_idle_source_does() -> None:
     for policy, word in (("min", "open"), ("max", "late")):
         definition = two.two_sources(watermark_policy=policy)
         (found,) = [one for one in lint_definition(definition, {}) if one.check == "idle source"]
-        assert found.state == NOTE
+        assert found.state == NOT_CHECKED
         assert word in found.told
     assert "a 5 seconds, b 20 seconds" in contract_of(definition)["watermark"]
     single = two.two_sources(sources=ONLY_A)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from definition_files import replace
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.lint import NOTE, SAFE, _schema_ids
+from rivertwice.pipeline.lint import HOLDS, NOT_CHECKED, _schema_ids
 from schema_world import copy_orders, orders
 
 
 def test_pinned_schemas_are_safe_and_records_without_an_id_are_not(tmp_path: Path) -> None:
     (found,) = _schema_ids(orders())
-    assert (found.state, "1, 2, 3" in found.told) == (SAFE, True)
+    assert (found.state, "1, 2, 3" in found.told) == (HOLDS, True)
     folder = copy_orders(tmp_path)
     for path in folder.glob("schemas/orders-*.avsc"):
         path.unlink()
     replace(folder / "pipeline.yaml", "framing: confluent", "framing: none")
-    assert [one.state for one in _schema_ids(load_definition(folder))] == [NOTE]
+    assert [one.state for one in _schema_ids(load_definition(folder))] == [NOT_CHECKED]

@@ -1,0 +1,41 @@
+"""What a lint says of one pitfall, and the facts of topics that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from rivertwice.pipeline.checked import BROKEN, HOLDS, NOT_CHECKED
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """What Kafka says of a topic; `retention` None: kept for ever."""
+
+    partitions: int
+    retention: timedelta | None
+    compacted: bool
+
+
+@dataclass(frozen=True)
+class LintFinding:
+    """One check.
+
+    Attributes:
+        check: short name of the pitfall.
+        state: `holds`, `broken` or `not checked`.
+        told: what was looked at and what it means, or why it was not.
+        remedy: what to do, or which command checks it; empty when it holds.
+    """
+
+    check: str
+    state: str
+    told: str
+    remedy: str = ""
+
+
+def worst(findings: Sequence[LintFinding]) -> str:
+    """Return the worst state among findings."""
+    order = (BROKEN, NOT_CHECKED, HOLDS)
+    return min((one.state for one in findings), key=order.index, default=HOLDS)

@@ -1,0 +1,70 @@
+"""Pitfalls that a topic's own settings decide: what Kafka keeps, and how many partitions it has."""
+
+from __future__ import annotations
+
+from rivertwice.pipeline.checked import BROKEN, HOLDS, NOT_CHECKED
+from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.lint_model import LintFinding, TopicFacts
+from rivertwice.pipeline.model import Definition
+
+MB_PER_PARTITION = 10  # partitions = max(MB/s / 10, readers): the rule of thumb of Kafka's own operators
+
+
+def retention_finding(definition: Definition, topic: str, facts: TopicFacts | None) -> LintFinding:
+    """P11. Return whether a savepoint can be older than what Kafka keeps."""
+    check = "lag beyond retention"
+    if facts is None:
+        return LintFinding(
+            check,
+            NOT_CHECKED,
+            f"Kafka did not tell how long it keeps {topic}",
+            f"run `rivertwice lint {definition.name}` where Kafka answers",
+        )
+    if facts.retention is None:
+        return LintFinding(check, HOLDS, f"{topic} is kept for ever")
+    kept, age = facts.retention, definition.alerts.savepoint_age
+    told = f"{topic} is kept for {format_duration(kept)}; the agent archives at half of that time"
+    if kept < 2 * age:
+        return LintFinding(
+            check,
+            BROKEN,
+            f"{told}; a savepoint may be {format_duration(age)} old before anybody is told: its range may be gone by then",
+            f"keep the topic for at least {format_duration(2 * age)}, or lower alerts.savepoint_age",
+        )
+    return LintFinding(check, HOLDS, told)
+
+
+def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | None) -> LintFinding:
+    """Return whether the topic has the partitions that the definition says, and keeps every record."""
+    check = "partitions and keys"
+    wanted = next(source.partitions for source in definition.sources.values() if source.topic == topic)
+    if facts is None:
+        return LintFinding(
+            check,
+            NOT_CHECKED,
+            f"Kafka did not tell the partitions of {topic}",
+            f"run `rivertwice lint {definition.name}` where Kafka answers",
+        )
+    if facts.partitions > wanted:
+        return LintFinding(
+            check,
+            BROKEN,
+            f"{topic} has {facts.partitions} partitions, the definition says {wanted}: where partitions were added, a hash "
+            "partitioner sends keys elsewhere, and a key's order ends there",
+            "copy it, keyed, to a topic with all partitions from the first record on, and fold that"
+            if definition.window.is_fold
+            else f"write partitions: {facts.partitions}; results do not depend on order here, readers of the topic may",
+        )
+    if facts.compacted:
+        return LintFinding(
+            check,
+            BROKEN,
+            f"{topic} is compacted: superseded records vanish, so batches cannot be counted and the stream stops",
+            "stream a plain topic; compacted ones are for tables",
+        )
+    return LintFinding(
+        check,
+        HOLDS,
+        f"{topic} has {facts.partitions} partitions: at most as many cores, or readers of a group, can be used at once, and it is "
+        f"made for about {facts.partitions * MB_PER_PARTITION} MB/s ({MB_PER_PARTITION} each, the usual rule)",
+    )
