@@ -293,7 +293,7 @@ def test_an_error_of_no_room_of_ours_is_one_line_too(run: Any, monkeypatch: pyte
     def explode(root: Path) -> None:
         raise ValueError("first line\n" + "at org.apache.spark\n" * 300)
 
-    monkeypatch.setattr("rivertwice.pipeline.definition.load_all", explode)
+    monkeypatch.setattr("rivertwice.pipeline.definition.load_each", explode)
     result = run("pipelines")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1

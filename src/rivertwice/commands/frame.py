@@ -60,6 +60,11 @@ class Frame:
         """Print one line of progress to stderr, so that stdout stays the result."""
         say(f"  {line}", err=True)
 
+    def report_broken(self, broken: Mapping[str, str]) -> None:
+        """Print to stderr why definitions could not be loaded, one after the other."""
+        for name, error in broken.items():
+            say(f"rivertwice: {name} cannot be loaded: {error}", err=True)
+
     def known_pipeline(self, name: str) -> str:
         """Return the name if the project defines it or the home has state of it.
 

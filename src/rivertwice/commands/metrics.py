@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
 
 if TYPE_CHECKING:
     from rivertwice.metrics.model import Measures
     from rivertwice.metrics.rules import AlertState
+    from rivertwice.pipeline.definition import Definition
 
 
 def _measure(frame: Frame, name: str) -> Measures:
@@ -21,6 +22,15 @@ def _measure(frame: Frame, name: str) -> Measures:
 
     now = utc_now()
     return measure(frame.settings, name, view_pipeline(frame.settings, name, now), now)
+
+
+def _definitions(frame: Frame, name: str | None) -> tuple[dict[str, Definition], dict[str, str]]:
+    """Return the definitions asked for, and why others of the project could not be loaded; a named one must be."""
+    from rivertwice.pipeline.definition import load_definition, load_each
+
+    root = frame.settings.definitions
+    names = frame.chosen_pipelines(name)
+    return load_each(root) if name is None else ({name: load_definition(root / names[0])}, {})
 
 
 HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures")
@@ -41,25 +51,26 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
 def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> None:
     """Measure the streams: throughput, lag, latency, backpressure, state, savepoints, lateness; and the alerts on them.
 
-    Every figure carries its unit; one that is not known is left out, never guessed. Exit 3 while an alert fires. The
+    Every figure carries its unit; one that is not known is left out, never guessed. Exit 3 while an alert fires, 1 if a definition cannot be loaded. The
     limits stand in pipeline.yaml under `alerts`.
     """
     from rivertwice.metrics.prometheus import alerting_rules, exposition
     from rivertwice.metrics.rules import firing, judge_alerts
-    from rivertwice.pipeline.definition import load_definition
 
-    settings = frame.settings
-    names = frame.chosen_pipelines(name)
-    limits = {each: load_definition(settings.definitions / each).alerts for each in names}
+    found, broken = _definitions(frame, name)
+    frame.report_broken(broken)
+    limits = {each: definition.alerts for each, definition in found.items()}
     if rules:
         click.echo(alerting_rules(limits), nl=False)
+        _end(broken)
         return
-    measured = [_measure(frame, each) for each in names]
+    measured = [_measure(frame, each) for each in found]
     alerts = {found.pipeline: judge_alerts(found, limits[found.pipeline]) for found in measured}
     if prometheus:
         click.echo(exposition(measured, alerts), nl=False)
+        _end(broken)
         return
-    value = [
+    value: list[dict[str, Any]] = [
         {
             **to_plain(found),
             "alerts": [
@@ -69,9 +80,17 @@ def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> No
         }
         for found in measured
     ]
+    value += [{"pipeline": each, "error": error} for each, error in broken.items()]
     frame.emit(value, lambda: "\n".join(_text(found, alerts[found.pipeline]) for found in measured))
     if any(firing(states) for states in alerts.values()):
         raise SystemExit(DEFECT)
+    _end(broken)
+
+
+def _end(broken: Mapping[str, str]) -> None:
+    """End as refused if a definition could not be loaded: its figures are missing."""
+    if broken:
+        raise SystemExit(REFUSED)
 
 
 def _text(found: Measures, alerts: Sequence[AlertState]) -> str:
@@ -95,13 +114,10 @@ def diagnose(frame: Frame, name: str | None) -> None:
     Nothing is named that no figure supports. Exit 3 if something was found.
     """
     from rivertwice.metrics.diagnose import diagnose as causes_of
-    from rivertwice.pipeline.definition import load_definition
 
-    settings = frame.settings
-    found = {}
-    for each in frame.chosen_pipelines(name):
-        definition = load_definition(settings.definitions / each)
-        found[each] = causes_of(_measure(frame, each), definition)
+    definitions, broken = _definitions(frame, name)
+    frame.report_broken(broken)
+    found = {each: causes_of(_measure(frame, each), definition) for each, definition in definitions.items()}
     rows = [
         (pipeline, one.symptom, one.evidence, one.cause, one.remedy) for pipeline, ones in found.items() for one in ones
     ]
@@ -109,3 +125,4 @@ def diagnose(frame: Frame, name: str | None) -> None:
     frame.emit(found, lambda: as_table(headers, rows) if rows else f"nothing hurts: {', '.join(found)}")
     if rows:
         raise SystemExit(DEFECT)
+    _end(broken)

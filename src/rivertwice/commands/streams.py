@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
-from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.config import require_name
 from rivertwice.errors import ServiceError
 
@@ -26,12 +28,12 @@ def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | N
     it goes on past records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
     """
     from rivertwice.instants import utc_now
-    from rivertwice.pipeline.definition import load_definition
+    from rivertwice.stream.begin import refuse_start
     from rivertwice.supervise.launch import agent_status
     from rivertwice.timeline.intent import write_intent
 
     settings = frame.settings
-    load_definition(settings.definitions / frame.known_pipeline(name))  # a definition that cannot run is refused here
+    refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
     asked_at = utc_now()
     accepted = None
     if accept_gap is not None:
@@ -113,18 +115,24 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
 @click.command(epilog=example("rivertwice pipelines"))
 @pass_frame
 def pipelines(frame: Frame) -> None:
-    """List the definitions of the project, with topics, window and watermarks."""
-    from rivertwice.pipeline.definition import load_all
+    """List the definitions of the project, with topics, window and watermarks. Exit 1 if one cannot be loaded."""
+    from rivertwice.pipeline.definition import load_each
 
-    found = load_all(frame.settings.definitions)
+    found, broken = load_each(frame.settings.definitions)
     rows = []
     for name, definition in found.items():
         streams = [] if definition.window.is_fold else definition.streams.values()
         delays = ", ".join(str(source.watermark) for source in streams) or "none"
         rows.append((name, ", ".join(definition.topics), definition.window.text, delays, ", ".join(definition.keys)))
-    value = [item.model_dump(mode="json", exclude={"transform_sql", "rows_sql", "fold_py"}) for item in found.values()]
+    value: list[Any] = [
+        item.model_dump(mode="json", exclude={"transform_sql", "rows_sql", "fold_py"}) for item in found.values()
+    ]
+    value += [{"name": name, "error": error} for name, error in broken.items()]
     headers, none = ("pipeline", "topic", "window", "watermark", "keys"), f"none in {frame.settings.definitions}"
-    frame.emit(value, lambda: as_table(headers, rows) if rows else f"{none}; run it in the project, or give --project")
+    frame.emit(value, lambda: as_table(headers, rows) if value else f"{none}; run it in the project, or give --project")
+    frame.report_broken(broken)
+    if broken:
+        raise SystemExit(REFUSED)
 
 
 @click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays", "rivertwice test --examples"))
@@ -132,34 +140,47 @@ def pipelines(frame: Frame) -> None:
 @click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
 @pass_frame
 def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
-    """Run the cases of NAME, or of all pipelines, as a stream and as a batch. Exit 3 if a case fails."""
-    from rivertwice.pipeline.cases import run_cases
-    from rivertwice.pipeline.definition import load_all
-    from rivertwice.pipeline.engine import spark_session
+    """Check the definition of NAME, or of all pipelines, and run its cases as a stream and as a batch.
+
+    Exit 3 if a definition is refused or a case fails; the others are run all the same.
+    """
+    from rivertwice.pipeline.cases import CASE_CONFS
+    from rivertwice.pipeline.definition import YAML_FILE
+    from rivertwice.pipeline.engine import spark_on_demand
 
     settings = frame.settings
     folder = settings.definitions / "examples" if examples else settings.definitions
     if name is None:
-        names = list(load_all(folder)) if examples else frame.chosen_pipelines(None)
+        in_folder = sorted(path.parent.name for path in folder.glob(f"*/{YAML_FILE}"))
+        names = in_folder if examples else frame.chosen_pipelines(None)
     else:
         names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
-    spark = spark_session(settings, "rivertwice-test")
-    results = []
-    try:
-        for each in names:
-            frame.progress(f"cases of {each} ...")
-            for result in run_cases(spark, folder / each):
-                frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
-                results.append((each, result))
-    finally:
-        spark.stop()
-    failed = [result for _, result in results if not result.passed]
-    rows = [(each, result.case, "passed" if result.passed else "FAILED") for each, result in results]
+    with spark_on_demand(settings, "rivertwice-test", extra=CASE_CONFS, quick=True) as spark:
+        results = [found for each in names for found in _test_one(frame, folder / each, spark)]
+    failed = [found for found in results if found["differences"]]
+    rows = [(found["pipeline"], found["case"], "FAILED" if found["differences"] else "passed") for found in results]
     text = as_table(("pipeline", "case", "result"), rows)
-    for result in failed:
-        text += f"\n{result.case}: {'; '.join(result.differences)}"
-    frame.emit(
-        {"cases": [{"pipeline": each, **to_plain(result)} for each, result in results], "failed": len(failed)}, text
-    )
+    for found in failed:
+        text += f"\n{found['pipeline']}: {found['case']}: {'; '.join(found['differences'])}"
+    frame.emit({"cases": results, "failed": len(failed)}, text)
     if failed:
         raise SystemExit(DEFECT)
+
+
+def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[dict[str, Any]]:
+    """Yield what came of a pipeline's definition, and of each of its cases if that holds."""
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.cases import run_cases
+    from rivertwice.pipeline.checked import HOLDS, judge_folder
+
+    frame.progress(f"definition and cases of {folder.name} ...")
+    judged = judge_folder(frame.settings, folder, spark, utc_now(), again=True)
+    differences = [*judged.broken, *(judged.unchecked if judged.verdict is None else ())]
+    yield {"pipeline": folder.name, "case": "(definition)", "state": judged.state, "differences": differences}
+    if judged.bundle is None or judged.state != HOLDS:
+        return
+    for told in judged.unchecked:
+        frame.progress(f"{folder.name}: not checked: {told}")
+    for result in run_cases(spark(), folder, judged.bundle.definition):
+        frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
+        yield {"pipeline": folder.name, **to_plain(result)}

@@ -113,22 +113,33 @@ class Case(_Model):
         return [event for batch in self.batches for event in batch]
 
 
+def case_paths(folder: Path) -> list[Path]:
+    """Return the files of the cases of the pipeline in `folder`, sorted."""
+    return sorted((folder / "cases").glob("*.yaml"))
+
+
+def load_case(path: Path) -> Case:
+    """Return the case in a file.
+
+    Raises:
+        DefinitionError: the file is no case; names file, field, value and remedy.
+    """
+    try:
+        return Case.model_validate({"name": path.stem, **(yaml.safe_load(path.read_bytes()) or {})})
+    except ValidationError as error:
+        raise DefinitionError(describe(error, str(path))) from None
+    except (yaml.YAMLError, TypeError) as error:
+        message = f"{path} is no case in YAML: {error}"
+        raise DefinitionError(message) from None
+
+
 def load_cases(folder: Path) -> list[Case]:
     """Return the cases of the pipeline in `folder`, by file name.
 
     Raises:
         DefinitionError: a file is no case; names file, field, value and remedy.
     """
-    cases = []
-    for path in sorted((folder / "cases").glob("*.yaml")):
-        try:
-            cases.append(Case.model_validate({"name": path.stem, **(yaml.safe_load(path.read_bytes()) or {})}))
-        except ValidationError as error:
-            raise DefinitionError(describe(error, str(path))) from None
-        except (yaml.YAMLError, TypeError) as error:
-            message = f"{path} is no case in YAML: {error}"
-            raise DefinitionError(message) from None
-    return cases
+    return [load_case(path) for path in case_paths(folder)]
 
 
 def record_value(case: Case, event: Event, definition: Definition) -> bytes | None:

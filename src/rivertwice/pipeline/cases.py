@@ -12,11 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.errors import RivertwiceError
 from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows, newest_rows
-from rivertwice.pipeline.case_files import Case, load_cases, record_headers, record_value, source_of
+from rivertwice.pipeline.case_files import Case, case_paths, load_case, record_headers, record_value, source_of
+from rivertwice.pipeline.checks import describe_refusal
 from rivertwice.pipeline.compile import (
     accepted,
     batch_rows,
@@ -26,13 +29,20 @@ from rivertwice.pipeline.compile import (
     with_window_end,
 )
 from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.definition import FOLD_FILE, TRANSFORM_FILE, load_definition
 from rivertwice.pipeline.engine import watermark_confs
 from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging
 from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed
 from rivertwice.pipeline.model import RECORD, Definition
 from rivertwice.pipeline.tables import late_versions, window_closes
 
+CASE_CONFS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Of a handful of records, compiling and planning cost more than running: these settings change no result, only what it costs."""
 RAW_SCHEMA = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, "
     "offset bigint, timestamp timestamp"
@@ -84,17 +94,35 @@ def run_case(spark: SparkSession, definition: Definition, case: Case) -> CaseRes
     """
     with tempfile.TemporaryDirectory(prefix="rivertwice-case-") as name:
         folder = Path(name)
-        _write_batches(folder / "log", definition, case)
-        stream, watermarks = _run_stream(spark, definition, folder)
-        raw = spark.read.schema(RAW_SCHEMA).parquet(str(folder / "log"))
+        batches = _write_batches(folder / "log", definition, case)
+        stream, watermarks = _run_stream(spark, definition, folder, batches)
+        raw = spark.createDataFrame(pa.concat_tables(batches))
         return _judge(spark, definition, case, raw, stream, watermarks)
 
 
-def run_cases(spark: SparkSession, folder: Path) -> Iterator[CaseResult]:
-    """Run every case of the pipeline in `folder`, one after the other."""
-    definition = load_definition(folder)
-    for case in load_cases(folder):
-        yield run_case(spark, definition, case)
+def run_cases(spark: SparkSession, folder: Path, definition: Definition | None = None) -> Iterator[CaseResult]:
+    """Run every case of the pipeline in `folder`, one after the other; one that cannot be run is a case that failed.
+
+    Args:
+        spark: the session to run in.
+        folder: of the pipeline.
+        definition: of the pipeline; None: it is loaded.
+    """
+    definition = definition or load_definition(folder)
+    for path in case_paths(folder):
+        try:
+            yield run_case(spark, definition, load_case(path))
+        except PySparkException as error:
+            file = folder / (FOLD_FILE if definition.window.is_fold else TRANSFORM_FILE)
+            yield _not_run(path, f"{path}: {file}: {describe_refusal(error)}")
+        except RivertwiceError as error:
+            yield _not_run(path, str(error) if str(path) in str(error) else f"{path}: {error}")
+        except Exception as error:
+            yield _not_run(path, f"{path}: the case could not be run: {type(error).__name__}: {error}")
+
+
+def _not_run(path: Path, difference: str) -> CaseResult:
+    return CaseResult(path.stem, [], [], [], {}, [difference])
 
 
 def _judge(
@@ -188,9 +216,11 @@ def _tagged(spark: SparkSession, rows: DataFrame, numbers: list[int]) -> DataFra
     return rows.join(F.broadcast(spark.createDataFrame(marks)), "_offset")
 
 
-def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
+def _write_batches(folder: Path, definition: Definition, case: Case) -> list[pa.Table]:
+    """Write one file of records per micro-batch, and return their records."""
     folder.mkdir()
     offset = 0
+    tables = []
     for number, batch in enumerate(case.batches):
         records: list[dict[str, Any]] = []
         for event in batch:
@@ -207,18 +237,21 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> None:
             )
             offset += 1
         path = folder / f"{number:05d}.parquet"
-        pq.write_table(pa.Table.from_pylist(records, schema=RAW_ARROW), path)
+        tables.append(pa.Table.from_pylist(records, schema=RAW_ARROW))
+        pq.write_table(tables[-1], path)
         # The file source reads in the order of modification times.
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return tables
 
 
-def _run_stream(spark: SparkSession, definition: Definition, folder: Path) -> tuple[list[Row], list[int]]:
+def _run_stream(
+    spark: SparkSession, definition: Definition, folder: Path, batches: list[pa.Table]
+) -> tuple[list[Row], list[int]]:
     """Return the emitted rows that count and, per micro-batch, the watermark its late filter used."""
     emitted: list[list[Row]] = []
 
     def versions(session: SparkSession, batch: int) -> dict[str, DataFrame]:
-        read = sorted(str(path) for path in (folder / "log").glob("*.parquet"))[: batch + 1]
-        decoded = decode_views(definition, session.read.schema(RAW_SCHEMA).parquet(*read))
+        decoded = decode_views(definition, session.createDataFrame(pa.concat_tables(batches[: batch + 1])))
         known = {view: accepted(decoded[view], source) for view, source in definition.tables.items()}
         return {view: rows.withColumn("_index", F.lit(0)) for view, rows in known.items()}
 

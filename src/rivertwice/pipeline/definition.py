@@ -197,6 +197,18 @@ def load_all(root: Path) -> dict[str, Definition]:
     return {folder.name: load_definition(folder) for folder in folders}
 
 
+def load_each(root: Path) -> tuple[dict[str, Definition], dict[str, str]]:
+    """Return every definition under `root` that can be loaded, and for each other folder why it cannot, by name, sorted."""
+    found: dict[str, Definition] = {}
+    broken: dict[str, str] = {}
+    for folder in sorted(path.parent for path in root.glob(f"*/{YAML_FILE}")):
+        try:
+            found[folder.name] = load_definition(folder)
+        except DefinitionError as error:
+            broken[folder.name] = str(error)
+    return found, broken
+
+
 def describe(error: ValidationError, path: str) -> str:
     """Return pydantic's findings as lines that name file, field, value and remedy."""
     lines = []

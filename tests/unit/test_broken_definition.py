@@ -1,0 +1,113 @@
+"""One definition that cannot be loaded does not end what is asked of the others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from definition_files import FLIGHTS
+from rivertwice.cli import cli
+from rivertwice.config import Settings
+from rivertwice.errors import DefinitionError
+from rivertwice.instants import utc_now
+from rivertwice.pipeline.bundle import build_bundle
+from rivertwice.pipeline.checked import Verdict, check_bundle, judge_folder, read_verdict
+from rivertwice.stream.failures import classify_failure
+from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A project with a definition that is no YAML, named before one that holds."""
+    shutil.copytree(FLIGHTS, tmp_path / "pipelines" / "flight_delays")
+    (tmp_path / "pipelines" / "broken").mkdir()
+    (tmp_path / "pipelines" / "broken" / "pipeline.yaml").write_text("name: [")
+    (tmp_path / "pipelines" / "broken" / "transform.sql").write_text("SELECT 1")
+    return Settings(project=tmp_path, home=tmp_path / "home")
+
+
+@pytest.fixture
+def run(settings: Settings) -> Callable[..., Result]:
+    options = ["--output", "json", "--project", str(settings.project), "--home", str(settings.home)]
+    return lambda *arguments: CliRunner().invoke(cli, [*options, *arguments])
+
+
+def test_pipelines_lists_the_others_and_names_it(run: Callable[..., Result]) -> None:
+    result = run("pipelines")
+    listed = json.loads(result.stdout)
+    assert (result.exit_code, [one["name"] for one in listed]) == (1, ["flight_delays", "broken"])
+    assert "broken/pipeline.yaml is no YAML" in listed[1]["error"]
+    assert "broken cannot be loaded" in result.stderr
+
+
+def test_metrics_measures_the_others_and_names_it(run: Callable[..., Result]) -> None:
+    result = run("metrics")
+    listed = json.loads(result.stdout)
+    assert (result.exit_code, [one["pipeline"] for one in listed]) == (1, ["flight_delays", "broken"])
+    text = run("metrics", "--prometheus")
+    assert text.exit_code == 1
+    assert 'pipeline="flight_delays"' in text.stdout
+    assert "broken cannot be loaded" in text.stderr
+
+
+def test_a_refused_definition_ends_the_driver_in_a_class_that_the_agent_never_restarts() -> None:
+    found = classify_failure(DefinitionError("x"))
+    assert REACTIONS[FailureClass(found)].response is Response.STOP
+
+
+def test_a_verdict_is_kept_for_exactly_this_definition_these_checks_and_this_spark(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = settings.pipeline("flight_delays")
+    bundle = build_bundle(settings.definitions / "flight_delays")
+    known = {
+        "format": 1,
+        "bundle": bundle.id,
+        "checks": 1,
+        "spark": "4",
+        "findings": ["f"],
+        "unchecked": [],
+        "keys": {},
+    }
+    monkeypatch.setattr("rivertwice.pipeline.checked.version", lambda _: "4")
+    home.root.mkdir(parents=True)
+    home.checked.write_text(json.dumps({**known, "at": "2026-01-01T00:00:00Z"}))
+    found = read_verdict(home, bundle.id)
+    assert found is not None
+    assert (found.findings, found.holds) == (("f",), False)
+    assert read_verdict(home, "another") is None
+    with pytest.raises(DefinitionError, match="f"):
+        check_bundle(home, bundle, _never, utc_now(), where="w").require()
+    monkeypatch.setattr("rivertwice.pipeline.checked.CHECKS_VERSION", 2)
+    assert read_verdict(home, bundle.id) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 2}', "\x00", '{"format": 1, "at": "no"}'])
+def test_a_verdict_that_cannot_be_read_is_made_again(settings: Settings, text: str) -> None:
+    home = settings.pipeline("flight_delays")
+    home.root.mkdir(parents=True)
+    home.checked.write_text(text)
+    assert read_verdict(home, "b") is None
+
+
+def test_a_definition_that_spark_was_not_asked_about_is_not_called_checked(settings: Settings) -> None:
+    def judge(name: str) -> str:
+        return judge_folder(settings, settings.definitions / name, None, utc_now()).state
+
+    assert (judge("flight_delays"), judge("broken")) == ("not checked", "broken")
+    failing = judge_folder(settings, settings.definitions / "flight_delays", _never, utc_now())
+    assert (failing.state, "the check itself failed (AssertionError: no Spark here)" in failing.unchecked[0]) == (
+        "not checked",
+        True,
+    )
+    assert Verdict("b", (), (), {}, utc_now()).holds
+
+
+def _never() -> None:
+    message = "no Spark here"
+    raise AssertionError(message)
