@@ -162,7 +162,7 @@ def test_what_ran_before_the_checks_goes_on_and_one_that_never_ran_does_not(
     yaml, sql, _ = BROKEN["sum_of_doubles"]
     bundle = build_bundle(write(settings.project, "p", yaml, sql))
     begin(settings, bundle)
-    monkeypatch.setattr(driver, "is_first_run", lambda *_: False)
+    monkeypatch.setattr("rivertwice.stream.begin.is_first_run", lambda *_: False)
     assert drive(monkeypatch, "p") == 1
     ended = read_exit(settings.pipeline("p"))
     assert ended is not None

@@ -10,6 +10,7 @@ from rivertwice.pipeline.case_files import load_cases
 from rivertwice.pipeline.cases import run_case
 from rivertwice.pipeline.checks import check_definition
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.testing.lab_project import DEFINITION
 
 pytestmark = pytest.mark.spark
 EXAMPLES = PROJECT / "pipelines" / "examples"
@@ -21,6 +22,10 @@ CASES = [(name, case.name) for name in NAMES for case in load_cases(EXAMPLES / n
 def test_spark_accepts_the_definition_and_it_has_a_case(name: str, spark: SparkSession) -> None:
     check_definition(spark, load_definition(EXAMPLES / name))
     assert load_cases(EXAMPLES / name)
+
+
+def test_spark_accepts_the_definition_of_the_fault_lab(spark: SparkSession) -> None:
+    check_definition(spark, load_definition(DEFINITION))
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)

@@ -17,6 +17,8 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.fast.owner import take_fast_lock
@@ -31,6 +33,8 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.pipeline.fast import fast_records, fast_rows
 from rivertwice.pipeline.model import Definition
+from rivertwice.stream.begin import require_checked
+from rivertwice.timeline.sequence import head
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, its annotation does not say so
@@ -64,12 +68,18 @@ def run_fast(settings: Settings, definition: Definition, stop: threading.Event) 
     assert definition.fast is not None, "the caller looked"
     home = settings.pipeline(definition.name)
     _, source = definition.source
-    run = begin_run(settings, definition)
     partitions = len(kafka.end_offsets(settings, source.topic))
     if settings.spark_is_local:
         # Real-time mode holds a slot per partition for as long as it runs.
         settings = replace(settings, spark_master=f"local[{partitions + 1}]")
-    spark = spark_session(settings, f"rivertwice-fast-{definition.name}")
+
+    def session() -> SparkSession:
+        return spark_session(settings, f"rivertwice-fast-{definition.name}")
+
+    bundle = build_bundle(settings.definitions / definition.name)
+    require_checked(settings, bundle, session, head(home), utc_now())
+    run = begin_run(settings, definition)
+    spark = session()
     raw = (
         spark.readStream.format("kafka")
         .options(**spark_options(settings))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, LogGapError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import encode_ends
 from rivertwice.pipeline.bundle import Bundle, build_bundle
-from rivertwice.pipeline.checked import read_verdict
+from rivertwice.pipeline.checked import Verdict, check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.lineage import (
     Timeline,
@@ -22,6 +23,9 @@ from rivertwice.timeline.lineage import (
     timeline_ledger,
 )
 from rivertwice.timeline.sequence import last_seq, move_head, read_sequence, select_head
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FIRST = "t1"
 
@@ -73,6 +77,22 @@ def is_first_run(home: PipelineHome, bundle: Bundle, timeline: str | None) -> bo
     already, and a stop could lose records.
     """
     return timeline is None or all(row.bundle != bundle.id for row in timeline_ledger(home, timeline))
+
+
+def require_checked(
+    settings: Settings, bundle: Bundle, spark: Callable[[], SparkSession], timeline: str | None, now: datetime
+) -> Verdict:
+    """Return the verdict on a definition that is about to run on a timeline; the stored one if there is one.
+
+    Raises:
+        DefinitionError: the checks refuse it, and none of its micro-batches ever ran.
+    """
+    name = bundle.definition.name
+    home = settings.pipeline(name)
+    verdict = check_bundle(home, bundle, spark, now, where=str(settings.definitions / name))
+    if not verdict.holds and is_first_run(home, bundle, timeline):
+        verdict.require()
+    return verdict
 
 
 def refuse_start(settings: Settings, pipeline: str) -> None:

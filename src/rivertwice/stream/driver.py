@@ -26,11 +26,10 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import Parts
 from rivertwice.log.holes import explain_holes
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
-from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.compile import compile_stream, metric_names
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
-from rivertwice.stream.begin import FIRST, check_topics, is_first_run, resolve_timeline
+from rivertwice.stream.begin import FIRST, check_topics, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.damage import check_checkpoint, sweep_unplanned
 from rivertwice.stream.dead import dead_table, write_dead_letters
@@ -211,14 +210,9 @@ class Driver:
         name = (None if self._goal is None else self._goal.timeline) or head(self._home)
         if name is not None and load_timeline(self._home, name).fingerprint != bundle.fingerprint.hashes():
             return
-        where = str(self._settings.definitions / self._definition.name)
-        verdict = check_bundle(self._home, bundle, self._session, utc_now(), where=where)
+        verdict = require_checked(self._settings, bundle, self._session, name, utc_now())
         for told in verdict.unchecked:
             _log.warning("%s: %s", self._definition.name, told)
-        if verdict.holds:
-            return
-        if is_first_run(self._home, bundle, name):
-            verdict.require()
         for told in verdict.findings:
             _log.error("%s ran before it was checked and goes on, but is not exact: %s", self._definition.name, told)
 
