@@ -17,6 +17,7 @@ from rivertwice.errors import DefinitionError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.pipeline.checked import Verdict, check_bundle, judge_folder, read_verdict
+from rivertwice.pipeline.checks import describe_refusal
 from rivertwice.stream.failures import classify_failure
 from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
 
@@ -106,6 +107,32 @@ def test_a_definition_that_spark_was_not_asked_about_is_not_called_checked(setti
         True,
     )
     assert Verdict("b", (), (), {}, utc_now()).holds
+
+
+STREAM = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred
+pyspark.errors.exceptions.captured.ArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. SQLSTATE: 22012
+== SQL (line 3, position 7) ==
+sum(100 div (v - 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[NO_VIEW] `x` cannot be found.\nHint. SQLSTATE: 42P01; line 4 pos 5;\n'Project",
+            "line 4: it fails: [NO_VIEW] `x` cannot be found",
+        ),
+        (
+            "\n[PARSE_SYNTAX_ERROR] Syntax error at ','. SQLSTATE: 42601 (line 6, pos 26)\n",
+            "line 6: it fails: [PARSE_SYNTAX_ERROR] Syntax error at ','",
+        ),
+        (STREAM, "line 3: it fails: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide`"),
+        ("something odd\nand more", "it fails: something odd"),
+    ],
+)
+def test_what_spark_says_is_one_line_that_begins_with_the_line_of_the_sql(text: str, said: str) -> None:
+    assert describe_refusal(ValueError(text), "it fails") == said
 
 
 def _never() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -112,9 +113,9 @@ def run_cases(spark: SparkSession, folder: Path, definition: Definition | None =
     for path in case_paths(folder):
         try:
             yield run_case(spark, definition, load_case(path))
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             file = folder / (FOLD_FILE if definition.window.is_fold else TRANSFORM_FILE)
-            yield _not_run(path, f"{path}: {file}: {describe_refusal(error)}")
+            yield _not_run(path, f"{path}: {file}: {describe_refusal(error, 'the SQL throws')}")
         except RivertwiceError as error:
             yield _not_run(path, str(error) if str(path) in str(error) else f"{path}: {error}")
         except Exception as error:

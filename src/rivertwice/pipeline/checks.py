@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -41,6 +42,8 @@ from rivertwice.pipeline.windows import Window
 SAMPLES = 24
 _ROWS_FORM = "write SELECT * FROM view WHERE ..."
 _PLACE = re.compile(r"\(?\bline (\d+),? pos(?:ition)? \d+\)?")
+_CLASSED = re.compile(r"\[([A-Z][A-Z0-9_]+)(?:\.[A-Z0-9_]+)?\][^\n]*")
+_WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 
@@ -109,13 +112,19 @@ def _named(found: Examined, file: str) -> Iterator[_Say]:
         found.findings.append(f"{file}: {describe_refusal(error)}; correct it")
 
 
-def describe_refusal(error: PySparkException) -> str:
-    """Return what Spark says against an SQL text in one line that begins with the text's line, without the plan below it."""
+def describe_refusal(error: Exception, verb: str = "Spark refuses the SQL") -> str:
+    """Return what Spark says against an SQL text in one line that begins with the text's line, without the plan below it.
+
+    Of an error within a stream it is the innermost one that tells: the others only say that the stream ended.
+    """
     text = str(error)
     place = _PLACE.search(text)
-    says = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    classed = (match.group() for match in _CLASSED.finditer(text) if match.group(1) not in _WRAPPERS)
+    says = next(classed, None) or next(
+        (line.strip() for line in text.splitlines() if line.strip()), type(error).__name__
+    )
     says = _PLACE.sub("", _STATE.split(says)[0])
-    return f"{f'line {place.group(1)}: ' if place else ''}Spark refuses the SQL: {says.rstrip(' .;')}"
+    return f"{f'line {place.group(1)}: ' if place else ''}{verb}: {says.rstrip(' .;')}"
 
 
 def _examine_result(
@@ -138,10 +147,10 @@ def _examine_result(
     result = compile_sources(spark, definition, rows) if sliced else plan
     try:
         made = result.toArrow().to_pylist()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         found.unchecked.append(
-            f"window and count column were not checked over made-up rows, for the SQL throws on them "
-            f"({describe_refusal(error)}); show by a case that it does not on real ones"
+            "window and count column were not checked over made-up rows, for they stop the SQL "
+            f"({describe_refusal(error, 'it throws')}); show by a case that real ones do not"
         )
         return
     say(_window_findings(definition, made))
