@@ -8,11 +8,11 @@ number; further pieces read just these, by address. A batch of ordinary records 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.log.addresses import OffsetRanges, count, drop_empty, plan_chunks
@@ -51,18 +51,20 @@ def read_pieces(
         rows: how many there are at most; None: every offset may have some.
         per_offset: how many rows an offset can have.
         at: the columns that hold partition and offset.
-        bounds: of a piece, else `BOUNDS`; a single larger record is a piece of its own.
+        bounds: of a piece, else as the session allows; a single larger record is a piece of its own.
     """
-    bounds = bounds or BOUNDS
     held = drop_empty(ranges)
+    most_rows = (bounds or BOUNDS).rows
     at_most = count(held) * per_offset if rows is None else rows
-    slices = [held] if at_most <= bounds.rows else plan_chunks(held, max(1, bounds.rows // per_offset))
+    slices = [held] if at_most <= most_rows else plan_chunks(held, max(1, most_rows // per_offset))
     for part in slices:
-        limit = bounds.content // max(1, min(at_most, count(part) * per_offset))
-        found = _shortened(select(part), content, limit).toArrow()
+        frame = select(part)
+        most = (bounds or bounds_of(frame.sparkSession)).content
+        limit = most // max(1, min(at_most, count(part) * per_offset))
+        found = _shortened(frame, content, limit).toArrow()
         small = pc.less_equal(found[SIZE], limit)
         yield found.filter(small).drop_columns([SIZE])
-        for hull in plan_large(found.filter(pc.invert(small)), at, bounds.content):
+        for hull in plan_large(found.filter(pc.invert(small)), at, most):
             large = select(hull)
             yield large.where(_size(large, content) > limit).toArrow()
 
@@ -75,6 +77,16 @@ def _shortened(frame: DataFrame, content: Sequence[str], limit: int) -> DataFram
         for name in sized.columns
     ]
     return sized.select(*kept)
+
+
+def bounds_of(spark: SparkSession) -> Bounds:
+    """Return how large a piece may be in a session: a quarter of what Spark collects at once, if that is less than usual."""
+    limit = int(
+        spark._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(  # type: ignore[union-attr]
+            spark.sparkContext.getConf().get("spark.driver.maxResultSize", "1g")
+        )
+    )
+    return replace(BOUNDS, content=min(BOUNDS.content, limit // 4)) if limit else BOUNDS
 
 
 def plan_large(rows: pa.Table, at: tuple[str, str], limit: int) -> list[OffsetRanges]:

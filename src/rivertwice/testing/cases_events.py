@@ -5,14 +5,21 @@ from __future__ import annotations
 import random
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
+import yaml
+
+from rivertwice.instants import from_ms, to_iso
 from rivertwice.log.flights import Flight
 from rivertwice.log.poison import KINDS, make_poison
+from rivertwice.stream.begin import FIRST
 from rivertwice.testing.cases import case, require
-from rivertwice.testing.events import Event, EventPlan
-from rivertwice.testing.lab import Lab
+from rivertwice.testing.events import LAB_1, Event, EventPlan, encode_event
+from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.testing.poison import POISON
+from rivertwice.testing.steps import DeltaLog
 from rivertwice.timeline.lineage import path_ledger
 
 
@@ -67,6 +74,77 @@ def poison(lab: Lab) -> None:
     lab.produce_events(foreign_poison(plan))
     lab.produce(plan)
     one_kill(lab)
+
+
+JUNK_BYTES = 900_000
+RESULT_LIMIT = "12m"
+"""Of Spark, instead of its 1g: forty junk records are three times as much."""
+
+
+@case(
+    "F29/hostile",
+    "records made to stop a stream: a batch of junk above Spark's result limit, values that exhaust a regular expression",
+    kills=1,
+)
+def hostile_records(lab: Lab) -> None:
+    """No record stops the stream: each is a dead letter once, also when the driver is killed between two pieces of them."""
+    _judge_keys_by_a_repeated_group(lab)
+    conf = lab.folder / "spark-conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(f"spark.driver.maxResultSize {RESULT_LIMIT}\n")
+    env = {"SPARK_CONF_DIR": str(conf)}
+    plan = lab.next_plan(records=200)
+    lab.produce(plan)
+    lab.produce_events(_hostile_events(plan, lab.random))
+    lab.produce(lab.next_plan(records=120))
+    driver, letters = lab.start_driver(env=env), DeltaLog(Path(str(lab.home.tables.dead_letters)))
+    pieces = partial(_last_piece, letters)
+    require(
+        lab.kill_when(driver, lambda: pieces() >= 0), f"no batch had several pieces of dead letters; {lab.log_end()}"
+    )
+    lab.run_to_end(env=env)
+    lab.fact("junk_megabytes", 40 * JUNK_BYTES // 1_000_000)
+
+
+def _last_piece(letters: DeltaLog) -> int:
+    found = letters.transaction(f"{PIPELINE}#{FIRST}/dead/pieces")
+    return -1 if found is None else found
+
+
+def _judge_keys_by_a_repeated_group(lab: Lab) -> None:
+    """Add a rule whose pattern Java cannot match on a long value; it refuses nothing that the other rules accept."""
+    path = lab.settings.definitions / PIPELINE / "pipeline.yaml"
+    document = yaml.safe_load(path.read_text())
+    rule = {"name": "key_is_plain", "rule": "pattern", "field": "k", "pattern": "[a-z]([a-z]|[0-9])*"}
+    document["sources"]["events"]["rules"].insert(0, rule)
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def _hostile_events(plan: EventPlan, draw: random.Random) -> list[Event]:
+    """Return junk that fills a batch, and records whose key is long, odd or both."""
+    junk = [
+        Event(draw.randrange(plan.partitions), b"junk", bytes([33 + number]) * JUNK_BYTES, plan.begin_ms)
+        for number in range(40)
+    ]
+    keys = [
+        "a" * 3_500,
+        "a1" * 1_700,
+        "a" * 3_500 + "!",
+        "\x00" * 500,
+        "a\x00b",
+        "😀a" * 250,
+        "a\n" * 900,
+        "\u2028",
+        "z" * 17,
+    ]
+    fields = {"id": "hostile", "at": to_iso(from_ms(plan.begin_ms)), "amount": 1}
+    odd = [
+        Event(draw.randrange(plan.partitions), b"odd", encode_event({**fields, "k": key}), plan.begin_ms, LAB_1)
+        for key in keys
+    ]
+    made = [*junk, *odd]
+    draw.shuffle(made)
+    return made
 
 
 @case("F33", "a fifth of all records twice, byte for byte", kills=1)
