@@ -23,6 +23,7 @@ from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.kafka_sink import KafkaSink
 from rivertwice.delivery.model import Parcel, Position
 from rivertwice.delivery.source import StoredSource
+from rivertwice.delivery.status import view_refused
 from rivertwice.errors import LeaseLostError, LedgerError
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import delete_topic, ensure_topic
@@ -141,6 +142,26 @@ def test_a_second_deliverer_fences_the_first_and_of_two_with_one_position_one_is
     assert first.open(shape, schema) == Position("t1", 3, 1, "x", 3)
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["default limit", "topic of 3,000 bytes"])
+def test_a_record_too_large_for_the_topic_is_set_aside_and_all_others_come_once(
+    world: DeliveryHome, topic: str, small: bool
+) -> None:
+    if small:
+        ensure_topic(world.settings, topic, 2, {"max.message.bytes": "3000"})
+    draw = random.Random(1)
+    size = 3_500 if small else 1_100_000
+    large = "".join(chr(draw.randrange(33, 127)) for _ in range(size))
+    world.commit("t1", 0, 1, [(0, "a", 1), (0, large, 2), *((0, f"k{number:05d}", number) for number in range(200))])
+    delivered = deliver(world, topic)
+    assert (delivered.records, delivered.refused) == (201, 1)
+    fill(world, "t1", [1], keys=2)
+    assert deliver(world, topic).records == 2
+    found = fold(read_topic(world.settings, topic))
+    assert found == {at: n for at, n in world.served().items() if at[1] != large}
+    (one,) = view_refused(world.home, topic)
+    assert "max.message.bytes" in one["reason"]
 
 
 def test_a_second_deliverer_of_the_same_home_is_turned_away_at_once(world: DeliveryHome, topic: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -16,11 +17,14 @@ import psycopg
 import pytest
 
 from delivery_home import DeliveryHome, fill
+from ledger_rows import NOW
 from postgres_server import missing, postgres_server
+from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.model import Parcel, Position
 from rivertwice.delivery.postgres_sink import PostgresSink
 from rivertwice.delivery.source import StoredSource
+from rivertwice.delivery.status import view_refused
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from waiting import wait_for
 
@@ -201,13 +205,67 @@ def test_a_lost_position_is_not_taken_for_a_new_sink(world: DeliveryHome, addres
         deliver(world)
 
 
-def test_a_value_that_postgres_cannot_hold_stops_the_sink_with_its_name_and_no_password(
+def test_values_that_postgres_refuses_are_set_aside_and_all_others_are_there(world: DeliveryHome, address: str) -> None:
+    draw = random.Random(3)
+    long = "".join(chr(draw.randrange(0x4E00, 0x9FFF)) for _ in range(4_000))  # more than an index takes, also packed
+    hostile = [(0, "a\x00b", 1), (0, long, 2), (0, "limit", 2**62), (0, "trigger", 13)]
+    world.commit("t1", 0, 1, [(0, "k", 1)])
+    deliver(world)
+    with psycopg.connect(address) as connection:
+        connection.execute("ALTER TABLE totals ADD CONSTRAINT small CHECK (n < 1000000000)")
+        connection.execute(
+            "CREATE FUNCTION unlucky() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$BEGIN IF NEW.n = 13 THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NEW; END$$"
+        )
+        connection.execute("CREATE TRIGGER t BEFORE INSERT ON totals FOR EACH ROW EXECUTE FUNCTION unlucky()")
+    plain = [(0, f"k{number:03d}", number + 100) for number in range(300)]
+    world.commit("t1", 1, 1, [*plain[:150], *hostile, *plain[150:]])
+    delivered = deliver(world)
+    assert (delivered.records, delivered.refused) == (300, 4)
+    assert json.loads(position(address))["batch"] == 1
+    lacking = {(hour, key) for hour, key, _ in hostile}
+    assert table(address) == {at: n for at, n in world.served().items() if at not in lacking}
+    reasons = sorted(one["reason"] for one in view_refused(world.home, "pg"))
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        "CheckViolation", "DataError", "ProgramLimitExceeded", "RaiseException",
+    ]  # fmt: skip
+    with psycopg.connect(address) as connection:
+        connection.execute("ALTER TABLE totals DROP CONSTRAINT small")
+    limit = next(one["key"] for one in view_refused(world.home, "pg") if "limit" in one["key"])
+    ask(world.home, "pg", "retry", [limit], why="", by="", now=NOW)
+    assert deliver(world).refused == 3
+    assert table(address)[0, "limit"] == 2**62
+
+
+def test_a_constraint_that_is_checked_at_the_commit_names_its_row_too(world: DeliveryHome, address: str) -> None:
+    world.commit("t1", 0, 1, [(0, "k", 1)])
+    deliver(world)
+    with psycopg.connect(address) as connection:
+        connection.execute("CREATE TABLE allowed (n bigint PRIMARY KEY)")
+        connection.execute("INSERT INTO allowed VALUES (1), (3)")
+        connection.execute(
+            "ALTER TABLE totals ADD FOREIGN KEY (n) REFERENCES allowed (n) DEFERRABLE INITIALLY DEFERRED"
+        )
+    world.commit("t1", 1, 2, [(1, "a", 3), (1, "b", 4)])
+    assert deliver(world).refused == 1
+    assert table(address) == {(0, "k"): 1, (1, "a"): 3}
+
+
+def test_a_table_without_rights_stops_the_sink_and_sets_nothing_aside(world: DeliveryHome, address: str) -> None:
+    world.commit("t1", 0, 1, [(0, "k", 1)])
+    deliver(world)
+    with psycopg.connect(address) as connection:
+        connection.execute("ALTER TABLE totals ADD COLUMN extra text NOT NULL DEFAULT 'x'")
+    world.commit("t1", 1, 2, [(1, "k", 2)])
+    with pytest.raises(ConfigError, match="extra"):
+        deliver(world)
+    assert view_refused(world.home, "pg") == []
+
+
+def test_no_address_and_no_server_are_named_without_the_password(
     world: DeliveryHome, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.commit("t1", 0, 1, [(0, "a\x00b", 1)])
-    with pytest.raises(ConfigError, match="totals of sink pg"):
-        deliver(world)
-    assert position(address) == ""
+    world.commit("t1", 0, 1, [(0, "k", 1)])
     monkeypatch.setenv("TEST_PG", "host=127.0.0.1 port=1 user=u password=hunter2-canary dbname=x")
     with pytest.raises(ServiceError) as caught:
         deliver(world)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -63,8 +64,10 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
             thread.join(0.2)  # short, so that signals are seen
     for number, handler in before.items():
         signal.signal(number, handler)
-    rows = [(one.sink, one.steps, one.records, _place(one)) for one in sorted(done, key=lambda one: one.sink)]
-    frame.emit(done, lambda: as_table(("sink", "steps", "records", "stands at"), rows, title=name))
+    rows = [
+        (one.sink, one.steps, one.records, one.refused, _place(one)) for one in sorted(done, key=lambda one: one.sink)
+    ]
+    frame.emit(done, lambda: as_table(("sink", "steps", "records", "refused", "stands at"), rows, title=name))
     if failed:
         raise failed[0]
 
@@ -106,11 +109,87 @@ def status(frame: Frame, name: str | None) -> None:
 
     names = [frame.known_pipeline(name)] if name else list(load_all(frame.settings.definitions))
     found = {each: view_delivery(frame.settings.pipeline(each), _sinks(frame, each)) for each in names}
-    columns = ("sink", "to", "guarantee", "timeline", "batch", "sequence", "rows", "lag_batches", "error")
+    columns = ("sink", "to", "guarantee", "timeline", "batch", "sequence", "rows", "lag_batches", "refused", "error")
     rows = [(each, *(one[column] for column in columns)) for each, ones in found.items() for one in ones]
     frame.emit(found, lambda: as_table(("pipeline", *columns), rows) if rows else "no pipeline has sinks")
     if any(one["error"] for ones in found.values() for one in ones):
         raise SystemExit(DEFECT)
+
+
+@deliver.command(epilog=example("rivertwice deliver refused flight_delays --sink board"))
+@click.argument("name")
+@click.option("--sink", help="Only this sink; without it all of the definition.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Lines; JSON has all.")
+@pass_frame
+def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
+    """List the deliveries of NAME that a destination refused for good: key, window, where the row lies, reason, count."""
+    from rivertwice.delivery.status import view_refused
+
+    home = frame.settings.pipeline(name)
+    found = [one for each in _chosen(frame, name, sink, again=False) for one in view_refused(home, each)]
+    columns = ("sink", "key", "op", "source", "step", "times", "state", "last_at", "reason")
+    rows = [[one[column] for column in columns] for one in found]
+
+    def text() -> str:
+        if not found:
+            return f"{name}: no refused deliveries"
+        more = f"\n... {len(rows) - limit} more; --limit shows them" if len(rows) > limit else ""
+        return as_table(columns, rows[:limit]) + more
+
+    frame.emit(found, text)
+
+
+@deliver.command(epilog=example("rivertwice deliver retry flight_delays --sink board"))
+@click.argument("name")
+@click.option("--sink", required=True, help="Whose refused deliveries.")
+@click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
+@pass_frame
+def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
+    """Deliver refused keys of NAME again, with what is served of them now. Those that are refused again stay listed."""
+    _ask(frame, name, sink, keys, what="retry", why="")
+
+
+@deliver.command(epilog=example("rivertwice deliver discard flight_delays --sink board --why 'test record'"))
+@click.argument("name")
+@click.option("--sink", required=True, help="Whose refused deliveries.")
+@click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
+@click.option("--why", required=True, help="Kept with the decision.")
+@pass_frame
+def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], why: str) -> None:
+    """Leave refused deliveries of NAME out for good. A later change of the same key is delivered all the same."""
+    _ask(frame, name, sink, keys, what="discard", why=why)
+
+
+def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str, why: str) -> None:
+    """Ask the sink's deliverer for it; be it if there is none."""
+    from rivertwice.delivery.aside import ask
+    from rivertwice.delivery.deliver import Deliverer
+    from rivertwice.delivery.status import view_refused
+    from rivertwice.errors import LeaseLostError, RequestError
+    from rivertwice.instants import utc_now
+
+    chosen = _chosen(frame, name, sink, again=False)
+    home = frame.settings.pipeline(name)
+    before = {one["key"] for one in view_refused(home, sink) if one["state"] == "open"}
+    unknown = sorted(set(keys) - before)
+    if unknown or not before:
+        which = repr(unknown[0][:120]) if unknown else "any"
+        message = f"sink {sink} of {name} has no open refused delivery of {which}; nothing was done; see `rivertwice deliver refused {name}`"
+        raise RequestError(message)
+    ask(home, sink, what, keys or None, why=why, by=getpass.getuser(), now=utc_now())
+    finish = threading.Event()
+    finish.set()
+    try:
+        Deliverer(frame.settings, name, sink, chosen[sink]).run(threading.Event(), finish)
+    except LeaseLostError:
+        frame.emit({"asked": what}, f"{name}: asked; the process that delivers to {sink} does it when no batch waits")
+        return
+    left = [one for one in view_refused(home, sink) if one["state"] == "open"]
+    count = len(keys or before)
+    frame.emit(
+        {"asked": what, "keys": count, "open": left},
+        f"{name}: {what} of {count} done; {len(left)} refused deliveries are open",
+    )
 
 
 def _sinks(frame: Frame, name: str) -> dict[str, Delivery]:

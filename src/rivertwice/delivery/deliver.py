@@ -6,6 +6,7 @@ One step is one transaction of the sink, with the position in it:
 2. Look at the tables, and plan the next step from the position (pure).
 3. Compute its records from the tables (pure over what was read).
 4. Hand records and position over. A step without records is only remembered, and goes with the next one, or at the end.
+   Records that the destination refuses for good are set aside (`refusals`), and the sink goes on.
 
 Killed anywhere, the next start begins at 1; the tables hold every row for ever, so the same step is computed again.
 """
@@ -15,16 +16,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.delivery.model import Parcel, Position, Shape, View
+from rivertwice.delivery.aside import RETRY, AsideStore, asks, discarded, done
+from rivertwice.delivery.model import Parcel, Position, Record, Shape, View
 from rivertwice.delivery.note import Note, only_deliverer, read_note, write_note
 from rivertwice.delivery.plan import Limits, plan_next
-from rivertwice.delivery.records import records_of
+from rivertwice.delivery.records import records_again, records_of
+from rivertwice.delivery.refusals import Aside, Refusal, after_step, check_bounds, fit
 from rivertwice.delivery.sinks import Sink, make_sink
 from rivertwice.delivery.source import StoredSource
 from rivertwice.errors import LedgerError
@@ -39,12 +42,13 @@ NOTE_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Delivered:
-    """What a run did: steps and records handed over, and where the sink stands."""
+    """What a run did: steps and records handed over, where the sink stands, and how many deliveries it has set aside."""
 
     sink: str
     steps: int
     records: int
     position: Position | None
+    refused: int = 0
 
 
 class Deliverer:
@@ -74,6 +78,7 @@ class Deliverer:
         self._position: Position | None = None
         self._shape: tuple[str, Shape] | None = None
         self._note = Note()
+        self._aside = AsideStore(self._home, name)
         self._noted_at = 0.0
         self._steps = self._records = 0
 
@@ -92,10 +97,12 @@ class Deliverer:
             try:
                 if again:
                     self._sink.forget()
+                    self._aside.forget()
                 self._run(stop, finish, again=again)
             finally:
                 self._sink.close()
-        return Delivered(self._name, self._steps, self._records, self._position)
+        left_out = len(self._aside.now.open_keys())
+        return Delivered(self._name, self._steps, self._records, self._position, left_out)
 
     def _run(self, stop: threading.Event, finish: threading.Event, *, again: bool) -> None:
         self._note = Note() if again else read_note(self._home, self._name)
@@ -107,7 +114,7 @@ class Deliverer:
                 self._open(view)
                 opened = True
                 continue
-            if view is not None and opened and self._step(view):
+            if view is not None and opened and (self._step(view) or self._answer(view)):
                 continue
             if ending:
                 break
@@ -126,6 +133,7 @@ class Deliverer:
                 f"delivered; deliver all with `rivertwice deliver run {self._home.root.name} --sink {self._name} --again`"
             )
             raise LedgerError(message)
+        self._aside.open(self._position)
 
     def _shape_of(self, view: View) -> Shape:
         if self._shape is None or self._shape[0] != view.head.timeline:
@@ -141,13 +149,67 @@ class Deliverer:
         records = records_of(step, self._position, view, shape, self._source)
         after = replace(step.to, number=1 if self._stored is None else self._stored.number + 1)
         if records:
-            self._sink.deliver(Parcel(shape, self._name, records, self._stored, after))
-            self._stored = after
-            self._steps += 1
-            self._records += len(records)
-            self._tell(len(records))
+            self._hand_over(shape, records, after)
         self._position = after
         return True
+
+    def _hand_over(self, shape: Shape, records: Sequence[Record], after: Position, *, asked: bool = False) -> None:
+        """Step 4; what the sink's destination refuses for good is set aside, written down before the position is."""
+        left_out: Sequence[Refusal] = ()
+
+        def set_aside(refused: Sequence[Refusal]) -> None:
+            nonlocal left_out
+            left_out = refused
+            now = self._aside.now
+            then = after_step(now, records, refused, step=after.number, now=self._now(), asked=asked)
+            check_bounds(then, () if asked else refused, self._name, shape.pipeline)
+            self._aside.prepare(after.number, then)
+
+        fitted = fit(records, self._aside.now)
+        self._sink.deliver(Parcel(shape, self._name, fitted, self._stored, after), set_aside)
+        self._aside.settle()
+        if left_out:
+            LOG.warning(
+                "%s refuses %s records for good, set aside; the first: %s",
+                self._name,
+                len(left_out),
+                left_out[0].reason,
+            )
+        self._stored = after
+        self._steps += 1
+        self._records += len(fitted) - len(left_out)
+        self._tell(len(fitted) - len(left_out))
+
+    def _answer(self, view: View) -> bool:
+        """Do what somebody asked about refused deliveries; return False if nobody did. No step waits."""
+        waiting = asks(self._home, self._name)
+        if not waiting or self._position is None:
+            return False
+        one = waiting[0]
+        if one.what == RETRY:
+            self._retry(view, frozenset(self._aside.now.open_keys(one.keys)))
+        else:
+            self._aside.change(discarded(self._aside.now, one))
+        done(self._home, self._name, one)
+        return True
+
+    def _retry(self, view: View, keys: frozenset[str]) -> None:
+        """Deliver what is served now of these keys."""
+        position = self._position
+        if not keys or position is None:
+            return
+        shape = self._shape_of(view)
+        aside = self._aside.now
+        lacking = {key: aside.entries[key].held for key in sorted(keys)}
+        records = records_again(lacking, position, view, shape, self._source)
+        after = replace(position, number=1 if self._stored is None else self._stored.number + 1)
+        left = {one.key for one in records}
+        gone = {key: one for key, one in aside.entries.items() if key not in keys or key in left}
+        if len(gone) < len(aside.entries):  # nothing is served of these keys, and the destination has nothing of them
+            self._aside.change(Aside(gone, aside.in_a_row))
+        if records:
+            self._hand_over(shape, records, after, asked=True)
+            self._position = after
 
     def _flush(self) -> None:
         """Hand over a position that only steps without records have moved."""

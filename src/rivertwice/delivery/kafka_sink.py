@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 
 from rivertwice.config import Settings
-from rivertwice.delivery.model import Parcel, Position, Shape
+from rivertwice.delivery.model import Parcel, Position, Record, Shape
+from rivertwice.delivery.refusals import Refusal, SetAside, none_aside
 from rivertwice.delivery.wire import check_rows, position_from_json, position_to_json, rows_told, value_text
 from rivertwice.errors import LedgerError
 from rivertwice.log import kafka
 from rivertwice.log.outbox import Outbox
 from rivertwice.pipeline.delivery_model import KafkaDelivery
+
+ENVELOPE = 200
+"""Bytes that a record and a batch of one record cost beside key and value, rounded up."""
 
 
 class KafkaSink:
@@ -31,6 +33,7 @@ class KafkaSink:
         stored = self._outbox.open()
         if not stored:
             kafka.ensure_topic(self._settings, self._asked.topic, self._asked.partitions)
+            self._outbox.fit_to_topic()
             self._topic_id = kafka.topic_id(self._settings, self._asked.topic)
             return None
         position, more = position_from_json(stored)
@@ -46,14 +49,22 @@ class KafkaSink:
         check_rows(shape, more, self._name)
         return position
 
-    def deliver(self, parcel: Parcel) -> None:
-        """Send records and position in one transaction."""
+    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+        """Send records and position in one transaction, but for records that the topic does not take for their size."""
         position = position_to_json(parcel.after, topic_id=self._topic_id, **rows_told(parcel.shape))
-        self._outbox.send(self._messages(parcel), position.encode())
+        refused = [Refusal(record, why) for record in parcel.records if (why := self._too_large(parcel, record))]
+        set_aside(refused)
+        left_out = {one.record.key for one in refused}
+        self._outbox.send(
+            (_message(parcel, record) for record in parcel.records if record.key not in left_out), position.encode()
+        )
 
-    def _messages(self, parcel: Parcel) -> Iterator[tuple[bytes, bytes]]:
-        for record in parcel.records:
-            yield record.key.encode(), value_text(parcel.shape, record, parcel.after).encode()
+    def _too_large(self, parcel: Parcel, record: Record) -> str | None:
+        key, value = _message(parcel, record)
+        size = len(key) + len(value) + ENVELOPE
+        if size <= self._outbox.most_bytes:
+            return None
+        return f"{size} bytes, and topic {self._asked.topic} takes {self._outbox.most_bytes} (max.message.bytes)"
 
     def forget(self) -> None:
         """Forget the position."""
@@ -64,3 +75,7 @@ class KafkaSink:
     def close(self) -> None:
         """Let the producer go."""
         self._outbox.close()
+
+
+def _message(parcel: Parcel, record: Record) -> tuple[bytes, bytes]:
+    return record.key.encode(), value_text(parcel.shape, record, parcel.after).encode()

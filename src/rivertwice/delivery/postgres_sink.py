@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import psycopg
 import pyarrow as pa
@@ -16,6 +17,7 @@ from psycopg import sql
 
 from rivertwice.delivery import postgres_table as tables
 from rivertwice.delivery.model import WITHDRAW, Parcel, Position, Record, Shape
+from rivertwice.delivery.refusals import Refusal, SetAside, isolate, none_aside
 from rivertwice.delivery.wire import encode, position_held, position_to_json, rows_told
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import PostgresDelivery
@@ -46,15 +48,15 @@ class PostgresSink:
         self._check(stored, found)
         return position_held(stored, shape, self._name)
 
-    def deliver(self, parcel: Parcel) -> None:
-        """Bring rows and position into the database in one transaction."""
+    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+        """Bring rows and position into the database in one transaction; rows that it refuses are found by savepoints."""
         connection = self._connection
         assert connection is not None, "open comes first"
         more = rows_told(parcel.shape)
         before = _NOTHING if parcel.before is None else position_to_json(parcel.before, **more)
         with self._explained("writing"), connection.transaction():
             self._lock(connection, before)
-            self._write(connection, parcel)
+            set_aside(self._write_what_fits(connection, parcel))
             self._store(connection, position_to_json(parcel.after, **more))
 
     def forget(self) -> None:
@@ -164,10 +166,31 @@ class PostgresSink:
             )
             raise LedgerError(message)
 
-    def _write(self, connection: psycopg.Connection, parcel: Parcel) -> None:
+    def _write_what_fits(self, connection: psycopg.Connection, parcel: Parcel) -> list[Refusal]:
+        """Write all records but those that the database refuses for what they hold; return these."""
         table = self._asked.table
         if parcel.before is None and not connection.execute(tables.find_columns(table)).fetchall():
             connection.execute(tables.create_table(table, self._columns))
+        if not parcel.records:
+            return []
+        connection.execute(
+            "SET CONSTRAINTS ALL IMMEDIATE"
+        )  # else one is checked at the commit, where no record can be named
+
+        def attempt(part: Sequence[Record]) -> str | None:
+            try:
+                with connection.transaction():
+                    self._write(connection, replace(parcel, records=part))
+            except psycopg.Error as error:
+                if not is_of_the_record(error):
+                    raise
+                return f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return None
+
+        return [] if attempt(parcel.records) is None else isolate(parcel.records, attempt, self._name)
+
+    def _write(self, connection: psycopg.Connection, parcel: Parcel) -> None:
+        table = self._asked.table
         gone = [record.key for record in parcel.records if record.op == WITHDRAW]
         if gone:
             connection.execute(tables.withdraw(table), (gone,))
@@ -175,10 +198,22 @@ class PostgresSink:
         if not rows:
             return
         connection.execute(tables.create_stage(table))
+        connection.execute(tables.empty_stage())
         with connection.cursor() as cursor, cursor.copy(tables.copy_stage(self._columns)) as copy:
             for record in rows:
                 copy.write_row(_row(record, parcel.after.number))
         connection.execute(tables.upsert(table, self._columns))
+
+
+def is_of_the_record(error: psycopg.Error) -> bool:
+    """Say whether an error is about what a record holds, and not about the table, the rights or the server.
+
+    Data that no type holds (22; a zero byte is found before it is sent, and has no code), a constraint of the table (23), a
+    limit such as that of an indexed key (54), an exception that a trigger of the table raises (P0001).
+    """
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.DataError)
+    return error.sqlstate[:2] in ("22", "23", "54") or error.sqlstate == "P0001"
 
 
 def _row(record: Record, step: int) -> tuple[object, ...]:

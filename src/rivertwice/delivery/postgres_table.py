@@ -92,6 +92,11 @@ def create_stage(table: str) -> sql.Composed:
     )
 
 
+def empty_stage() -> sql.Composed:
+    """Return the statement that empties it: one transaction may try several times."""
+    return sql.SQL("DELETE FROM {}").format(_STAGE)
+
+
 def copy_stage(columns: dict[str, str]) -> sql.Composed:
     """Return the statement that fills it."""
     return sql.SQL("COPY {} ({}) FROM STDIN").format(_STAGE, _names(columns))

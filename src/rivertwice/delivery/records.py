@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,6 +71,49 @@ def _differing(
         held = hold(_served(view.held, position, view.held_closed_ms, touched, view, shape, reader), shape)
     wanted = _served(view.head, step.to, step.closed_ms, touched, view, shape, reader)
     return diff(held, hold(wanted, shape))
+
+
+def records_again(
+    lacking: Mapping[str, Mapping[str, Any] | None], position: Position, view: View, shape: Shape, reader: Reader
+) -> list[Record]:
+    """Return what brings a destination that lacks rows of some keys to what is served at its position.
+
+    Args:
+        lacking: key to the row that it holds instead (`source`, `values`), or None.
+        position: of the sink; nothing waits behind it.
+        view: of the tables.
+        shape: of the result.
+        reader: reads rows.
+    """
+    assert view.held is not None, "a sink at a position is asked"
+
+    def touched(rows: pa.Table) -> pa.Table:
+        names = (shape.start, shape.end, *shape.keys)
+        keys = zip(*(rows[name].to_pylist() for name in names), strict=True)
+        return rows.filter(pa.array([key_text(shape, key) in lacking for key in keys], pa.bool_()))
+
+    hold = _by_key if shape.newest is None else _newest_there
+    wanted = hold(_served(view.held, position, view.held_closed_ms, touched, view, shape, reader), shape)
+    records = []
+    for key, held in lacking.items():
+        row = wanted.get(key)
+        if row is not None:
+            first = _first(key, row)
+            records.append(
+                first if held is None else replace(first, op=CORRECT, replaces=_source(held), old=_values(held))
+            )
+        elif held is not None:
+            records.append(Record(WITHDRAW, key, _values(held), None, _source(held), _values(held)))
+    return records
+
+
+def _source(held: Mapping[str, Any]) -> Address:
+    source = held["source"]
+    return Address(source.get("timeline"), source.get("batch"), source.get("backfill"))
+
+
+def _values(held: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(held["values"])
 
 
 def _touched_by(step: Step, view: View, shape: Shape, reader: Reader) -> _Touched:

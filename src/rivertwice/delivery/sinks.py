@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from rivertwice.config import Settings
 from rivertwice.delivery.model import Parcel, Position, Shape
+from rivertwice.delivery.refusals import SetAside, none_aside
 from rivertwice.pipeline.delivery_model import Delivery, KafkaDelivery, PostgresDelivery, WebhookDelivery
 
 
@@ -24,10 +25,14 @@ class Sink(Protocol):
         """
         ...
 
-    def deliver(self, parcel: Parcel) -> None:
+    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
         """Take records and position, all or nothing (where that can be promised).
 
+        `set_aside` is called once, before the position is taken, with the records that the destination refuses for good,
+        often none; they are left out. Whatever it raises ends the step.
+
         Raises:
+            ConfigError: the destination refuses every record, or is not what the definition says.
             LostRaceError, LeaseLostError: another deliverer was here; nothing was taken.
             ServiceError, UnknownOutcomeError: open again, and see.
         """

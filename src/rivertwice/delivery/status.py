@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rivertwice.config import PipelineHome
+from rivertwice.delivery.aside import read_aside
+from rivertwice.delivery.model import Position
 from rivertwice.delivery.note import Note, read_note
 from rivertwice.delivery.plan import count_waiting, stands_on
 from rivertwice.delivery.source import StoredSource
@@ -26,6 +29,7 @@ def _view(home: PipelineHome, name: str, sink: Delivery) -> dict[str, Any]:
     note = read_note(home, name)
     position = note.position
     lag, on_path, problem = _lag(home, note)
+    refused, unread = _refused(home, name, position)
     return {
         "sink": name,
         "to": sink.place,
@@ -40,8 +44,24 @@ def _view(home: PipelineHome, name: str, sink: Delivery) -> dict[str, Any]:
         "delivered_at": None if note.delivered_at is None else to_iso(note.delivered_at),
         "consecutive_failures": note.failures,
         "next_attempt": None if note.next_attempt is None else to_iso(note.next_attempt),
-        "error": note.error or problem,
+        "refused": refused,
+        "error": note.error or problem or unread,
     }
+
+
+def _refused(home: PipelineHome, sink: str, position: Position | None) -> tuple[int | None, str | None]:
+    """Return how many refused deliveries are open, and why that is not known."""
+    try:
+        return len(read_aside(home, sink, position).open_keys()), None
+    except RivertwiceError as error:
+        return None, str(error)
+
+
+def view_refused(home: PipelineHome, sink: str) -> list[dict[str, Any]]:
+    """Return the deliveries that a sink's destination refused for good, oldest first."""
+    aside = read_aside(home, sink, read_note(home, sink).position)
+    entries = sorted(aside.entries.values(), key=lambda one: (one.first_at, one.key))
+    return [{"sink": sink, **asdict(one)} for one in entries]
 
 
 def _lag(home: PipelineHome, note: Note) -> tuple[int | None, bool | None, str | None]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import httpx
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome
-from rivertwice.delivery.model import Parcel, Position, Shape
+from rivertwice.delivery.model import Parcel, Position, Record, Shape
+from rivertwice.delivery.refusals import Refusal, SetAside, isolate, none_aside
 from rivertwice.delivery.wire import (
     FORMAT,
     encode,
@@ -33,6 +34,10 @@ RECORDS = 500  # in one request
 TRIES = 5
 TIMEOUT_S = 10.0
 _AGAIN = (408, 425, 429)
+_OF_EVERY_RECORD = (401, 404, 405, 407, 410, 411, 415, 426)
+"""Credentials, address, method and kind of request: no record is at fault."""
+_OF_A_RECORD = (400, 409, 413, 422)
+"""What a receiver says of a record; any other refusal may be either, 403 of a filter in front of it for instance."""
 
 
 class WebhookSink:
@@ -57,11 +62,40 @@ class WebhookSink:
         self._client = web_client(timeout_s=TIMEOUT_S)
         return position_held(self._store.get(self._key), shape, self._name)
 
-    def deliver(self, parcel: Parcel) -> None:
-        """Send all requests of a step, then remember the position."""
-        for body in bodies(parcel):
-            self._post(body)
+    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+        """Send all requests of a step, then remember the position.
+
+        A request that the receiver refuses for good is sent again by halves, so that only records it takes in no company
+        are left out.
+        """
+        refused: list[Refusal] = []
+        last = 0
+        for start in range(0, len(parcel.records), RECORDS):
+            part = parcel.records[start : start + RECORDS]
+            last = self._post(body_of(parcel, part))
+            if last:
+                refused += isolate(part, lambda some: _reason(self._post(body_of(parcel, some))), self._name)
+        if refused and len(refused) == len(parcel.records) and last not in _OF_A_RECORD:
+            self._see_whether_it_takes_anything(parcel)
+        set_aside(refused)
         self._store.put(self._key, position_to_json(parcel.after, **rows_told(parcel.shape)).encode())
+
+    def _see_whether_it_takes_anything(self, parcel: Parcel) -> None:
+        """Send a request without records: a receiver that refuses this too refuses all.
+
+        Raises:
+            ConfigError: it does.
+        """
+        status = self._post(body_of(parcel, ()))
+        if status:
+            raise self._refuses_all(status)
+
+    def _refuses_all(self, status: int) -> ConfigError:
+        message = (
+            f"the receiver at ${self._asked.url_env} answers sink {self._name} with status {status}, which concerns every record: "
+            "the sink stops and its position stays; correct the address, the rights or the receiver, then it goes on by itself"
+        )
+        return ConfigError(message)
 
     def forget(self) -> None:
         """Forget the position."""
@@ -83,7 +117,13 @@ class WebhookSink:
             raise ConfigError(message)
         return url
 
-    def _post(self, body: bytes) -> None:
+    def _post(self, body: bytes) -> int:
+        """Send a request; return 0 if it was taken, or the status by which it was refused for good.
+
+        Raises:
+            ConfigError: the receiver refuses whatever it is sent.
+            ServiceError: it did not take it this time.
+        """
         assert self._client is not None, "open comes first"
         headers = {"Content-Type": "application/json", "Idempotency-Key": hashlib.sha256(body).hexdigest()}
         told = ""
@@ -96,10 +136,12 @@ class WebhookSink:
                 told = type(error).__name__  # its text may hold the address
                 continue
             if 200 <= answer.status < 300:
-                return
-            told = f"status {answer.status}"
+                return 0
+            if answer.status in _OF_EVERY_RECORD or answer.status < 400:
+                raise self._refuses_all(answer.status)
             if answer.status < 500 and answer.status not in _AGAIN:
-                break
+                return answer.status
+            told = f"status {answer.status}"
         message = (
             f"the receiver at ${self._asked.url_env} did not take a request of sink {self._name} ({told}); the position stays, and "
             "the step is sent again from its first request"
@@ -107,10 +149,18 @@ class WebhookSink:
         raise ServiceError(message)
 
 
+def _reason(status: int) -> str | None:
+    return f"status {status}" if status else None
+
+
 def bodies(parcel: Parcel) -> Iterator[bytes]:
     """Return the requests of a parcel: equal parcels make equal requests."""
-    records = parcel.records
-    for start in range(0, len(records), RECORDS):
-        part = [value_text(parcel.shape, record, parcel.after) for record in records[start : start + RECORDS]]
-        head = encode({"format": FORMAT, "pipeline": parcel.shape.pipeline, "sink": parcel.sink})
-        yield f'{head[:-1]},"records":[{",".join(part)}]}}'.encode()
+    for start in range(0, len(parcel.records), RECORDS):
+        yield body_of(parcel, parcel.records[start : start + RECORDS])
+
+
+def body_of(parcel: Parcel, records: Sequence[Record]) -> bytes:
+    """Return a request with some of a parcel's records."""
+    part = [value_text(parcel.shape, record, parcel.after) for record in records]
+    head = encode({"format": FORMAT, "pipeline": parcel.shape.pipeline, "sink": parcel.sink})
+    return f'{head[:-1]},"records":[{",".join(part)}]}}'.encode()

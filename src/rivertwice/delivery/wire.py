@@ -69,8 +69,10 @@ def value_text(shape: Shape, record: Record, after: Position) -> str:
         "window": found[:2],
         "keys": dict(zip(shape.keys, found[2:], strict=False)),
         "values": None if record.op == WITHDRAW else _others(shape, record.values),
-        "from": _address(record.address) or None,
-        "replaces": None if record.old is None else {**_address(record.replaces), "values": _others(shape, record.old)},
+        "from": address_json(record.address) or None,
+        "replaces": None
+        if record.old is None
+        else {**address_json(record.replaces), "values": _others(shape, record.old)},
         "at": {
             "timeline": after.timeline,
             "batch": after.batch,
@@ -86,7 +88,8 @@ def _others(shape: Shape, values: Sequence[Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in zip(shape.others, values[skipped:], strict=True)}
 
 
-def _address(address: Address | None) -> dict[str, Any]:
+def address_json(address: Address | None) -> dict[str, Any]:
+    """Return where a row comes from; nothing for no address."""
     if address is None:
         return {}
     if address.backfill is not None:

@@ -33,6 +33,7 @@ _LEADERLESS = (
     KafkaError.UNKNOWN_LEADER_EPOCH,  # the broker has not heard yet of the leader that the answer about the topic named
     KafkaError.FENCED_LEADER_EPOCH,
 )
+_MOST_BYTES = 90_000_000  # the client must be able to receive as much
 _RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arrival, which may be years ago
 
 
@@ -88,8 +89,16 @@ def producer(
     *,
     on_error: Callable[[KafkaError], None] | None = None,
     transactional_id: str | None = None,
+    most_bytes: int | None = None,
 ) -> Producer:
-    """Return an idempotent producer: acknowledged by all replicas, in order, without duplicates."""
+    """Return an idempotent producer: acknowledged by all replicas, in order, without duplicates.
+
+    Args:
+        settings: the cluster.
+        on_error: told of errors that concern no one record.
+        transactional_id: it sends transactions under this id.
+        most_bytes: of a batch, as the topic takes them; None: the client's own limit.
+    """
     config = _config(settings) | {
         "enable.idempotence": True,
         "message.timeout.ms": 0,  # never given up on: a record that timed out would leave a hole in its partition
@@ -101,6 +110,8 @@ def producer(
     }
     if on_error is not None:
         config["error_cb"] = on_error
+    if most_bytes is not None:
+        config["message.max.bytes"] = min(max(most_bytes, 1_000), _MOST_BYTES)
     if transactional_id is not None:
         config |= {"transactional.id": transactional_id, "message.timeout.ms": 60_000}
     return Producer(config)

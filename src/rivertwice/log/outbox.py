@@ -22,6 +22,7 @@ from rivertwice.log import kafka
 LOG = logging.getLogger(__name__)
 POSITIONS = "rivertwice-positions"
 COMMIT_S = 60.0
+MOST_BYTES = 1_048_588  # Kafka's own default of max.message.bytes
 OPEN_S = 60.0
 _COMPACTED = {
     "cleanup.policy": "compact",
@@ -49,6 +50,8 @@ class Outbox:
         self._transactional = transactional
         self._producer: Producer | None = None
         self._failures: list[KafkaError] = []
+        self.most_bytes = MOST_BYTES
+        """Bytes of the largest batch that the topic takes, of one record or of more."""
 
     def open(self) -> bytes | None:
         """Fence every earlier outbox of this name, and return the position it left, or None.
@@ -57,7 +60,35 @@ class Outbox:
             ServiceError: Kafka does not answer.
         """
         kafka.ensure_topic(self._settings, POSITIONS, 1, _COMPACTED)
-        self._producer = kafka.producer(self._settings, transactional_id=self._name if self._transactional else None)
+        if kafka.topic_exists(self._settings, self._topic):
+            self.most_bytes = self._limit()
+        self._make_producer()
+        return read_newest(self._settings, POSITIONS, self._name.encode())
+
+    def fit_to_topic(self) -> None:
+        """Send no larger batches than the topic takes, which was created since `open`."""
+        limit = self._limit()
+        if limit != self.most_bytes:
+            self.close()
+            self.most_bytes = limit
+            self._make_producer()
+
+    def _limit(self) -> int:
+        try:
+            config = kafka.topic_config(self._settings, self._topic)
+        except ServiceError as error:  # a client may write to a topic and not be let see its settings
+            LOG.info(
+                "the largest batch that %s takes is not known, %s bytes are assumed: %s", self._topic, MOST_BYTES, error
+            )
+            return MOST_BYTES
+        return int(config.get("max.message.bytes", MOST_BYTES))
+
+    def _make_producer(self) -> None:
+        self._producer = kafka.producer(
+            self._settings,
+            transactional_id=self._name if self._transactional else None,
+            most_bytes=self.most_bytes,
+        )
         if self._transactional:
             try:
                 self._producer.init_transactions(OPEN_S)
@@ -67,7 +98,6 @@ class Outbox:
                     "that the cluster allows the transactional id"
                 )
                 raise ServiceError(message) from error
-        return read_newest(self._settings, POSITIONS, self._name.encode())
 
     def send(self, records: Iterable[tuple[bytes, bytes]], position: bytes) -> None:
         """Send (key, value) pairs and the position: a reader of committed records sees all of them or none.

@@ -141,6 +141,7 @@ def _from_delivery(found: Measures, home: PipelineHome, definition: Definition) 
         found,
         delivery_lag={one["sink"]: one["lag_batches"] for one in sinks if one["lag_batches"] is not None},
         delivery_failures={one["sink"]: one["consecutive_failures"] for one in sinks},
+        delivery_refused={one["sink"]: one["refused"] for one in sinks if one["refused"] is not None},
     )
 
 

@@ -61,6 +61,7 @@ class Measures:
         retention_left_share: of the time until Kafka deletes what only Kafka has, the worst of all claims.
         delivery_lag: sink to committed batches that it does not have yet; of one whose position is not known, nothing.
         delivery_failures: sink to its failures in a row.
+        delivery_refused: sink to the deliveries that its destination refused for good and nobody discarded.
         partition_lag: name of a partition to records that wait there (`0`, or `topic/0` if there are several topics).
     """
 
@@ -102,3 +103,4 @@ class Measures:
     partition_lag: Mapping[str, int] = field(default_factory=dict)
     delivery_lag: Mapping[str, int] = field(default_factory=dict)
     delivery_failures: Mapping[str, int] = field(default_factory=dict)
+    delivery_refused: Mapping[str, int] = field(default_factory=dict)

@@ -65,6 +65,9 @@ class MeasuresCollector(Collector):
         yield self._labelled("partition_lag_records", "Records that wait, per partition", "partition", _partitions)
         yield self._labelled("delivery_lag_batches", "Committed batches that a sink lacks", "sink", _delivery_lag)
         yield self._labelled("delivery_failures", "Failures in a row of a sink", "sink", _delivery_failures)
+        yield self._labelled(
+            "delivery_refused", "Open deliveries that a destination refused for good", "sink", _delivery_refused
+        )
         yield self._labelled("batch_seconds", "Seconds of the newest hundred batches", "quantile", _quantiles)
         up = GaugeMetricFamily(f"{PREFIX}up", "1 while a driver runs the stream", labels=["pipeline"])
         for found in self._measured:
@@ -112,6 +115,10 @@ def _delivery_lag(found: Measures) -> Iterable[tuple[str, float]]:
 
 def _delivery_failures(found: Measures) -> Iterable[tuple[str, float]]:
     return ((sink, float(count)) for sink, count in found.delivery_failures.items())
+
+
+def _delivery_refused(found: Measures) -> Iterable[tuple[str, float]]:
+    return ((sink, float(count)) for sink, count in found.delivery_refused.items())
 
 
 def _quantiles(found: Measures) -> Iterable[tuple[str, float]]:

@@ -26,6 +26,7 @@ class Receiver:
         self.answers: list[int] = []
         self.requests: list[str] = []
         self.taken: dict[str, list[dict[str, Any]]] = {}
+        self.refuse: dict[str, int] = {}  # key to status
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -34,6 +35,8 @@ class Receiver:
                 key = self.headers["Idempotency-Key"]
                 outer.requests.append(key)
                 status = outer.answers.pop(0) if outer.answers else 200
+                held = [one["keys"]["k"] for one in json.loads(body)["records"]]
+                status = next((outer.refuse[key] for key in held if key in outer.refuse), status)
                 if status == 200 or status == 599:  # 599: it took effect, and the answer says otherwise
                     outer.taken.setdefault(key, json.loads(body)["records"])
                 self.send_response(status)
@@ -96,16 +99,63 @@ def test_a_lost_answer_and_busy_ones_are_repeated_with_the_same_key(world: Deliv
     assert fold(receiver.records()) == world.served()
 
 
-def test_after_a_refusal_the_step_comes_again_and_keeps_its_keys(world: DeliveryHome, receiver: Receiver) -> None:
+def test_after_a_failure_the_step_comes_again_and_keeps_its_keys(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", [0], keys=2 * RECORDS)
-    receiver.answers = [200, 400]
-    with pytest.raises(ServiceError, match=r"status 400") as caught:
+    receiver.answers = [200, 500, 500, 500, 500, 500]
+    with pytest.raises(ServiceError, match=r"status 500") as caught:
         deliver(world)
     assert "canary" not in str(caught.value)
     assert deliver(world).records == 2 * RECORDS
-    first, second, *rest = receiver.requests
-    assert rest == [first, second]
+    first, *_ = receiver.requests
+    assert receiver.requests[-2:] == [first, receiver.requests[1]]
     assert fold(receiver.records()) == world.served()
+
+
+def test_a_record_that_is_refused_for_good_is_set_aside_and_the_sink_goes_on(
+    world: DeliveryHome, receiver: Receiver
+) -> None:
+    fill(world, "t1", range(2), keys=RECORDS + 20)
+    receiver.refuse = {"k00007": 422, "k00300": 400, "k00510": 403}  # 403: a filter in front of the receiver
+    delivered = deliver(world)
+    assert (delivered.refused, delivered.records) == (6, 2 * RECORDS + 40 - 6)
+    lacking = {(hour, key) for hour in range(2) for key in receiver.refuse}
+    assert fold(receiver.records()) == {at: n for at, n in world.served().items() if at not in lacking}
+    receiver.refuse = {}
+    world.commit("t1", 2, 3, [(2, "k00007", 9)])
+    assert deliver(world).refused == 6
+
+
+@pytest.mark.parametrize("status", [301, 401, 404])
+def test_a_refusal_that_concerns_every_record_stops_the_sink_and_sets_nothing_aside(
+    world: DeliveryHome, receiver: Receiver, status: int
+) -> None:
+    fill(world, "t1", [0], keys=3)
+    receiver.answers = [status]
+    with pytest.raises(ConfigError, match=f"status {status}, which concerns every record") as caught:
+        deliver(world)
+    assert "canary" not in str(caught.value)
+    assert len(receiver.requests) == 1
+    assert deliver(world).records == 3  # it goes on by itself
+
+
+def test_a_lone_record_is_set_aside_only_if_the_receiver_takes_a_request_without_records(
+    world: DeliveryHome, receiver: Receiver
+) -> None:
+    fill(world, "t1", [0], keys=1)
+    receiver.answers = [403] * 3
+    with pytest.raises(ConfigError, match="concerns every record"):
+        deliver(world)
+    receiver.refuse = {"k00000": 403}
+    assert deliver(world).refused == 1
+
+
+def test_a_receiver_that_refuses_everything_stops_the_sink(world: DeliveryHome, receiver: Receiver) -> None:
+    fill(world, "t1", [0], keys=RECORDS)
+    receiver.answers = [400] * 2_000
+    with pytest.raises(ConfigError, match="refused the last 100 records and took none"):
+        deliver(world)
+    receiver.answers = []
+    assert deliver(world).records == RECORDS
 
 
 def test_no_address_and_no_server_are_told_by_the_variables_name(

@@ -1,0 +1,165 @@
+"""The record of refused deliveries of one sink, beside the tables, and what people ask about them.
+
+`delivery/SINK.refused.json`, format 1: `settled`, and while a step is under way `pending` with the step's number. It is
+written before the sink takes the step's position; whoever opens the sink next sees by the position which of the two holds.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, NoReturn
+
+from rivertwice.config import PipelineHome
+from rivertwice.delivery.model import Position
+from rivertwice.delivery.note import folder_of
+from rivertwice.delivery.refusals import DISCARDED, Aside, Entry
+from rivertwice.errors import LedgerError
+from rivertwice.instants import to_iso
+from rivertwice.store.files import read_json, replace_json
+from rivertwice.store.places import open_store
+
+FORMAT = 1
+RETRY, DISCARD = "retry", "discard"
+
+
+class AsideStore:
+    """Keeps what one sink's destination lacks."""
+
+    def __init__(self, home: PipelineHome, sink: str) -> None:
+        """Nothing is read yet."""
+        self._store = open_store(home.place)
+        self._key = f"delivery/{sink}.refused.json"
+        self._sink = sink
+        self.now = Aside()
+        self._pending: tuple[int, Aside] | None = None
+
+    def open(self, position: Position | None) -> None:
+        """Read the record; a step under way counts if the sink holds its position."""
+        settled, pending = self._read()
+        number = 0 if position is None else position.number
+        self.now, self._pending = settled, None
+        if pending is not None:
+            self.now = pending[1] if pending[0] <= number else settled
+            self._write()
+
+    def prepare(self, step: int, aside: Aside) -> None:
+        """Write down what the destination will lack once it holds the position of `step`."""
+        if aside == self.now and self._pending is None:
+            return
+        self._pending = (step, aside)
+        self._write()
+
+    def settle(self) -> None:
+        """The step was taken."""
+        if self._pending is not None:
+            self.now, self._pending = self._pending[1], None
+            self._write()
+
+    def change(self, aside: Aside) -> None:
+        """Write down a decision of a person."""
+        self.now = aside
+        self._write()
+
+    def forget(self) -> None:
+        """All is delivered again."""
+        self.now, self._pending = Aside(), None
+        self._store.delete(self._key)
+
+    def _read(self) -> tuple[Aside, tuple[int, Aside] | None]:
+        data = self._store.get(self._key)
+        if data is None:
+            return Aside(), None
+        try:
+            value = json.loads(data)
+            if value["format"] != FORMAT:
+                return self._unreadable(f"format {value['format']}")
+            pending = value["pending"]
+            return _aside(value["settled"]), None if pending is None else (pending["step"], _aside(pending))
+        except (ValueError, KeyError, TypeError) as error:
+            return self._unreadable(str(error))
+
+    def _unreadable(self, why: str) -> NoReturn:
+        message = (
+            f"{self._key} beside the tables cannot be read ({why}): which deliveries sink {self._sink} lacks is not known; "
+            "restore the file, or deliver all with --again"
+        )
+        raise LedgerError(message)
+
+    def _write(self) -> None:
+        if self._pending is None and self.now.is_empty:
+            self._store.delete(self._key)
+            return
+        pending = None if self._pending is None else {"step": self._pending[0], **_json(self._pending[1])}
+        value = {"format": FORMAT, "settled": _json(self.now), "pending": pending}
+        self._store.put(self._key, json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
+
+
+def read_aside(home: PipelineHome, sink: str, position: Position | None) -> Aside:
+    """Return what a sink's destination lacks, by a position known for it; changes nothing."""
+    settled, pending = AsideStore(home, sink)._read()
+    number = 0 if position is None else position.number
+    return pending[1] if pending is not None and pending[0] <= number else settled
+
+
+def _json(aside: Aside) -> dict[str, Any]:
+    return {"entries": [asdict(one) for one in aside.entries.values()], "in_a_row": aside.in_a_row}
+
+
+def _aside(value: Mapping[str, Any]) -> Aside:
+    entries = [Entry(**one) for one in value["entries"]]
+    return Aside({one.key: one for one in entries}, value["in_a_row"])
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What somebody asks about refused deliveries: to send them again, or to leave them out.
+
+    Attributes:
+        what: `retry` or `discard`.
+        keys: which; None: all open ones.
+    """
+
+    what: str
+    keys: Sequence[str] | None
+    why: str
+    by: str
+    at: str
+    name: str = ""
+
+
+def ask(
+    home: PipelineHome, sink: str, what: str, keys: Sequence[str] | None, *, why: str, by: str, now: datetime
+) -> str:
+    """Leave a request for the sink's deliverer, whoever that is; return its name."""
+    name = f"{to_iso(now).replace(':', '')}-{uuid.uuid4().hex[:8]}"
+    asked = Ask(what, None if keys is None else list(keys), why, by, to_iso(now), name)
+    folder = folder_of(home, sink) / "asked"
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_json(folder / f"{name}.json", {"format": FORMAT, **asdict(asked)})
+    return name
+
+
+def asks(home: PipelineHome, sink: str) -> list[Ask]:
+    """Return the requests that wait, oldest first."""
+    found = []
+    for path in sorted((folder_of(home, sink) / "asked").glob("*.json")):
+        value = read_json(path)
+        if value is not None and value.pop("format", None) == FORMAT:
+            found.append(Ask(**value))
+    return found
+
+
+def done(home: PipelineHome, sink: str, asked: Ask) -> None:
+    """Take a request away that was answered."""
+    (folder_of(home, sink) / "asked" / f"{asked.name}.json").unlink(missing_ok=True)
+
+
+def discarded(aside: Aside, asked: Ask) -> Aside:
+    """Return `aside` with the open entries that are asked for left out for good."""
+    chosen = aside.open_keys(asked.keys)
+    changed = {key: replace(aside.entries[key], state=DISCARDED, why=asked.why, by=asked.by) for key in chosen}
+    return Aside({**aside.entries, **changed}, aside.in_a_row)

@@ -1,0 +1,219 @@
+"""Deliveries that a destination refuses for good: which, why, and what becomes of later records of the same keys. Pure.
+
+A refused delivery is set aside, and the sink goes on. As consumers fold records by key, a later record of that key must
+say of the row before it what the destination really holds: the last one that it took, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from rivertwice.delivery.model import WITHDRAW, Address, Record
+from rivertwice.delivery.wire import address_json, plain
+from rivertwice.errors import ConfigError
+from rivertwice.instants import to_iso
+
+OPEN, DISCARDED = "open", "discarded"
+MOST_IN_A_ROW = 100
+"""So many refusals without one record taken are not the records' fault."""
+MOST_ENTRIES = 10_000
+_REASON = 300
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A record that the destination refuses for good, and what it said."""
+
+    record: Record
+    reason: str
+
+
+SetAside = Callable[[Sequence[Refusal]], None]
+"""Called by a sink before it takes the position of a parcel, with the records of it that it leaves out, if any."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A delivery that was set aside.
+
+    Attributes:
+        key: the record's key.
+        op: `emit`, `correct` or `withdraw`.
+        reason: what the destination said last.
+        source: where the row comes from (timeline and batch, or backfill); empty for a withdrawal.
+        held: the row of this key that the destination took last (`source`, `values`), None if it took none.
+        step: of the position with which it was left out last.
+        times: how often it was refused.
+        first_at, last_at: when.
+        state: `open`, or `discarded`: nobody tries it again.
+        why, by: of a discarded one.
+    """
+
+    key: str
+    op: str
+    reason: str
+    source: Mapping[str, Any]
+    held: Mapping[str, Any] | None
+    step: int
+    times: int
+    first_at: str
+    last_at: str
+    state: str = OPEN
+    why: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """What a sink's destination lacks: entries by key, and how many were refused since it last took a record."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    in_a_row: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not self.entries and not self.in_a_row
+
+    def open_keys(self, wanted: Sequence[str] | None = None) -> list[str]:
+        """Return the keys of open entries, all or the `wanted` ones of them, sorted."""
+        return sorted(
+            key for key, one in self.entries.items() if one.state == OPEN and (wanted is None or key in wanted)
+        )
+
+
+def fit(records: Sequence[Record], aside: Aside) -> list[Record]:
+    """Return the records as the destination must get them, whatever it lacks.
+
+    The withdrawal of a row that it never took is left out.
+    """
+    fitted = []
+    for record in records:
+        entry = aside.entries.get(record.key)
+        if entry is None or record.old is None:
+            fitted.append(record)
+        elif entry.held is None:
+            if record.op != WITHDRAW:
+                fitted.append(replace(record, old=None, replaces=None))
+        else:
+            source, values = entry.held["source"], tuple(entry.held["values"])
+            fitted.append(replace(record, old=values, replaces=_address(source)))
+    return fitted
+
+
+def after_step(
+    aside: Aside,
+    records: Sequence[Record],
+    refused: Sequence[Refusal],
+    *,
+    step: int,
+    now: datetime,
+    asked: bool = False,
+) -> Aside:
+    """Return what the destination lacks behind a step.
+
+    Args:
+        aside: before it.
+        records: of the step, as the plan has them.
+        refused: those of them that are left out.
+        step: its number.
+        now: the time.
+        asked: somebody asked for them again: that they are refused again says nothing about other records.
+    """
+    reasons = {one.record.key: one for one in refused}
+    entries = dict(aside.entries)
+    for record in records:
+        refusal = reasons.get(record.key)
+        before = entries.pop(record.key, None)
+        if refusal is not None:
+            entries[record.key] = _entry(refusal, before, step, to_iso(now))
+    in_a_row = aside.in_a_row + len(reasons) if reasons and len(reasons) == len(records) else 0
+    return Aside(entries, aside.in_a_row if asked and reasons else in_a_row)
+
+
+def _entry(refusal: Refusal, before: Entry | None, step: int, at: str) -> Entry:
+    record = refusal.record
+    if before is not None:
+        held, times, first = before.held, before.times, before.first_at
+    else:
+        held, times, first = None, 0, at
+        if record.old is not None:
+            held = {"source": address_json(record.replaces), "values": [plain(value) for value in record.old]}
+    reason = refusal.reason[:_REASON]
+    return Entry(record.key, record.op, reason, address_json(record.address), held, step, times + 1, first, at)
+
+
+def check_bounds(aside: Aside, refused: Sequence[Refusal], sink: str, pipeline: str) -> None:
+    """Refuse to set more aside where it is not the records' fault, or where nobody looks.
+
+    Raises:
+        ConfigError: too many in a row, or in all; nothing was set aside.
+    """
+    if not refused:
+        return
+    if aside.in_a_row >= MOST_IN_A_ROW:
+        raise all_refused(aside.in_a_row, refused[-1].reason, sink)
+    if len(aside.entries) > MOST_ENTRIES:
+        message = (
+            f"sink {sink} of {pipeline} would have {len(aside.entries)} refused deliveries, more than the {MOST_ENTRIES} that are kept "
+            f"(the last one: {refused[-1].reason[:_REASON]}); the position stays; correct the destination, then `rivertwice deliver retry "
+            f"{pipeline} --sink {sink}`"
+        )
+        raise ConfigError(message)
+
+
+def all_refused(count: int, reason: str, sink: str) -> ConfigError:
+    """Return the error that stops a sink whose destination refuses whatever it is sent."""
+    message = (
+        f"the destination of sink {sink} refused the last {count} records and took none between them ({reason[:_REASON]}): that is not the "
+        "records' fault, so the sink stops and its position stays; correct the destination, then it goes on by itself"
+    )
+    return ConfigError(message)
+
+
+def isolate(records: Sequence[Record], attempt: Callable[[Sequence[Record]], str | None], sink: str) -> list[Refusal]:
+    """Find the records that the destination refuses, by halves, in order.
+
+    Args:
+        records: what was refused as a whole.
+        attempt: sends some; returns None if they were taken, else why not.
+        sink: for the message.
+
+    Raises:
+        ConfigError: the first hundred were refused, and none was taken.
+    """
+    refused: list[Refusal] = []
+    is_taken = False
+    parts = [records[len(records) // 2 :], records[: len(records) // 2]] if len(records) > 1 else [records]
+    while parts:
+        part = parts.pop()
+        reason = attempt(part)
+        if reason is None:
+            is_taken = True
+        elif len(part) > 1:
+            parts += [part[len(part) // 2 :], part[: len(part) // 2]]
+        else:
+            refused.append(Refusal(part[0], reason))
+            if not is_taken and len(refused) >= MOST_IN_A_ROW:
+                raise all_refused(len(refused), reason, sink)
+    return refused
+
+
+def none_aside(refused: Sequence[Refusal]) -> None:
+    """Let nothing be left out: what a sink does that nobody gave a place for refused deliveries.
+
+    Raises:
+        ConfigError: something is.
+    """
+    if refused:
+        message = (
+            f"the destination refuses {len(refused)} records for good: {refused[0].reason[:_REASON]}; nothing was taken"
+        )
+        raise ConfigError(message)
+
+
+def _address(source: Mapping[str, Any]) -> Address:
+    return Address(source.get("timeline"), source.get("batch"), source.get("backfill"))
