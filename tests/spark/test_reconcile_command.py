@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.instants import EPOCH
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.store import delta
 from rivertwice.timeline.served import rebuild_served
@@ -83,6 +84,7 @@ def test_a_dropped_record_that_joins_an_open_session_to_an_emitted_one_raises_no
 def test_findings_alone_are_exit_code_3(command: Command, made: Made) -> None:
     settings, home, _, _ = made
     forged = {"_timeline": "t1", "_batch": 1, "topic": "flights", "partition": 0, "offset": 2, "reason": "json"}
+    forged |= {"cluster_id": "c", "topic_id": "id", "record_time": EPOCH}
     delta.append(home.tables.dead_letters, pa.Table.from_pylist([forged]))
     done = command(settings, "reconcile", "p")
     report = json.loads(done.stdout)

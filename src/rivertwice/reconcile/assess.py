@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.windows import FOREVER_MS
+from rivertwice.reconcile.copies import check_served_rows, choose_again
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.fold_rule import is_read_by
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
@@ -28,7 +29,18 @@ from rivertwice.reconcile.gaps import (
 )
 from rivertwice.reconcile.late_rule import NEVER_MS, Rule
 from rivertwice.reconcile.meanings import Rules, exchanged, replaced, sort_out_meanings, touched_by_own
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape, StreamRow
+from rivertwice.reconcile.model import (
+    SERVED,
+    STREAM,
+    AmendedRow,
+    Finding,
+    LateRow,
+    RowId,
+    ServedRow,
+    Shape,
+    StreamRow,
+    Verdict,
+)
 from rivertwice.reconcile.rederive import (
     BatchCounts,
     Chain,
@@ -44,6 +56,7 @@ from rivertwice.reconcile.session_served import Claim, PublishedSessions
 from rivertwice.reconcile.verdict import select_stale_published
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.timeline.counts import total_of
+from rivertwice.timeline.served import newest_rows
 from rivertwice.timeline.serving import Publication, select_winners, withdrawn_rows
 from rivertwice.timeline.watermarks import rule_of
 
@@ -293,6 +306,29 @@ def _served_sessions(
         older_rows=frozenset(older),
         amended_since={one.truth: one.decided for one in sessions.values() if one.decided},
     )
+
+
+def find_served_differences(view: HeadView, shape: Shape, chain: Chain, verdicts: Sequence[Verdict]) -> list[Finding]:
+    """Compare the served table with what changelog and corrections give, as of its own stamp (`copies.check_served_rows`)."""
+    stamp, definition = view.served_stamp, view.newest.definition
+    if view.served is None or view.stream is None or stamp is None or (stamp.timeline, stamp.batch) not in view.index:
+        return []
+    last = view.index[stamp.timeline, stamp.batch]
+    stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
+    shown = view.stream.filter(pa.array([view.index.get(one, last + 1) <= last for one in stamps], pa.bool_()))
+    chosen = choose_again(
+        definition,
+        newest_rows(shown, definition),
+        view.corrections,
+        [one for one in view.publications if one.seq <= stamp.sequence],
+        view.semantics,
+        definition.window.closed_ms(chain.batch[last]),
+    )
+    wrong: dict[str, set[RowId]] = {STREAM: set(), SERVED: set()}
+    for one in verdicts:
+        if any(cause == "unexplained" for cause, _ in one.defects):
+            wrong[one.pair].add(one.row)
+    return check_served_rows(view.served, chosen, shape, wrong[STREAM], wrong[SERVED])
 
 
 def _with_publication_truth(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -22,6 +23,7 @@ from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.source_model import Source
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump, Missing
 from rivertwice.reconcile.late_rule import Rule, with_watermarks
+from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 from rivertwice.reconcile.rules import late_rule
 
@@ -119,16 +121,43 @@ class DerivedLog:
 
     def dead(self) -> list[tuple[int, Part, int, str]]:
         """Return (path index, part, offset, reason) of every record that the decode of its own batch rejects."""
-        found = []
+        return [one for one, _ in self.rejected()]
+
+    def rejected(self) -> list[tuple[tuple[int, Part, int, str], dict[str, Any]]]:
+        """Return every record that the decode of its own batch rejects, as `dead` does, each with further columns of its dead letter."""
+        found: list[tuple[tuple[int, Part, int, str], dict[str, Any]]] = []
         for number, definition, views in self._by_definition():
             for topic, (view, _) in definition.by_topic.items():
                 bad = views[view].where(F.col("_reason").isNotNull() & (F.col("_index") != GAP_INDEX))
-                table = bad.select("_index", "_partition", "_offset", "_reason").toArrow()
+                table = bad.select("_index", "_partition", "_offset", "_reason", "_record_time").toArrow()
                 found += [
-                    (row["_index"], Part(topic, row["_partition"]), row["_offset"], row["_reason"])
+                    (
+                        (row["_index"], Part(topic, row["_partition"]), row["_offset"], row["_reason"]),
+                        {"record_time": row["_record_time"]},
+                    )
                     for row in table.to_pylist()
                     if self._is_of(row["_index"], number)
                 ]
+        return found
+
+    def late_contents(self, late: Sequence[LateRow]) -> dict[tuple[Part, int], dict[str, Any]]:
+        """Return what the newest definition keeps of late records, by address: the record's timestamp and its fields as JSON."""
+        found: dict[tuple[Part, int], dict[str, Any]] = {}
+        for topic, (view, source) in self._definition.by_topic.items():
+            places = sorted({(one.partition, one.offset) for one in late if one.topic == topic})
+            if not places:
+                continue
+            wanted = self._spark.createDataFrame(places, "_partition int, _offset bigint")
+            rows = self.tagged[view].join(F.broadcast(wanted), ["_partition", "_offset"], "left_semi")
+            fields = F.to_json(F.struct(*source.schema_), {"ignoreNullFields": "false"})
+            table = rows.select("_partition", "_offset", "_record_time", fields.alias("fields")).toArrow()
+            found |= {
+                (Part(topic, row["_partition"]), row["_offset"]): {
+                    "record_time": row["_record_time"],
+                    "fields": row["fields"],
+                }
+                for row in table.to_pylist()
+            }
         return found
 
     def judged_by(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> Rule:

@@ -18,8 +18,16 @@ from rivertwice.instants import TimeRange, to_ms
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile import suites
-from rivertwice.reconcile.assess import Derived, gather_evidence, gather_served, rederive_ledger
+from rivertwice.reconcile.assess import (
+    Derived,
+    find_served_differences,
+    gather_evidence,
+    gather_served,
+    rederive_ledger,
+)
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
+from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
+from rivertwice.reconcile.copies import check_publications
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence, amended_of
 from rivertwice.reconcile.fold_rule import place_of
@@ -132,12 +140,12 @@ def reconcile(
     threading.Thread(target=suites.warm_up, daemon=True).start()
     phases = _Phases(progress)
     home = settings.pipeline(pipeline)
-    view = observe_head(home)
+    view = observe_head(home, settings.definitions)
     jumps = {jump.index: jump.start for jump in view.jumps}
     ranges, range_defects = derive_ranges(view.rows, view.topics, view.genesis, jumps)
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
     with DerivedLog(
-        spark, settings, view.newest.definition, ranges, view.last.topic_ids, view.jumps, view.older, view.groups
+        spark, settings, view.newest.definition, ranges, view.topic_ids, view.jumps, view.older, view.groups
     ) as log:
         derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
         read = sum(count.read for count in derived.counts)
@@ -148,15 +156,23 @@ def reconcile(
         phases.done("recompute", f"{len(evidence.truth)} result rows, {len(late)} late records")
         basis, their_late = evidence_of_served(view, evidence, late, rules)
         served = gather_served(view, basis, derived.chain, rule, their_late)
-        dead = log.dead()
+        rejected = log.rejected()
+        dead = [one for one, _ in rejected]
+        keeps_rows = view.newest.definition.late.keeps_rows
+        contents = Contents(
+            log.late_contents(late) if keeps_rows else {}, {(one[1], one[2]): columns for one, columns in rejected}
+        )
         pairs, silent = pairs_by_own(rules), rule.silent()
         updates = check_updates(view, rule)
         phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(basis, served))
+    served_findings = find_served_differences(view, evidence.shape, derived.chain, verdicts)
     verdicts = [one for one in verdicts if range is None or _inside(one.row, range)]
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
-    findings = [Finding("ledger", one.message, one.batch) for one in derived.defects]
+    findings = [*(Finding("ledger", one.message, one.batch) for one in derived.defects), *view.contradicted]
     findings += [*dead_findings, *check_late_rows(view, late, derived.missing), *updates, *check_emitted(view)]
+    findings += [*check_dead_columns(view, contents), *check_late_columns(view, late, contents)]
+    findings += [*check_publications(view.publications, view.copies.plans), *served_findings]
     findings += check_order(evidence.apart)
     partitions, total = draw_balance(derived, dead_counts, pairs, evidence, view.newest.definition, silent)
     dirty = len(select_dirty_windows(evidence))

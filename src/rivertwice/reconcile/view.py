@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pyarrow as pa
 
+from rivertwice.backfill.model import BackfillPlan
+from rivertwice.backfill.store import backfill_folder, load_plan
 from rivertwice.config import PipelineHome
 from rivertwice.deadletters.desk import read_cures
 from rivertwice.deadletters.model import Cure
-from rivertwice.errors import LedgerError
+from rivertwice.errors import DefinitionError, LedgerError, RivertwiceError
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import accepted_gaps
-from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import Jump
-from rivertwice.reconcile.model import Shape
+from rivertwice.reconcile.model import Finding, Shape
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.store import delta
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import load_timeline, path_of, path_semantics, select_on_path
+from rivertwice.stream.seal import app_of
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_ledger
+from rivertwice.timeline.lineage import Segment, list_timelines, load_timeline, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import (
     ServedStamp,
@@ -32,6 +37,20 @@ from rivertwice.timeline.served import (
     stream_rows,
 )
 from rivertwice.timeline.serving import Publication
+
+COMMITS_COMPARED = 1000
+"""So many of the changelog's newest commits are compared with the ledger; Delta keeps those of six hours."""
+_DEAD_COLUMNS = (
+    "_timeline",
+    "_batch",
+    "topic",
+    "partition",
+    "offset",
+    "reason",
+    "cluster_id",
+    "topic_id",
+    "record_time",
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +78,9 @@ class HeadView:
         cures: what dead letters on the path should have been, as it was decided; ended ones too.
         served, served_stamp: the served table and what it shows, or None.
         jumps: accepted gaps on the path, by the batch that begins behind each.
-        corrections: of sessions the addresses that publications published; None: there are none, or windows do not move.
+        corrections: the rows that publications published; None: there are none.
+        copies: the other copies of the ledger and of the publications.
+        contradicted: what of the ledger they contradict; `rows` are as the commits say.
     """
 
     home: PipelineHome
@@ -78,6 +99,8 @@ class HeadView:
     jumps: Sequence[Jump] = ()
     cures: Sequence[Cure] = ()
     corrections: pa.Table | None = None
+    copies: Copies = field(default_factory=Copies)
+    contradicted: Sequence[Finding] = ()
 
     @property
     def last(self) -> LedgerRow:
@@ -102,13 +125,22 @@ class HeadView:
         return self.newest.definition.topics
 
     @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Ids of the topics that the offsets belong to, as the head's timeline recorded them."""
+        line = self.copies.timelines.get(self.last.timeline)
+        return self.last.topic_ids if line is None else line.topic_ids
+
+    @property
     def index(self) -> dict[tuple[str, int], int]:
         """(timeline, batch) to path index."""
         return {(row.timeline, row.batch): number for number, row in enumerate(self.rows)}
 
 
-def observe_head(home: PipelineHome) -> HeadView:
+def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadView:
     """Return what the head's path holds now.
+
+    `definitions` is the project's folder: where a stored bundle was altered, and the project still has the very files it was made
+    of (the id is their hash), these are what ran; the damage is a finding.
 
     The served table is read before the ledger, so it never shows a batch the ledger here lacks; changelog rows of
     batches committed in between are left out by the caller, who knows the last batch.
@@ -120,17 +152,20 @@ def observe_head(home: PipelineHome) -> HeadView:
     entries = read_sequence(home)
     head = select_head(entries)
     path = [] if head is None else path_of(home, head)
-    rows = select_on_path(read_ledger(home), path)
+    stored = read_ledger(home)
+    publications = publications_of(entries)
+    copies = _observe_copies(home, path, publications)
+    rows = select_on_path(heal_rows(stored, copies), path)
     if not rows:
         message = (
             f"no batch of {home.root.name} is committed yet, so there is nothing to reconcile; start the stream first"
         )
         raise LedgerError(message)
     stream = stream_rows(home)
-    groups, meanings = _meanings(home, rows)
+    loaded, damaged = _load_definitions(home, {row.bundle for row in rows}, definitions)
+    groups, meanings = _meanings(loaded, rows)
     newest = meanings[groups[-1]].definition
     topics = newest.topics
-    publications = publications_of(entries)
     return HeadView(
         home=home,
         rows=rows,
@@ -141,19 +176,43 @@ def observe_head(home: PipelineHome) -> HeadView:
         sequence=entries[-1].seq if entries else 0,
         publications=publications,
         stream=stream,
-        dead=delta.read(
-            home.tables.dead_letters, columns=["_timeline", "_batch", "topic", "partition", "offset", "reason"]
-        ),
-        late=delta.read(
-            home.tables.late_rows,
-            columns=["_timeline", "_batch", "window_start", "window_end", "topic", "partition", "offset"],
-        ),
+        dead=delta.read(home.tables.dead_letters, columns=_DEAD_COLUMNS),
+        late=delta.read(home.tables.late_rows),
         served=served,
         served_stamp=stamp,
         cures=read_cures(home, rows),
         jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),
-        corrections=read_corrections(home, publications) if newest.window.is_session else None,
+        corrections=read_corrections(home, publications),
+        copies=copies,
+        contradicted=[*damaged, *check_ledger_copies(home.root.name, stored, rows, copies)],
     )
+
+
+def _observe_copies(home: PipelineHome, path: Sequence[Segment], publications: Sequence[Publication]) -> Copies:
+    """Return the other copies; read after the ledger, so that they never hold less of it."""
+    commits = [
+        LedgerRow.from_json(data)
+        for _, data in delta.commits(home.tables.changelog, METADATA_KEY, limit=COMMITS_COMPARED)
+    ]
+    held = delta.read(home.tables.ledger, columns=["timeline", "batch"])
+    names = [segment.timeline for segment in path]
+    applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
+    return Copies(
+        commits=commits,
+        table=frozenset() if held is None else frozenset(map(tuple, zip(*held.to_pydict().values(), strict=True))),
+        timelines={name: load_timeline(home, name) for name in names},
+        known=list_timelines(home),
+        applied={name: version for name, version in applied.items() if version is not None},
+        plans={one.backfill: plan for one in publications if (plan := _plan_of(home, one.backfill)) is not None},
+    )
+
+
+def _plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | str | None:
+    """Return a backfill's plan, why it cannot be read, or None if this home has none (another host made it)."""
+    try:
+        return load_plan(home, backfill) if (backfill_folder(home, backfill) / "plan.json").exists() else None
+    except RivertwiceError as error:
+        return str(error)
 
 
 def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topics: Sequence[str]) -> list[Jump]:
@@ -180,11 +239,39 @@ def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, pa.Table | Non
     return None, None
 
 
-def _meanings(home: PipelineHome, rows: Sequence[LedgerRow]) -> tuple[list[int], list[Meaning]]:
+def _load_definitions(
+    home: PipelineHome, bundles: Set[str], definitions: Path | None
+) -> tuple[dict[str, Definition], list[Finding]]:
+    """Return the definition of each bundle, and which bundles are damaged though the project has their files.
+
+    Raises:
+        DefinitionError: a bundle is missing or was altered, and the project's definition is another.
+    """
+    loaded, damaged = {}, []
+    for bundle in bundles:
+        try:
+            loaded[bundle] = load_bundle_definition(home.bundles, bundle)
+        except DefinitionError as error:
+            own = None if definitions is None else _built(definitions / home.root.name)
+            if own is None or own.id != bundle:
+                raise
+            loaded[bundle] = own.definition
+            message = f"{error} (the project has the same files, so this run judged by those)"
+            damaged.append(Finding("bundle", message))
+    return loaded, damaged
+
+
+def _built(folder: Path) -> Bundle | None:
+    try:
+        return build_bundle(folder)
+    except DefinitionError:
+        return None
+
+
+def _meanings(definitions: Mapping[str, Definition], rows: Sequence[LedgerRow]) -> tuple[list[int], list[Meaning]]:
     """Return the number of each batch's meaning, and the meanings; of bundles that mean the same the newest one's words stand."""
     by_bundle: dict[str, int] = {}
     meanings: list[Meaning] = []
-    definitions = {bundle: load_bundle_definition(home.bundles, bundle) for bundle in {row.bundle for row in rows}}
     for bundle in dict.fromkeys(row.bundle for row in rows):
         fingerprint = fingerprint_of(definitions[bundle])
         found = Meaning(definitions[bundle], fingerprint.semantics, fingerprint.decode)

@@ -1,0 +1,112 @@
+"""The columns of kept late rows and dead letters beside their address, compared with what the log says. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from rivertwice.instants import from_ms
+from rivertwice.log.addresses import Part
+from rivertwice.reconcile.model import Finding, LateRow
+from rivertwice.reconcile.view import HeadView
+
+Place = tuple[Part, int]
+"""(part, offset)."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the log holds at the addresses of late records and dead letters: column to value, by address."""
+
+    late: Mapping[Place, Mapping[str, Any]] = field(default_factory=dict)
+    dead: Mapping[Place, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Contents) -> list[Finding]:
+    """Compare every column of the late rows whose records were late indeed; `check_late_rows` names all others."""
+    definition = view.newest.definition
+    if not definition.late.keeps_rows or view.late is None:
+        return []
+    window = definition.window
+    number_of = {row.batch: number for number, row in enumerate(view.rows)}
+    newest = {number for number, group in enumerate(view.groups) if group == view.groups[-1]}
+    right: dict[tuple[int, Part, int, Any], dict[str, Any]] = {}
+    for one in derived:
+        if number_of[one.batch] not in newest:
+            continue
+        part = Part(one.topic, one.partition)
+        columns: dict[str, Any] = {
+            "window_end": one.event_time + window.length if window.is_session else from_ms(one.row.end_ms),
+            "event_time": one.event_time,
+            "late_watermark": from_ms(one.late_watermark_ms),
+            **contents.late.get((part, one.offset), {}),
+        }
+        if window.is_session:
+            columns["window_start"] = one.event_time
+        start = None if window.is_session else from_ms(one.row.start_ms)
+        right[number_of[one.batch], part, one.offset, start] = columns
+    findings = []
+    for row in view.late.to_pylist():
+        number, part = view.index.get((row["_timeline"], row["_batch"])), Part(row["topic"], row["partition"])
+        start = None if window.is_session else _plain(row["window_start"])
+        if number is None:
+            continue
+        found = right.get((number, part, row["offset"], start))
+        if found is not None:
+            findings += _differences(view, number, part, row, found, "late_rows", "the late row of record")
+    return findings
+
+
+def check_dead_columns(view: HeadView, contents: Contents) -> list[Finding]:
+    """Compare the columns of the dead letters that must exist; `check_dead_letters` names all others.
+
+    Not `detail`, whose words may change with a version, and not the record's bytes, which may be large.
+    """
+    findings = []
+    for row in [] if view.dead is None else view.dead.to_pylist():
+        number, part = view.index.get((row["_timeline"], row["_batch"])), Part(row["topic"], row["partition"])
+        columns = contents.dead.get((part, row["offset"]))
+        if number is not None and columns is not None:
+            findings += _differences(view, number, part, row, columns, "dead_letters", "dead letter")
+    return findings
+
+
+def _differences(
+    view: HeadView,
+    number: int,
+    part: Part,
+    row: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    kind: str,
+    what: str,
+) -> list[Finding]:
+    batch = view.rows[number]
+    line = view.copies.timelines.get(batch.timeline)
+    origin = {} if line is None else {"cluster_id": line.cluster_id, "topic_id": line.topic_ids.get(part.topic)}
+    where = f"{what} {part.topic}/{part.partition}@{row['offset']} (batch {batch.batch})"
+    return [
+        Finding(
+            kind,
+            f"{where}: {name} is {row[name]}, the log says {right}",
+            batch.batch,
+            part.topic,
+            part.partition,
+            row["offset"],
+        )
+        for name, right in {**columns, **origin}.items()
+        if name in row and _plain(row[name], name) != _plain(right, name)
+    ]
+
+
+def _plain(value: Any, name: str = "") -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    if name == "fields" and isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
