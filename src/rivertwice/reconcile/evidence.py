@@ -32,6 +32,9 @@ _SPLIT = "split"
 _SUPERSEDED = "superseded"
 _NEITHER = "neither"
 _EXPECTED_ONLY = "expected only"
+_NOT_COMPARED = "not compared"
+"""Presence of a row that one side alone has and that has no rule, for instance one that an older definition emitted."""
+_ONE_SIDED = (_NEITHER, _EXPECTED_ONLY, "stream only", "served only")
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ class Evidence:
             return OLDER
         found = _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, standing=self.standing)
         if found == _NEITHER and row in self.expected:
-            return self.standing if verdict == OPEN else _EXPECTED_ONLY
-        return found
+            found = self.standing if verdict == OPEN else _EXPECTED_ONLY
+        return _NOT_COMPARED if verdict == NOT_COMPARABLE and found in _ONE_SIDED else found
 
     @property
     def standing(self) -> str:

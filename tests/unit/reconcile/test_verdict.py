@@ -139,6 +139,13 @@ def test_a_ledger_defect_blames_all_keys_of_its_windows_and_nothing_else() -> No
     assert found[0].reason == "ledger: ledger of batch 4: read is 1"
 
 
+def test_a_row_of_an_older_definition_alone_is_no_row_that_no_record_explains() -> None:
+    older = replace(RIGHT, stream={**STREAM, at(11, "OLD"): [emitted(1, 1.0, 11)]}, mixed={11 * HOUR: "mixed"})
+    found = {one.row: one for one in judge_stream(older)}
+    assert (found[at(11, "OLD")].verdict, found[at(11, "OLD")].presence) == ("NOT_COMPARABLE", "not compared")
+    assert found[at(11)].presence == "both"
+
+
 def test_windows_of_two_definitions_are_not_comparable() -> None:
     found = judge_stream(replace(RIGHT, mixed={11 * HOUR: "mixed: two"}))
     assert verdicts(found) == {**CLEAN, at(11): "NOT_COMPARABLE"}
