@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from ledger_rows import NOW
 from rivertwice.cli import cli
+from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.store import delta
 from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
@@ -205,3 +207,24 @@ def test_a_repair_leaves_what_is_wanted_as_it_was_and_holds_the_agent_off(made, 
     assert seen == [("stopped", True)]
     assert read_intent(home).desired == "running"
     assert not home.drain.exists()
+
+
+def test_a_pipeline_that_never_ran_has_nothing_to_repair(tmp_path):
+    (tmp_path / "project" / "pipelines").mkdir(parents=True)
+    shutil.copytree(make_home(tmp_path / "other")[0].definitions / "p", tmp_path / "project" / "pipelines" / "p")
+    settings = Settings(project=tmp_path / "project", home=tmp_path / "home")
+    assert ask(settings) == (0, {"damages": [], "repaired": False})
+    code, report = ask(settings, "--yes")
+    assert (code, report["found"], report["done"]) == (0, [], [])
+
+
+def test_the_text_says_what_was_done_and_where_the_damaged_files_lie(made):
+    settings, home, _ = made
+    tear_commit(home.tables.changelog, "ledger", 3, EMPTY)
+    answer = CliRunner().invoke(
+        cli, ["--project", str(settings.project), "--home", str(settings.home), "repair", "p", "--yes"]
+    )
+    assert answer.exit_code == 0
+    assert "changelog: 2 rows of batch 3 of t1 written again" in answer.stdout
+    assert f"damaged files lie in {home.root / 'damaged'}" in answer.stdout
+    assert answer.stdout.endswith("nothing is damaged now\n")
