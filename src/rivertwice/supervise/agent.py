@@ -88,8 +88,8 @@ class Agent:
         for name in supervised_names(self._settings):
             try:
                 self.actions[name] = self._supervise(name, now)
-                if self._broken_names.pop(name, None) is not None:
-                    page_over(self._settings, {DamagedFileError.reason}, name, "its records can be read again", now)
+                self._broken_names.pop(name, None)
+                page_over(self._settings, {DamagedFileError.reason}, name, "its records can be read again", now)
             except (RivertwiceError, OSError, ValueError, KeyError, TypeError, psutil.Error) as error:
                 text = f"{type(error).__name__}: {error}"
                 if self._broken_names.get(name) != text:

@@ -91,8 +91,10 @@ class DiskWatch:
         Raises:
             OSError: there is not, after all.
         """
-        room = self._since is not None and shutil.disk_usage(self._settings.home).free > 2 * RESERVE
-        if self._since is not None and room:  # the reserve that was given up is no room yet
+        room = shutil.disk_usage(self._settings.home).free > 2 * RESERVE  # the reserve that was given up is no room yet
+        if self._since is None and room:  # an earlier agent may have reported it
+            page_over(self._settings, {KIND}, None, f"the disk of {self._settings.home} has room", now)
+        if self._since is not None and room:
             message = f"the disk of {self._settings.home} has room again; it was full from {to_iso(self._since)} on"
             record_event(self._settings, f"{KIND}_over", None, message, now)
             page_over(self._settings, {KIND}, None, message, now)

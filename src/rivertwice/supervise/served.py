@@ -101,8 +101,8 @@ class ServedKeeper(threading.Thread):
                 self._tell(name, error)
             self._errors[name] = text
             return False
-        if self._errors.pop(name, None) is not None:
-            page_over(self._settings, {"table_damage"}, name, "served was rebuilt", utc_now())
+        self._errors.pop(name, None)
+        page_over(self._settings, {"table_damage"}, name, "served was rebuilt", utc_now())  # also of an earlier agent
         self._seen[name] = state
         return True
 

@@ -10,9 +10,12 @@ from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.supervise.act import page
+from rivertwice.supervise.agent import Agent
 from rivertwice.supervise.alerting import end_stream_alerts
 from rivertwice.supervise.archiver import RetentionKeeper
 from rivertwice.supervise.decide import Action, Kind
+from rivertwice.supervise.disk import KIND, DiskWatch
+from rivertwice.timeline.intent import write_intent
 
 
 def lasting(settings: Settings) -> list[str]:
@@ -31,3 +34,13 @@ def test_a_topic_out_of_danger_does_not_end_the_alert_of_a_stream_that_was_given
     page(settings, "retention", "p", "given up: records were deleted", utc_now())
     keeper._page("p", safe, utc_now())
     assert lasting(settings) == [""]
+
+
+def test_what_an_earlier_agent_reported_is_over_when_the_next_one_finds_all_well(settings: Settings) -> None:
+    now = utc_now()
+    page(settings, KIND, None, "the disk is full", now)
+    page(settings, "damaged_file", "p", "intent.json cannot be decoded", now)
+    write_intent(settings.pipeline("p"), "stopped", "test", now)
+    DiskWatch(settings).wrote(now)
+    Agent(settings).run_pass(now)
+    assert lasting(settings) == []
