@@ -64,6 +64,15 @@ BROKEN = {
     "no_key": (YAML.replace("keys: [k]", "keys: [q]"), SQL, "the definition's key 'q' is no column of the result"),
     "no_yaml": ("name: [", SQL, "is no YAML"),
 }  # fmt: skip
+CASE = """
+description: two events
+batches:
+  - - {id: a, at: "2026-01-01T00:00:10Z", value: {k: a, at: "2026-01-01T00:00:10Z", v: 1}}
+    - {id: b, at: "2026-01-01T00:00:20Z", value: {k: a, at: "2026-01-01T00:00:20Z", v: 2}}
+expect:
+  batch: [{window_start: "2026-01-01T00:00:00Z", k: a, n: 2, total: 3}]
+  stream: []
+"""
 
 
 def write(project: Path, name: str, yaml: str = YAML, sql: str = SQL, **files: str) -> Path:
@@ -241,6 +250,30 @@ def test_a_key_that_does_not_divide_the_records_is_broken(
     result = run("lint", "p", output="json")
     (broken,) = [one for one in json.loads(result.stdout)[0]["findings"] if one["state"] == "broken"]
     assert (result.exit_code, broken["check"], why in broken["told"]) == (3, "wrong repartition key", True)
+
+
+def test_the_test_command_runs_all_that_can_be_run_and_names_what_cannot(
+    settings: Settings, run: Callable[..., Result]
+) -> None:
+    yaml, sql, words = BROKEN["no_column"]
+    broken = write(settings.project, "a_broken", yaml, sql)
+    cases = settings.definitions / "fine" / "cases"
+    cases.mkdir()
+    (cases / "holds.yaml").write_text(CASE)
+    (cases / "is_no_case.yaml").write_text("description: x\nbatches: []\nexpect: {batch: [], stream: []}\n")
+    (cases / "lacks_a_key.yaml").write_text(CASE.replace(", k: a, n: 2", ", n: 2"))
+    divided = write(settings.project, "throws", sql=SQL.replace("sum(v)", "sum(100 div (v - 2))"))
+    (divided / "cases").mkdir()
+    (divided / "cases" / "zero.yaml").write_text(CASE)
+    result = run("test", output="json")
+    assert result.exit_code == 3
+    cases_of = {(one["pipeline"], one["case"]): one["differences"] for one in json.loads(result.stdout)["cases"]}
+    assert f"{broken}/transform.sql: {words}" in cases_of["a_broken", "(definition)"][0]
+    assert cases_of["fine", "(definition)"] == cases_of["fine", "holds"] == []
+    assert f"{cases / 'is_no_case.yaml'}: batches" in cases_of["fine", "is_no_case"][0]
+    assert f"{cases / 'lacks_a_key.yaml'}: expected row" in cases_of["fine", "lacks_a_key"][0]
+    assert f"{divided}/transform.sql: line 3: the SQL throws: " in cases_of["throws", "zero"][0]
+    assert "DIVIDE_BY_ZERO" in cases_of["throws", "zero"][0]
 
 
 def test_up_reports_every_definition_and_starts_what_holds(
