@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_views import HOUR, emitted, hours, result
-from rivertwice.timeline.serving import Publication, select_served
+from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
 
 MINE, OTHER = "s" * 64, "x" * 64
 
@@ -151,3 +151,8 @@ def test_served_rows_have_format_1():
     table = select_served(emitted("t1", 3, (0, "a", 1)), None, [], semantics={MINE}, closed_ms=HOUR)
     assert table["_format"].to_pylist() == [1]
     assert select_served(emitted("t1", 3, (0, "a", 1)), None, [], semantics={MINE}, closed_ms=HOUR - 1).num_rows == 0
+
+
+def test_a_window_edge_between_two_milliseconds_is_read_as_the_one_before():
+    column = pa.chunked_array([pa.array([1_999, 2_000], pa.timestamp("us", "UTC"))])
+    assert to_epoch_ms(column).tolist() == [1, 2]
