@@ -45,3 +45,7 @@ def test_the_total_takes_the_changelogs_word_for_what_was_emitted() -> None:
     accounts = {PART: Account(3, 1, 1, 1, 0, 0, 2), Part("t", 1): Account(5, 1, 2, 0, 1, 1, 2)}
     assert balance_total(accounts, 9) == Account(read=8, emitted=9, open=3, late=1, dead=1, excluded=1, windows=2)
     assert balance_total(accounts, 9).to_json()["unexplained"] == balance_total(accounts, 9).unexplained
+
+
+def test_a_partition_of_which_nothing_was_read_has_an_empty_account() -> None:
+    assert balance_partitions({PART: 0}, {}, {}, [], 100) == {PART: Account()}
