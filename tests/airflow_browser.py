@@ -76,19 +76,9 @@ class Browser:
     def open(self, path):
         self.call("Page.navigate", url=self._url + path)
 
-    def evaluate(self, script):
-        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
-
-    def wait_for(self, script, timeout=60):
-        """Wait until a script's value is true, and return it."""
-        deadline = time.monotonic() + timeout
-        while not (value := self.evaluate(script)):
-            assert time.monotonic() < deadline, f"{script} stayed {value!r} in: {self.text()[:2000]}"
-            time.sleep(0.25)
-        return value
-
     def text(self, frame="document"):
-        return self.evaluate(f"(() => {{ try {{ return {frame}.body.innerText }} catch {{ return '' }} }})()") or ""
+        script = f"(() => {{ try {{ return {frame}.body.innerText }} catch {{ return '' }} }})()"
+        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value") or ""
 
     def wait_for_text(self, wanted, frame="document", timeout=60):
         deadline = time.monotonic() + timeout

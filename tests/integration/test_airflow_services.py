@@ -172,40 +172,6 @@ def test_the_page_opens_inside_airflow(world: Settings) -> None:
     assert "[object" not in text
 
 
-BUTTONS = "[...(document.querySelector('[role=dialog]') ?? document).querySelectorAll('button')]"
-CLICK_TRIGGER = (
-    f"(() => {{ const b = {BUTTONS}.find(b => b.innerText.trim() === 'Trigger'); b?.click(); return !!b }})()"
-)
-IN_DIALOG = "document.querySelector('[role=dialog]')"
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize("verb", ["backfill", "rotate"])
-def test_a_form_opens_ready_and_starts_a_run_as_it_is(world: Settings, airflow: AirflowClient, verb: str) -> None:
-    """Nothing is filled in: the form has no red field, Trigger can be clicked, and no other kind of run is offered."""
-    info, dag_id = airflow_info(world), f"{verb}__{PIPELINE}"
-    before = set(airflow.runs(dag_id))
-    with Browser(info.url, log_in(info)) as browser:
-        browser.open(f"/dags/{dag_id}")
-        browser.wait_for(CLICK_TRIGGER)
-        browser.wait_for(f"{IN_DIALOG}?.innerText.includes('Reason')")
-        assert (
-            browser.evaluate(
-                f"{IN_DIALOG}.querySelector('[role=alert], [data-invalid], [aria-invalid=true]')?.innerText"
-            )
-            is None
-        )
-        backfill = f"[...{IN_DIALOG}.querySelectorAll('input[type=radio]')].find(r => r.value === 'backfill')"
-        assert browser.evaluate(f"{backfill}?.disabled ?? true") is True
-        assert browser.evaluate(f"{BUTTONS}.find(b => b.innerText.trim() === 'Trigger').disabled") is False
-        browser.evaluate(CLICK_TRIGGER)
-        deadline = time.monotonic() + 30
-        while not set(airflow.runs(dag_id)) - before:
-            assert time.monotonic() < deadline, browser.text()[:2000]
-            time.sleep(0.25)
-
-
 @pytest.mark.parametrize("verb", ["backfill", "rotate", "reconcile", "archive"])
 def test_airflows_own_backfill_is_refused_for_no_run_of_ours_means_its_date(world: Settings, verb: str) -> None:
     info = airflow_info(world)
