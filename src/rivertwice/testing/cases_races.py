@@ -1,4 +1,4 @@
-"""F40 and F41: the machine's clock set while processes run; a value erased while another host appends to the archive."""
+"""F48 and F49: the machine's clock set while processes run; a value erased while another host appends to the archive."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ask_stepped(lab: Lab, seconds: int, *words: str) -> dict[str, Any]:
     return found
 
 
-@case("F40", "the machine's clock set by a second or an hour while a driver runs; then status, start and stop")
+@case("F48", "the machine's clock set by a second or an hour while a driver runs; then status, start and stop")
 def clock_step(lab: Lab) -> None:
     """The driver is known for itself: adopted, not started twice, and drained by a stop that waits for it."""
     lab.produce()
@@ -111,7 +111,7 @@ class _OtherHost:
         extend_archive(None, self._settings, self._lab.topic)
 
 
-@case("F41", "a value erased, killed and resumed while another host archives: every record once, none with it", kills=1)
+@case("F49", "a value erased, killed and resumed while another host archives: every record once, none with it", kills=1)
 def erasure_against_appends(lab: Lab) -> None:
     """What is appended between an erasure's reads and its overwrites stays, and what is erased stays away."""
     lab.settings = replace(lab.settings, shared=lab.folder / "shared")
