@@ -17,10 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.pipeline.char_sets import (
     EVERY,
@@ -34,6 +31,9 @@ from rivertwice.pipeline.char_sets import (
     ranges_of,
     union,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 JAVA, RE2 = "java", "re2"
 MOST_WAYS = 100
@@ -84,8 +84,10 @@ def matcher_of(pattern: str) -> Matcher:
     if not _REPEATED_GROUP.search(bare) and reader.is_steady(list(tree)):
         return Matcher(JAVA, rf"\A(?:{pattern})\z")
     text = rf"\A(?:{reader.sequence(list(tree))})\z"
+    import pyarrow as pa  # here, for a DAG's parse reads definitions too and must stay quick
+
     try:
-        pc.match_substring_regex(pa.array([""]), pattern=text)
+        match_whole(pa.array([""]), text)
     except pa.ArrowInvalid as error:
         message = f"it cannot be matched in a bounded time ({str(error)[-80:]}); repeat at most 1,000 times"
         raise PatternError(message) from None
@@ -94,6 +96,8 @@ def matcher_of(pattern: str) -> Matcher:
 
 def match_whole(values: pa.Array, text: str) -> pa.Array:
     """Return for each value whether RE2's `text` matches it; null for null."""
+    import pyarrow.compute as pc
+
     return pc.match_substring_regex(values, pattern=text)
 
 
