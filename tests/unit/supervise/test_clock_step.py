@@ -63,6 +63,8 @@ class World:
         self.home = self.settings.pipeline(NAME)
         self._patch = patch
         self._agent = agent.Agent(self.settings)
+        (self.settings.home / "agent").mkdir(parents=True)
+        agent._beat(self.settings.home / "agent" / "heartbeat.json", self._agent, utc_now())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
