@@ -37,6 +37,8 @@ hypothesis_settings.load_profile("ci" if IN_CI else "untimed")
 
 SHARE = "RIVERTWICE_FAULTS_SHARE"
 SLOW_TEST_S = 3_600
+SLOW = ("slow", True)
+"""What the report of a test marked `faults` carries."""
 MUST_BE_THERE = ("no PostgreSQL", "no Chromium", "no Go", "Kafka Connect", "versitygw")
 """What a skip for want of it says; in CI all of it is there, or the run fails."""
 
@@ -68,14 +70,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the slow tests that ran, and how they ended."""
     for ending in ("passed", "failed"):
         for report in terminalreporter.getreports(ending):
-            if "faults" in report.keywords and report.when == "call":
+            if SLOW in report.user_properties and report.when == "call":
                 terminalreporter.write_line(f"slow test {ending} in {report.duration:.0f} s: {report.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In CI, fail a test that is skipped for want of something that CI must have."""
+    """Mark reports of slow tests; in CI, fail a test that is skipped for want of something that CI must have."""
     report = yield
+    if item.get_closest_marker("faults"):
+        report.user_properties.append(SLOW)
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
     if IN_CI and report.skipped and any(word in reason for word in MUST_BE_THERE):
         report.outcome = "failed"

@@ -45,6 +45,9 @@ def warm_session() -> SparkSession:
     home = Path(tempfile.mkdtemp(prefix="warm-spark-"))
     base = spark_session(Settings(project=REPOSITORY, home=home, spark_master="local[2]"), "tests", extra=SMALL)
     base.stop = lambda: None  # type: ignore[method-assign]
+    logging.getLogger("py4j").setLevel(
+        logging.WARNING
+    )  # it tells of each connection that ends, after the run's streams have
     return base
 
 

@@ -94,7 +94,8 @@ def test_a_stream_that_is_stopped_is_delivered_to_its_end(world: DeliveryHome, m
     monkeypatch.setenv("TEST_HOOK", "http://127.0.0.1:9/")
     taken = []
     monkeypatch.setattr(
-        "rivertwice.delivery.webhook_sink.WebhookSink.deliver", lambda _, parcel: taken.extend(parcel.records)
+        "rivertwice.delivery.webhook_sink.WebhookSink.deliver",
+        lambda _, parcel, _set_aside: taken.extend(parcel.records),
     )
     want(world, "running")
     keeper = keeper_of(world)
