@@ -58,7 +58,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "backfill/intervals": ("backfill/test_intervals.py",),
     "savepoint/prune": ("savepoint/test_prune.py",),
     "savepoint/plan": ("savepoint/test_plan.py", "savepoint/test_fallback.py"),
-    "stream/lease_terms": ("stream/test_lease_terms.py",),
+    "store/lease_terms": ("store/test_lease_terms.py",),
     "retention/claims": ("retention/test_claims_and_view.py", "retention/test_retention_of_several_topics.py"),
     "retention/view": ("retention/test_claims_and_view.py", "retention/test_retention_of_several_topics.py"),
     "log/leases": ("log/test_leases.py",),
