@@ -1,4 +1,4 @@
-"""One warm Spark per process of a test run, and the product's commands, jobs and drivers run in it.
+"""One warm Spark per process of a test run, and the product's commands and drivers run in it.
 
 A start of Spark in a process of its own costs 15 CPU-seconds and runs cold code. What a test does not claim about a process
 (a kill, a lock, an exit code at the shell) runs here: the same `main` functions, the same environment variables, in the
@@ -9,14 +9,13 @@ under test can stop.
 from __future__ import annotations
 
 import functools
-import io
 import json
 import logging
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -113,15 +112,6 @@ def run_command_warm(settings: Settings, *arguments: str, code: int = 0) -> Any:
     done = invoke_warm(settings, "--output", "json", *arguments)
     assert done.exit_code == code, (done.output[-4000:], done.exception)
     return json.loads(done.stdout)
-
-
-def run_job_warm(settings: Settings, main: Callable[[list[str]], int], *arguments: str) -> str:
-    """Run a job's `main` as `spark-submit` would; return what it printed."""
-    printed = io.StringIO()
-    with own_session(), mock.patch.dict(os.environ, settings.to_env()), redirect_stdout(printed):
-        code = main(list(arguments))
-    assert code == 0, printed.getvalue()[-4000:]
-    return printed.getvalue()
 
 
 def _use(session: SparkSession) -> None:

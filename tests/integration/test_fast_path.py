@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import waiting
 from rivertwice.config import Settings
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.fast.runs import committed_offsets, read_runs
@@ -82,10 +83,7 @@ def fast_path(settings: Settings, log: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 def wait_for(condition: Callable[[], bool], log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()[-3000:]
-        time.sleep(0.05)
+    waiting.wait_for("the fast path", condition, PATIENCE_S, every=0.05, seen=lambda: log.read_text()[-3000:])
 
 
 def check(settings: Settings) -> dict[str, Any]:
