@@ -251,3 +251,20 @@ def test_commands_print_by_the_one_function_that_writes_out_control_characters()
                 what = called(argument) if isinstance(argument, ast.Call) else getattr(argument, "id", "?")
                 found.add((path, what))
     assert found == set(PRINTS_ALLOWED)
+
+
+def test_only_the_schema_commands_ask_a_registry():
+    registries = {"open_registry", "ConfluentRegistry", "FolderRegistry"}
+    taken = {
+        (path, alias.name)
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in registries
+    }
+    assert taken == {
+        ("src/rivertwice/commands/schemas.py", "open_registry"),
+        ("src/rivertwice/schemas/registry.py", "ConfluentRegistry"),
+        ("src/rivertwice/schemas/registry.py", "FolderRegistry"),
+    }

@@ -99,3 +99,29 @@ def test_nothing_of_the_state_is_carried_over_and_all_of_the_decoding_that_is_no
     assert not set(STATE) & CARRIED
     assert set(DECODE) - set(STATE) <= CARRIED
     assert set(SEMANTICS) - CARRIED - set(STATE) == {"topic", "emit", "watermark_policy", "role", "table_keys"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "old", "new", "way"),
+    [
+        ("session", "pipeline.yaml", "watermark: 20 s", "watermark: 30 s", RESUME),
+        ("session", "pipeline.yaml", "policy: side_output", "policy: drop", RESUME),
+        ("session", "rows.sql", "v <> 7", "v <> 8", REFUSED),
+        ("session", "pipeline.yaml", "max_future: 10000 days", "max_future: 1 day", REFUSED),
+        ("joined slices", "pipeline.yaml", "watermark: 20 s", "watermark: 30 s", RESUME),
+        ("joined slices", "pipeline.yaml", "required: [k, v]", "required: [k]", REFUSED),
+        ("fold", "pipeline.yaml", "max_future: 10000 days", "max_future: 1 day", REFUSED),
+        ("fold", "fold.py", "== 7", "== 8", REFUSED),
+    ],
+)
+def test_of_sessions_and_slices_watermark_and_late_policy_alone_are_carried_over_and_of_a_fold_nothing(
+    tmp_path: Path, kind: str, file: str, old: str, new: str, way: str
+) -> None:
+    folder = tmp_path / "histories"
+    folder.mkdir()
+    for name, text in definition_files(kind).items():
+        (folder / name).write_text(text)
+    before, after = changed(folder, file, old, new)
+    found = decide_upgrade(before, after, before.fingerprint.hashes())
+    assert found.way == way
+    assert way == RESUME or "compared" in str(found.obstacles) or "shapes the state" in str(found.obstacles)

@@ -5,20 +5,21 @@ from datetime import timedelta
 
 import pytest
 
-from rivertwice.errors import ReplayMismatchError, SavepointError, ServiceError
+from rivertwice.errors import FingerprintError, ReplayMismatchError, SavepointError, ServiceError, TableDamageError
 from rivertwice.instants import utc_now
-from rivertwice.savepoint import fallback, restore_steps
+from rivertwice.savepoint import fallback, restore, restore_steps
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.fallback import describe_fallen, fall_back, select_candidates
 from rivertwice.savepoint.operation import FallBackReport, read_fall_back, read_operations, write_fall_back
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.store.delta_log import entry_path
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import head
-from savepoint_home import savepoint, write_checkpoint
+from savepoint_home import FINGERPRINT, savepoint, write_checkpoint
 
 
 def proved_again(world):
@@ -154,3 +155,20 @@ def test_what_a_fall_back_came_to_is_read_back(world):
     write_fall_back(home, report)
     assert read_fall_back(home) == report
     assert read_operations(home) == []
+
+
+def test_over_a_damaged_table_it_is_refused_and_no_savepoint_is_blamed(world):
+    settings, home, _, _ = world
+    entry = entry_path(home.tables.ledger, 0)
+    entry.write_bytes(b"")
+    with pytest.raises(TableDamageError, match="ledger"):
+        fall_back(settings, "p", progress=print)
+    assert head(home) == "t1"
+
+
+def test_savepoints_of_another_definition_are_refused(world, monkeypatch):
+    settings, home, _, _ = world
+    monkeypatch.setattr(restore, "current_fingerprint", lambda *_: {**FINGERPRINT, "semantics": "new"})
+    with pytest.raises(FingerprintError, match="semantics"):
+        fall_back(settings, "p", progress=print)
+    assert head(home) == "t1"

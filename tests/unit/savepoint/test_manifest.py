@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from rivertwice.errors import SavepointError
+from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.manifest import FORMAT, FileEntry, Manifest
+from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store.files import encode_json
-from savepoint_home import savepoint
+from savepoint_home import NOW, make_home, savepoint
 
 MANIFEST = replace(
     savepoint(7).manifest, files={f"state/0/{part}/8_aa.changelog": FileEntry("0" * 64, 1) for part in range(2)}
@@ -65,3 +67,11 @@ def test_a_manifest_that_lists_a_path_outside_of_its_savepoint_is_damaged(path):
     values["files"] = {path: {"sha256": "0" * 64, "size": 1}}
     with pytest.raises(SavepointError, match="damaged"):
         Manifest.from_bytes(encode_json({**values, "format": 1}))
+
+
+def test_a_proof_of_a_later_format_does_not_count(tmp_path):
+    settings, home = make_home(tmp_path, planned=3, finished=3, committed=3)
+    taken = take_savepoint(settings, "p", now=NOW)
+    for version, status in ((1, "proved"), (2, "taken")):
+        taken.store.put(f"{taken.id}/proof.json", encode_json({"format": version, "proved": True}))
+        assert load_savepoint(home, taken.id).status == status

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rivertwice.cli import cli
 from rivertwice.errors import RequestError, SavepointError
 from rivertwice.savepoint import prune
 from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest, verify_files
@@ -22,6 +25,7 @@ from rivertwice.savepoint.prune import (
 )
 from rivertwice.savepoint.records import encode_record, lease_savepoint, release_savepoint
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from savepoint_home import NOW, add_timeline, make_home, row, savepoint, write_checkpoint
@@ -275,3 +279,21 @@ def test_a_take_that_is_at_work_is_no_abandoned_one(tmp_path):
 
 def test_twelve_are_kept_if_nobody_says_how_many():
     assert prune.KEPT == 12
+
+
+def test_the_command_deletes_the_oldest_and_none_that_is_protected(tmp_path):
+    settings, home = make_home(tmp_path, planned=3, finished=3, committed=3)
+    pinned, oldest, proved, newest = (
+        take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)).id for hour in range(4)
+    )
+    write_intent(home, "running", "test", NOW)
+    pin_savepoint(home, pinned, by="test", now=NOW)
+    savepoint_store(home).put(f"{proved}/proof.json", encode_record({"proved": True}))
+    options = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
+    command = [*options, "savepoint", "prune", "p", "--keep", "1"]
+    shown = CliRunner().invoke(cli, [*command, "--dry-run"])
+    assert (shown.exit_code, json.loads(shown.stdout)["would_delete"]) == (0, [oldest])
+    assert len(list_savepoints(home)) == 4
+    done = CliRunner().invoke(cli, command)
+    assert (done.exit_code, json.loads(done.stdout)["deleted"]) == (0, [oldest])
+    assert [one.id for one in list_savepoints(home)] == [pinned, proved, newest]

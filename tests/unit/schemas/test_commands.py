@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rivertwice.cli import cli
+from rivertwice.schemas.folder import FolderRegistry
 from schema_world import ORDERS, REGISTERED
 
 
@@ -129,3 +132,26 @@ def test_a_registry_without_schemas_says_so(run: Any, project: Path) -> None:
     shutil.rmtree(project / "schemas")
     assert "no versions in" in run("list", output="text").stdout
     assert "has no version" in run("refresh", ORDERS.name).stderr
+
+
+def test_registrations_at_the_same_time_get_versions_of_their_own(run: Any, project: Path, tmp_path: Path) -> None:
+    count, files = 8, []
+    for number in range(count):
+        value = json.loads((REGISTERED / "orders-value" / "3.avsc").read_text())
+        value["fields"].append({"name": f"gift_{number}", "type": "boolean", "default": False})
+        files.append(tmp_path / f"{number}.avsc")
+        files[-1].write_text(json.dumps(value))
+    gate = threading.Barrier(count)
+
+    def register(file: Path) -> int:
+        gate.wait()
+        registry = FolderRegistry(project / "schemas")
+        return registry.register("orders-value", "avro", file.read_text(), "none").version
+
+    with ThreadPoolExecutor(count) as pool:
+        made = sorted(pool.map(register, files))
+    assert made == list(range(4, 4 + count))
+    listed = json.loads(run("list", "orders-value").stdout)
+    assert [(one["version"], one["id"]) for one in listed] == [(number, number) for number in range(1, 4 + count)]
+    shown = {run("show", "orders-value", "--version", str(number)).stdout for number in made}
+    assert len(shown) == count

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from ledger_rows import ledger_row
 from rivertwice.cli import cli
 from rivertwice.errors import TableDamageError
+from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
 from rivertwice.timeline import intact
@@ -22,7 +23,9 @@ from rivertwice.timeline.intact import (
     require_whole_logs,
 )
 from rivertwice.timeline.ledger import read_ledger
+from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import read_served, rebuild_served
+from savepoint_home import NOW, write_checkpoint
 from torn_home import ZEROS, add_batch, make_home, tear_commit
 
 
@@ -138,3 +141,21 @@ def test_rows_beyond_what_was_counted_are_a_matter_of_reconcile(made):
     add_batch(home, bundle, 6, emitted=1)
     rows = read_ledger(home)
     check_rows(home, rows, rows)
+
+
+def test_an_upgrade_over_a_damaged_table_is_refused_and_names_the_repair(made, monkeypatch):
+    settings, home, _ = made
+    write_checkpoint(home, "t1", planned=5, finished=5)
+    for row in read_ledger(home):
+        (home.checkpoint("t1") / "offsets" / str(row.batch)).write_text(row.offsets_text)
+    taken = take_savepoint(settings, "p", now=NOW)
+    tear_commit(home.tables.changelog, "ledger", 3, EMPTY)
+    definition = settings.definitions / "p" / "pipeline.yaml"
+    definition.write_text(definition.read_text().replace("watermark: 1 hour", "watermark: 2 hours"))
+    monkeypatch.setattr("rivertwice.savepoint.upgrade._require_checked", lambda *_: None)
+    options = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
+    answer = CliRunner().invoke(cli, [*options, "upgrade", "p", "--savepoint", taken.id, "--unproved", "--confirm"])
+    assert answer.exit_code == 1
+    told = json.loads(answer.stderr.strip().splitlines()[-1])["error"]
+    assert (told["reason"], "table changelog is damaged" in told["message"]) == ("table_damage", True)
+    assert head(home) == "t1"

@@ -139,3 +139,15 @@ def test_a_sweep_that_loses_against_an_overwrite_says_so_and_the_next_one_sweeps
     sweep(path)
     assert numbers(path) == [9]
     assert len(list(path.rglob("*.parquet"))) == len(list((path / "_delta_log").glob("*.parquet"))) + 1
+
+
+def test_a_writer_drops_no_commit_however_old(tmp_path, monkeypatch):
+    monkeypatch.setenv("RIVERTWICE_DURABLE", "off")
+    path = tmp_path / "table"
+    delta.append(path, one_row(0))
+    set_retention(path, timedelta(0), timedelta(0))
+    delta.open_table(path).alter.set_table_properties({"delta.checkpointInterval": "5"})
+    for number in range(1, 24):  # a writer that makes a checkpoint of the log cleans up too, unless it is told not to
+        delta.append(path, one_row(number), metadata={"k": number})
+    assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
+    assert [data for _, data in delta.commits(path, "k")] == list(range(1, 24))
