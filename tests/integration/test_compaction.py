@@ -1,8 +1,9 @@
-"""Kafka's own compaction of a topic of change events: what stays, and that the table made of the rest is the one made of all."""
+"""Kafka's own compaction of a topic of change events: what stays, that it makes the same table, and that no stream takes it."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from definition_files import PROJECT
+from definition_files import PROJECT, replace
 from rivertwice.config import Settings
+from rivertwice.errors import LogGapError
+from rivertwice.log.archive import extend_archive
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
@@ -22,6 +25,8 @@ from rivertwice.pipeline.compile import accepted, compile_batch
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.key_view import select_rows
+from rivertwice.timeline.lineage import path_ledger
+from warm import run_command_warm, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 CHANGES = [
@@ -42,6 +47,7 @@ COMPACTED = {
     "delete.retention.ms": "3600000",
 }
 PATIENCE_S = 120
+EXAMPLE = PROJECT / "pipelines" / "examples" / "users_from_changes"
 AT_MS = 1_704_103_200_000
 Record = dict[str, Any]
 
@@ -69,7 +75,7 @@ def consume(bootstrap: str, topic: str) -> list[Record]:
 
 def table(spark: SparkSession, records: list[Record]) -> list[tuple[Any, ...]]:
     """Return the view that the example's fold makes of records, in batch; without the column that counts a key's changes."""
-    definition = load_definition(PROJECT / "pipelines" / "examples" / "users_from_changes")
+    definition = load_definition(EXAMPLE)
     _, source = definition.source
     raw = spark.createDataFrame(pa.Table.from_pylist(records, schema=RAW_ARROW).to_pylist(), RAW_SCHEMA)
     rows = compile_batch(spark, definition, accepted(decode(raw, source), source)).toArrow()
@@ -123,3 +129,25 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     ]
     assert shown == table(spark, whole)
     assert table(spark, tail) == shown[1:]
+    check_refused(settings_of(tmp_path, broker, topic), topic, tmp_path / "driver.log")
+
+
+def settings_of(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
+    """A project whose definition, the example, reads the compacted topic."""
+    made = folder / "project" / "pipelines" / EXAMPLE.name
+    shutil.copytree(EXAMPLE, made)
+    replace(made / "pipeline.yaml", "topic: users-changes", f"topic: {topic}")
+    replace(made / "pipeline.yaml", "partitions: 3", "partitions: 1")
+    return Settings(folder / "project", folder / "other", bootstrap=broker.bootstrap, spark_master="local[2]")
+
+
+def check_refused(settings: Settings, topic: str, log: Path) -> None:
+    """As the source of a stream the topic is refused: by lint, by the driver before it commits, and by the archive."""
+    (linted,) = run_command_warm(settings, "lint", EXAMPLE.name, code=3)
+    (broken,) = [one for one in linted["findings"] if one["state"] == "broken"]
+    assert f"{topic} is compacted" in broken["told"]
+    with pytest.raises(AssertionError, match="a compacted or transactional topic cannot be counted"):
+        run_driver_warm(settings, EXAMPLE.name, log)
+    assert path_ledger(settings.pipeline(EXAMPLE.name)) == []
+    with pytest.raises(LogGapError, match="the topic is compacted or transactional"):
+        extend_archive(None, settings, topic)

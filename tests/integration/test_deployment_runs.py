@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from airflow_world import PIPELINE, VERBS, run_dag
 from boxes import Box, Boxes, missing
@@ -168,3 +170,30 @@ def test_the_manifest_runs_its_probes_pass_and_a_pod_that_stops_drains_its_drive
     ended = drained(boxes, "rivertwice-state")
     say(f"the pod stopped; its driver: {ended}")
     assert ended["clean"]
+
+
+def test_the_platform_s_key_reaches_its_bucket_and_nothing_else(make_boxes: Callable[[list[str]], Boxes]) -> None:
+    values = make_secrets()
+    compose = compose_containers(values)
+    boxes = make_boxes(["s3", "s3-init"])
+    boxes.up({name: compose[name] for name in ("s3", "s3-init")}, say)
+    boxes.completed("s3-init")
+    key, secret = values["S3_ACCESS_KEY"], values["S3_SECRET_KEY"]
+
+    def work() -> None:
+        place = {"endpoint_url": f"http://{boxes.addresses['s3']}:7070", "region_name": "us-east-1"}
+        client = boto3.client("s3", aws_access_key_id=key, aws_secret_access_key=secret, **place)
+        client.put_object(Bucket="rivertwice", Key="a", Body=b"x")
+        assert client.get_object(Bucket="rivertwice", Key="a")["Body"].read() == b"x"
+        with pytest.raises(ClientError, match="AccessDenied"):
+            client.create_bucket(Bucket="another")
+        assert [one["Name"] for one in client.list_buckets()["Buckets"]] == ["rivertwice"]
+
+    boxes.inside(work)
+    admin = ("versitygw", "admin", "--endpoint-url", "http://s3:7070", "--access")
+    root = (values["S3_ROOT_ACCESS_KEY"], "--secret", values["S3_ROOT_SECRET_KEY"])
+    for verb in (("list-users",), ("create-user", "--access", "other", "--secret", "x" * 20, "--role", "admin")):
+        asked = boxes.boxes["s3"].run(*admin, key, "--secret", secret, *verb)
+        assert asked.returncode != 0, asked.stdout
+        assert "AccessDenied" in asked.stdout + asked.stderr
+    assert "other" not in boxes.boxes["s3"].ask(*admin, *root, "list-users")

@@ -21,6 +21,15 @@ FRAUD = load_definition(PROJECT / "pipelines" / "examples" / "fraud_scores")
         ("SELECT card_id FROM transactions", "but not 'record'"),
         ("SELECT record FROM transactions", "but not 'card_id'"),
         ("SELECT max(record) AS record, card_id FROM transactions GROUP BY card_id", "fast.sql: "),
+        (
+            "SELECT a.record, a.card_id FROM transactions a JOIN transactions b ON a.card_id = b.card_id",
+            "fast.sql: ",
+        ),
+        (
+            "SELECT record, card_id, count(*) OVER (PARTITION BY card_id ORDER BY record) AS n FROM transactions",
+            "fast.sql: ",
+        ),
+        ("SELECT DISTINCT record, card_id FROM transactions", "fast.sql: "),
         ("SELECT nothing FROM transactions", "Spark refuses the SQL"),
     ],
 )

@@ -220,11 +220,15 @@ def deleted_but_archived(lab: Lab) -> None:
     reconcile(lab)
     before = [row for row in judged(lab, SERVED) if row[2] == NOT_COMPARABLE]
     require(all(row[3].startswith(REPAIRABLE) for row in before) and bool(before), f"served windows are {before[:3]}")
+    unread = [row[:3] for row in judged(lab, STREAM) if row[2] == NOT_COMPARABLE]
+    require(bool(unread), "no row of the stream is NOT_COMPARABLE though it never read the records")
     require_true(lab)
     ask(lab, "backfill", "run", PIPELINE)
     reconcile(lab)
     after = [row for row in judged(lab, SERVED) if row[2] == NOT_COMPARABLE]
     require(not after, f"after the backfill served windows are still {after[:3]}")
+    stays = [row[:3] for row in judged(lab, STREAM) if row[2] == NOT_COMPARABLE]
+    require(sorted(stays) == sorted(unread), f"rows of the stream were {unread[:3]} and are {stays[:3]}")
     require_true(lab)
     lab.fact("repaired_rows", len(before))
 
