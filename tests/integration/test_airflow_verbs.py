@@ -17,6 +17,7 @@ from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.orchestration.environment import airflow_home
 from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.orchestration.run_names import is_reconcile_of
 from rivertwice.orchestration.services import start_airflow, stop_airflow
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import load_savepoint
@@ -109,7 +110,9 @@ def test_the_archive_is_extended(world: World) -> None:
 
 
 def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world: World) -> None:
-    world.run("reconcile")
+    run = world.run("reconcile")
+    stored = world.airflow.xcom(f"reconcile__{PIPELINE}", run, "gate")["run"]
+    assert is_reconcile_of(run, stored)
     before = counts(world, "served")
     assert before["LATE"] > 0
     assert before.get("DEFECT", 0) == before.get("NOT_COMPARABLE", 0) == 0

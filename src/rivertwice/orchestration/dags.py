@@ -11,7 +11,7 @@ from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, task
 from rivertwice.config import Settings
 from rivertwice.orchestration import steps
 from rivertwice.orchestration.notifiers import AlertNotifier, RecoveryNotifier
-from rivertwice.orchestration.operators import RivertwiceSparkOperator, SuperviseEpoch
+from rivertwice.orchestration.operators import ReconcileOperator, RivertwiceSparkOperator, SuperviseEpoch
 from rivertwice.orchestration.requests import (
     INSTANT_LENGTH,
     INSTANT_PATTERN,
@@ -124,7 +124,7 @@ def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
         **_common(name, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
     ) as dag:
         arguments = _step("validate", steps.check_reconcile)(name)
-        compare = RivertwiceSparkOperator(
+        compare = ReconcileOperator(
             task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-{name}"
         )
         compare >> _step("gate", steps.gate_reconcile, retries=0)(name)

@@ -17,6 +17,7 @@ from rivertwice.orchestration.alerts import StreamFaultError
 from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment
 from rivertwice.orchestration.health import choose_grace
 from rivertwice.orchestration.outcomes import find_refusal
+from rivertwice.orchestration.run_names import reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
 from rivertwice.schemas.jvm import AVRO_LIMITS
 
@@ -106,6 +107,10 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         )
         self.settings = settings
 
+    def arguments_of(self, _context: Any) -> list[str]:
+        """Return the job's arguments in this run."""
+        return list(self.application_args or ())
+
     def execute(self, context: Any) -> Any:
         """Submit and wait.
 
@@ -114,6 +119,7 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         """
         # Here, not while the DAG file is parsed: finding Java asks it for its version.
         self.env_vars = spark_environment(self.settings)
+        self.application_args = self.arguments_of(context)
         try:
             return super().execute(context)
         except AirflowException as error:
@@ -121,6 +127,15 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
             if refusal is None:
                 raise
             raise AirflowFailException(refusal) from error
+
+
+class ReconcileOperator(RivertwiceSparkOperator):
+    """Submits the reconcile job under a name of the DAG run's own, by which the run's gate finds it."""
+
+    def arguments_of(self, context: Any) -> list[str]:
+        """Return the job's arguments and the name of the reconcile."""
+        run = reconcile_of(context["dag_run"].run_id, context["ti"].try_number)
+        return [*super().arguments_of(context), "--run", run]
 
 
 def submit_conf(settings: Settings) -> dict[str, str]:

@@ -5,7 +5,6 @@ Everything heavy is imported inside the functions: they run in a task's process,
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from rivertwice.orchestration.requests import (
     read_reconcile,
     read_rotate,
 )
+from rivertwice.orchestration.run_names import is_reconcile_of, request_of
 
 log = logging.getLogger(__name__)
 
@@ -106,26 +106,31 @@ def check_reconcile(pipeline: str) -> list[str]:
 
 
 def gate_reconcile(pipeline: str) -> dict[str, Any]:
-    """Read the newest reconcile: report what its gate found and what is over, fail on anything critical.
+    """Read the reconcile of this DAG run: report what its gate found and what is over, fail on anything critical.
 
     Raises:
         AirflowFailException: the gate has not passed; the message names each critical alert.
     """
-    from rivertwice.reconcile.results import newest_reconcile
+    from rivertwice.reconcile.results import reconcile_runs
 
     settings, context = Settings.from_env(), get_current_context()
+    run = context["dag_run"]
     with refusals():
-        newest = newest_reconcile(settings.pipeline(pipeline))
-    if newest is None:
-        message = f"no reconcile of {pipeline} is recorded, although its job ended well; look at its log"
+        own = [one for one in reconcile_runs(settings.pipeline(pipeline)) if is_reconcile_of(run.run_id, one["run"])]
+    if not own:
+        message = (
+            f"no reconcile of {pipeline} is recorded for the run {run.run_id}, although its job ended well, so nothing is "
+            "known of its verdicts; look at the log of the task compare, and clear that task"
+        )
         raise AirflowFailException(message)
+    newest = own[-1]
     gate = newest["gate"]
     critical = []
     for alert in gate["alerts"]:
         log.warning("%s %s: %s", alert["severity"], alert["kind"], alert["message"])
         if alert["severity"] == "critical":
             critical.append(f"{alert['kind']}: {alert['message']}")
-    run, params = context["dag_run"], context["params"]
+    params = context["params"]
     is_whole = not params.get("start") and not params.get("end")
     report_gate(settings, pipeline, Place(run.dag_id, run.run_id, "gate"), newest, whole=is_whole)
     if critical or not gate["passed"]:
@@ -173,7 +178,7 @@ def check_backfill(pipeline: str) -> list[str]:
             log.info("the newest reconcile of %s found no session wanting; nothing to do", pipeline)
             return []
     reason = f"--reason={form.reason or _who(context)}"
-    arguments = ["--pipeline", pipeline, "--request", _request_of(context), reason]
+    arguments = ["--pipeline", pipeline, "--request", request_of(context["dag_run"].run_id), reason]
     if form.range is not None:
         arguments += ["--from", to_iso(form.range.start), "--to", to_iso(form.range.end)]
     return [*arguments, "--dry-run"] if form.dry_run else arguments
@@ -185,7 +190,7 @@ def find_planned(pipeline: str) -> str:
 
     context = get_current_context()
     with refusals():
-        return planned_for(Settings.from_env().pipeline(pipeline), _request_of(context))
+        return planned_for(Settings.from_env().pipeline(pipeline), request_of(context["dag_run"].run_id))
 
 
 def plan_correction(pipeline: str) -> str:
@@ -239,11 +244,6 @@ def await_served(pipeline: str, sequence: int) -> int:
 
 def _conf(context: Any) -> dict[str, Any]:
     return dict(getattr(context["dag_run"], "conf", None) or {})
-
-
-def _request_of(context: Any) -> str:
-    """Return a name for this run that is safe in a path."""
-    return f"rq-{hashlib.sha256(str(context['dag_run'].run_id).encode()).hexdigest()[:12]}"
 
 
 def _is_scheduled(context: Any) -> bool:

@@ -1,0 +1,31 @@
+"""Names of what a DAG run leaves behind, by which a later task of the same run finds it again. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def request_of(run_id: str) -> str:
+    """Return the name of a DAG run's request for a backfill, safe in a path."""
+    return f"rq-{_digest(run_id)}"
+
+
+def reconcile_of(run_id: str, attempt: int) -> str:
+    """Return the name of the reconcile that one attempt of a DAG run's job stores.
+
+    Each attempt has its own: a name stores its rows once, and a task that a person cleared compares again.
+    """
+    return f"{_reconciles(run_id)}{attempt}"
+
+
+def is_reconcile_of(run_id: str, reconcile: str) -> bool:
+    """Say whether a reconcile was stored by some attempt of the DAG run."""
+    return reconcile.startswith(_reconciles(run_id))
+
+
+def _reconciles(run_id: str) -> str:
+    return f"rc-{_digest(run_id)}-"
+
+
+def _digest(run_id: str) -> str:
+    return hashlib.sha256(run_id.encode()).hexdigest()[:12]
