@@ -13,6 +13,7 @@ from rivertwice.orchestration import steps
 from rivertwice.orchestration.notifiers import AlertNotifier, RecoveryNotifier
 from rivertwice.orchestration.operators import ReconcileOperator, RivertwiceSparkOperator, SuperviseEpoch
 from rivertwice.orchestration.requests import (
+    DEFAULT_SCOPE,
     INSTANT_LENGTH,
     INSTANT_PATTERN,
     REASON_LENGTH,
@@ -136,7 +137,7 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
     name = definition.name
     params = {
         "scope": Param(
-            "wanting",
+            DEFAULT_SCOPE,
             type="string",
             enum=list(SCOPES),
             title="Scope",

@@ -1,4 +1,4 @@
-"""The page "rivertwice" in Airflow's navigation: state and verdicts of each pipeline.
+"""Our plugin of Airflow: the page "rivertwice" in its navigation, and the check of forms.
 
 The page itself is a file without data. The data comes from one endpoint that asks for the user Airflow has logged in.
 """
@@ -18,6 +18,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.definitions import find_definitions
+from rivertwice.orchestration.form_check import middleware
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +58,11 @@ def pipelines(user: GetUserDep) -> dict[str, Any]:
 
 
 class RivertwicePlugin(AirflowPlugin):
-    """Adds the page to Airflow: an app of its own and an entry in the navigation."""
+    """Adds the page to Airflow, an app of its own and an entry in the navigation, and the check of forms before a run exists."""
 
     name = "rivertwice"
     fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "rivertwice"}]  # noqa: RUF012
+    fastapi_root_middlewares = [middleware()]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
             "name": "rivertwice",

@@ -1,7 +1,8 @@
 """What a run was asked for, checked again before anything starts. Pure.
 
-The form's schema refuses most of it with HTTP 400. But a run can also be started by REST with keys that no form has, by
-a schedule, or by a DAG that was edited; so the first task checks all of it once more, and only what passed here goes on.
+Airflow's API server asks here before it makes a run (`form_check.py`) and answers 400. But a run can also be started by
+Airflow's own command line, by another DAG, or by one that was edited; so the first task checks all of it once more, and only
+what passed here goes on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ INSTANT_LENGTH = 40
 LONGEST = timedelta(days=366)
 FUTURE = timedelta(days=1)
 SCOPES = ("wanting", "range")
+DEFAULT_SCOPE = "wanting"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,22 @@ class RotateForm:
 
     prove: bool
     reason: str
+
+
+def check_form(verb: str, conf: Mapping[str, Any], now: datetime) -> None:
+    """Check what a run of a verb's DAG is asked for; a field that is left out has its form's default. A verb without a form passes.
+
+    Raises:
+        RequestError: the form cannot be meant.
+    """
+    if verb == "backfill":
+        read_backfill(conf, {"scope": DEFAULT_SCOPE, **conf}, now)
+    elif verb == "reconcile":
+        read_reconcile(conf, conf, now)
+    elif verb == "rotate":
+        read_rotate(conf, conf)
+    elif verb in ("archive", "correct"):
+        read_nothing(conf)
 
 
 def read_backfill(conf: Mapping[str, Any], params: Mapping[str, Any], now: datetime) -> BackfillForm:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rivertwice.errors import RequestError
 from rivertwice.orchestration.requests import (
+    check_form,
     read_backfill,
     read_nothing,
     read_range,
@@ -105,3 +106,8 @@ def test_no_text_gets_through_as_a_range_unless_both_ends_are_instants_in_order(
     except RequestError:
         return
     assert asked is None or asked.start < asked.end
+
+
+@pytest.mark.parametrize("verb", ["backfill", "reconcile", "rotate", "archive", "correct", "supervise"])
+def test_a_form_sent_as_it_opens_passes_the_check_before_a_run_exists(verb: str) -> None:
+    check_form(verb, {}, NOW)
