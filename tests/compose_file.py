@@ -36,7 +36,8 @@ class Container:
         image: name and tag.
         command: what its image's entry point gets, or all of it where the file names the entry point.
         environment: the file's own, variables of the caller put in.
-        mounts: path in the container to the name of a volume.
+        mounts: path in the container to the name of a volume, or to a folder of the repository (`./...`).
+        env_files: files of variables that it gets too where they exist.
         needs: name of another container to what it must be first: started, healthy, completed.
         checks: by kind, health for compose; readiness, liveness for Kubernetes.
         grace_s: seconds between SIGTERM and SIGKILL.
@@ -50,6 +51,7 @@ class Container:
     needs: dict[str, str] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     grace_s: float = 10.0
+    env_files: tuple[str, ...] = ()
 
     @property
     def ours(self) -> bool:
@@ -111,10 +113,11 @@ def _service(name: str, service: Mapping[str, Any], variables: Mapping[str, str]
         image=service["image"],
         command=words(service.get("entrypoint")) + words(service.get("command")),
         environment={key: interpolate(value, variables) for key, value in service.get("environment", {}).items()},
-        mounts={path: volume for volume, path in (each.split(":") for each in service.get("volumes", []))},
+        mounts={path: volume for volume, path, *_mode in (each.split(":") for each in service.get("volumes", []))},
         needs={other: each["condition"].removeprefix("service_") for other, each in needs.items()},
         checks={"health": Check((*shell, *test[1:]))} if test else {},
         grace_s=float(service.get("stop_grace_period", "10s").removesuffix("s")),
+        env_files=tuple(each["path"] for each in service.get("env_file", []) if not each["required"]),
     )
 
 
@@ -158,7 +161,8 @@ def manifest_containers(
                 if "configMapRef" in source:
                     environment |= manifest_data("ConfigMap", source["configMapRef"]["name"])
                 else:
-                    environment |= secrets[source["secretRef"]["name"]]
+                    wanted = source["secretRef"]
+                    environment |= secrets.get(wanted["name"], {}) if wanted.get("optional") else secrets[wanted["name"]]
             for variable in container.get("env", []):
                 field_of = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
                 assert field_of in (None, "status.podIP"), field_of

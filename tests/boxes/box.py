@@ -144,7 +144,9 @@ class Boxes:
         return image
 
     def volume(self, name: str) -> Path:
-        """Return the folder of a volume, that of a new one owned by the image's user."""
+        """Return the folder of a volume, that of a new one owned by the image's user; `./...` is a folder of the repository."""
+        if name.startswith("./"):
+            return PROJECT / name
         path = self.folder / "volumes" / name
         if not path.exists():
             path.mkdir(parents=True)

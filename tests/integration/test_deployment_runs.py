@@ -145,9 +145,9 @@ def test_the_manifest_runs_its_probes_pass_and_a_pod_that_stops_drains_its_drive
 
     addresses = {**boxes.addresses, "spark-worker": boxes.addresses["spark-worker-0"]}
     pods = manifest_containers(secret, addresses)
-    conf = boxes.volume("configmap/spark-conf")
-    for name, text in manifest_data("ConfigMap", "spark-conf").items():
-        (conf / name).write_text(text)
+    for config in ("spark-conf", "alert-routes"):
+        for name, text in manifest_data("ConfigMap", config).items():
+            (boxes.volume(f"configmap/{config}") / name).write_text(text)
     boxes.start(pods["spark-master"][1])
     boxes.healthy("spark-master", "readiness")
     for number in range(pods["spark-worker"][2]):

@@ -15,6 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from alert_receivers import Hook
 from compose_file import (
     Container,
     compose_containers,
@@ -23,10 +24,12 @@ from compose_file import (
     image_folders,
     interpolate,
     manifest_containers,
+    manifest_data,
     required_variables,
     sources_of,
 )
 from definition_files import PROJECT
+from rivertwice.alerts.routes import WEBHOOK, load_routes
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.orchestration.environment import SPARK_POOL
@@ -139,6 +142,57 @@ def test_what_they_set_is_what_the_platform_understands() -> None:
         if "RIVERTWICE_SPARK_MASTER" in container.environment:
             assert not settings.spark_is_local, title
             assert settings.bootstrap == "kafka:9092"
+
+
+SENDERS = [title for title in OURS if title == "kubernetes agent" or re.match(r"compose (agent|airflow-)", title)]
+
+
+def routes_file(container: Container, folder: Path) -> Path:
+    """Return the file that a container finds where RIVERTWICE_ALERTS says, with a route more, for a chat."""
+    path = Path(container.environment["RIVERTWICE_ALERTS"])
+    source = container.mounts[str(path.parent)]
+    if source.startswith("./"):
+        text = (PROJECT / source / path.name).read_text()
+    else:
+        text = manifest_data("ConfigMap", source.removeprefix("configmap/"))[path.name]
+    assert "routes: {}" in text
+    copy = folder / path.name
+    copy.write_text(text.replace("routes: {}", "routes: {chat: {to: slack, url_env: CHAT_ADDRESS}}"))
+    return copy
+
+
+@pytest.mark.parametrize("title", SENDERS)
+def test_the_agent_and_airflow_send_alerts_where_the_deployments_own_settings_say(
+    title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = Hook()
+    address = {WEBHOOK: hook.url, "CHAT_ADDRESS": hook.url}
+    pods = manifest_containers({"rivertwice-s3": {}, "rivertwice-alerts": address}, dict.fromkeys(PODS, "10.0.0.1"))
+    compose = compose_containers({**SECRETS, WEBHOOK: hook.url})
+    container = compose.get(title.removeprefix("compose "), pods["agent"][1])
+    environment = dict(container.environment)
+    if title.startswith("compose"):
+        assert container.env_files == ("docker/alerts/secrets.env",)
+        environment["CHAT_ADDRESS"] = hook.url  # a line of that file
+    for name, value in {**environment, "RIVERTWICE_ALERTS": str(routes_file(container, tmp_path))}.items():
+        monkeypatch.setenv(name, value)
+    answer = CliRunner().invoke(cli, ["--home", str(tmp_path / "home"), "alerts", "test"], catch_exceptions=False)
+    hook.close()
+    assert answer.exit_code == 0, answer.output
+    assert re.findall(r"^ *(\w+) +\w+ +taken", answer.output, re.MULTILINE) == ["chat", "webhook"]
+
+
+def test_a_deployment_without_an_address_has_no_route_and_is_not_refused(tmp_path: Path) -> None:
+    for title in SENDERS:
+        environment = OURS[title].environment
+        settings = Settings.from_env({**environment, "RIVERTWICE_ALERTS": str(PROJECT / "docker/alerts/alerts.yaml")})
+        assert load_routes(settings, environment).routes == {}
+
+
+def test_nobody_else_holds_the_addresses_of_alerts() -> None:
+    assert {title for title, each in OURS.items() if "RIVERTWICE_ALERTS" in each.environment} == set(SENDERS)
+    assert {title for title, each in OURS.items() if each.env_files} == set(SENDERS) - {"kubernetes agent"}
+    assert "docker/alerts/secrets.env" in (PROJECT / ".gitignore").read_text().splitlines()
 
 
 def test_init_makes_the_topics_of_every_pipeline_the_bucket_the_key_and_airflows_pool() -> None:
