@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,11 +37,16 @@ DEFECT = {"severity": "critical", "kind": "defect", "message": "3 rows of the pa
 
 
 @pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    """Settings with routes of the test's own: the project is the repository."""
+    (tmp_path / "alerts.yaml").write_text("settle: 0 s")
+    return replace(settings, alerts=tmp_path / "alerts.yaml")
+
+
+@pytest.fixture
 def hook(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
     """The receiver of the webhook that Airflow's environment names; ends are told at once."""
     found = Hook()
-    settings.project.mkdir(parents=True, exist_ok=True)
-    (settings.project / "alerts.yaml").write_text("settle: 0 s")
     for name, value in {**settings.to_env(), WEBHOOK: found.url}.items():
         monkeypatch.setenv(name, value)
     yield found
