@@ -162,7 +162,9 @@ def manifest_containers(
                     environment |= manifest_data("ConfigMap", source["configMapRef"]["name"])
                 else:
                     wanted = source["secretRef"]
-                    environment |= secrets.get(wanted["name"], {}) if wanted.get("optional") else secrets[wanted["name"]]
+                    environment |= (
+                        secrets.get(wanted["name"], {}) if wanted.get("optional") else secrets[wanted["name"]]
+                    )
             for variable in container.get("env", []):
                 field_of = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
                 assert field_of in (None, "status.podIP"), field_of

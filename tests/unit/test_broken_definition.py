@@ -56,6 +56,34 @@ def test_metrics_measures_the_others_and_names_it(run: Callable[..., Result]) ->
     assert "broken cannot be loaded" in text.stderr
 
 
+def test_the_state_of_delivery_is_shown_for_the_others_and_it_is_named(
+    run: Callable[..., Result], settings: Settings
+) -> None:
+    sink = "deliver:\n  hook: {to: webhook, url_env: HOOK_URL, guarantee: at_least_once}\n"
+    with (settings.definitions / "flight_delays" / "pipeline.yaml").open("a") as file:
+        file.write(sink)
+    result = run("deliver", "status")
+    shown = json.loads(result.stdout)
+    assert (result.exit_code, [one["sink"] for one in shown["flight_delays"]]) == (1, ["hook"])
+    assert "broken/pipeline.yaml is no YAML" in shown["broken"]["error"]
+    assert "broken cannot be loaded" in result.stderr
+    one = run("deliver", "status", "flight_delays")
+    assert (one.exit_code, one.stderr) == (0, "")
+    named = run("deliver", "status", "broken")
+    assert (named.exit_code, "broken/pipeline.yaml is no YAML" in named.stderr) == (1, True)
+
+
+def test_doctor_names_every_broken_definition_and_those_that_hold(
+    run: Callable[..., Result], settings: Settings
+) -> None:
+    shutil.copytree(settings.definitions / "broken", settings.definitions / "worse")
+    result = run("doctor")
+    (found,) = (one for one in json.loads(result.stdout) if one["name"] == "pipelines")
+    assert (result.exit_code, found["ok"]) == (1, False)
+    for said in ("broken: ", "worse: ", "is no YAML", "these can be: flight_delays"):
+        assert said in found["found"]
+
+
 def test_a_refused_definition_ends_the_driver_in_a_class_that_the_agent_never_restarts() -> None:
     found = classify_failure(DefinitionError("x"))
     assert REACTIONS[FailureClass(found)].response is Response.STOP

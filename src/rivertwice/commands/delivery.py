@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -102,18 +102,32 @@ def _place(done: object) -> str:
 @click.argument("name", required=False)
 @pass_frame
 def status(frame: Frame, name: str | None) -> None:
-    """Show of every sink: position, batches that wait, the last error and the next attempt. Exit 3 while one fails."""
-    from rivertwice.commands.frame import DEFECT
-    from rivertwice.delivery.status import view_delivery
-    from rivertwice.pipeline.definition import load_all
+    """Show of every sink: position, batches that wait, the last error and the next attempt.
 
-    names = [frame.known_pipeline(name)] if name else list(load_all(frame.settings.definitions))
-    found = {each: view_delivery(frame.settings.pipeline(each), _sinks(frame, each)) for each in names}
+    Exit 3 while one fails, 1 if a definition cannot be loaded: what its sinks do is not shown.
+    """
+    from rivertwice.commands.frame import DEFECT, REFUSED
+    from rivertwice.delivery.status import view_delivery
+    from rivertwice.pipeline.definition import load_each
+
+    sinks: dict[str, dict[str, Delivery]] = {}
+    broken: dict[str, str] = {}
+    if name:
+        sinks[name] = _sinks(frame, name)
+    else:
+        definitions, broken = load_each(frame.settings.definitions)
+        sinks = {each: dict(definition.deliver) for each, definition in definitions.items()}
+    frame.report_broken(broken)
+    found: dict[str, Any] = {each: view_delivery(frame.settings.pipeline(each), its) for each, its in sinks.items()}
     columns = ("sink", "to", "guarantee", "timeline", "batch", "sequence", "rows", "lag_batches", "refused", "error")
     rows = [(each, *(one[column] for column in columns)) for each, ones in found.items() for one in ones]
-    frame.emit(found, lambda: as_table(("pipeline", *columns), rows) if rows else "no pipeline has sinks")
+    nothing = "no pipeline that can be loaded has sinks" if broken else "no pipeline has sinks"
+    value = found | {each: {"error": error} for each, error in broken.items()}
+    frame.emit(value, lambda: as_table(("pipeline", *columns), rows) if rows else nothing)
     if any(one["error"] for ones in found.values() for one in ones):
         raise SystemExit(DEFECT)
+    if broken:
+        raise SystemExit(REFUSED)
 
 
 @deliver.command(epilog=example("rivertwice deliver refused flight_delays --sink board"))

@@ -84,9 +84,14 @@ def check_data(settings: Settings) -> Finding:
 
 def check_definitions(settings: Settings) -> Finding:
     """Can every definition be accepted?"""
-    from rivertwice.pipeline.definition import load_all
+    from rivertwice.pipeline.definition import load_each
 
-    found = load_all(settings.definitions)
+    found, broken = load_each(settings.definitions)
+    if broken:
+        holds = f"; these can be: {', '.join(found)}" if found else ""
+        told = "; ".join(f"{name}: {error}" for name, error in broken.items())
+        remedy = "correct what the message names; the others run meanwhile"
+        return Finding("pipelines", False, f"cannot be accepted: {told}{holds}", remedy)
     if not found:
         return Finding("pipelines", False, f"none in {settings.definitions}", "run in the project, or give --project")
     return Finding("pipelines", True, ", ".join(found))
