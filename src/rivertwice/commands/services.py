@@ -9,6 +9,7 @@ import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
 from rivertwice.errors import RivertwiceError
+from rivertwice.supervise.lag_words import UNRESPONSIVE, is_lag_fresh, lag_text, stale_lag_text
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.checked import Judgement
@@ -162,7 +163,7 @@ def _status_text(view: dict[str, Any]) -> str:
             item["timeline"],
             item["batch"],
             item["watermark"],
-            _lag_text(item),
+            lag_text(item),
             _reconciled(item["reconcile"]),
             (item["savepoint"] or {}).get("id"),
         )
@@ -177,55 +178,14 @@ def _status_text(view: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-LAG_FRESH_S = 20.0
-"""A driver asks the log for its end every five seconds; what is older was true once, and is shown with its age."""
-
-
-def _is_lag_fresh(item: dict[str, Any]) -> bool:
-    return item["driver"] is not None and item["lag_age_s"] is not None and item["lag_age_s"] <= LAG_FRESH_S
-
-
-def _lag_text(item: dict[str, Any]) -> str | None:
-    """Return the lag; one that nobody keeps up to date with its age, one that was never learnt as not known."""
-    if item["lag"] is None:
-        return None if item["heartbeat_age_s"] is None else "not known"
-    if _is_lag_fresh(item):
-        return str(item["lag"])
-    return f"{item['lag']}, {_ago(item['lag_age_s'])} ago"
-
-
-def _ago(seconds: float) -> str:
-    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
-
-
-def _stale_lag_text(item: dict[str, Any]) -> str | None:
-    """Return why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
-    if item["heartbeat_age_s"] is None or (_is_lag_fresh(item) and item["state"] != "unresponsive"):
-        return None
-    who = "no driver lives" if item["driver"] is None else "the driver gets no answer from Kafka"
-    if item["state"] == "unresponsive":
-        who = f"the driver (pid {item['driver']['pid']}) lives but has said nothing for {_ago(item['heartbeat_age_s'])}: look at its log"
-    known = (
-        "nobody has asked since the last driver or the last head move"
-        if item["lag"] is None
-        else f"{item['lag']} is what waited at {item['lag_at']}, {_ago(item['lag_age_s'])} ago"
-    )
-    return (
-        f"{item['name']}: the lag is not known now, for {who}; {known}; `rivertwice metrics {item['name']}` asks Kafka"
-    )
-
-
 def _patience_text(item: dict[str, Any]) -> str | None:
     """Return when the lag will be gone, or when the agent tries again; None if neither is to be waited for."""
     if item["is_backing_off"]:
         return (
             f"{item['name']}: {item['consecutive_failures']} failures in a row, next attempt at {item['next_attempt']}"
         )
-    if not _is_lag_fresh(item) or item["state"] == "unresponsive":
-        return _stale_lag_text(item)
+    if not is_lag_fresh(item) or item["state"] == UNRESPONSIVE:
+        return stale_lag_text(item)
     if not item["lag"] or item["arriving_per_s"] is None:
         return None
     pace = f"{item['arriving_per_s']:.0f} records a second arrive"

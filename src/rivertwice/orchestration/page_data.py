@@ -15,6 +15,8 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.results import cause_rows, reconcile_runs, verdict_rows
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.store.files import read_json
+from rivertwice.supervise.lag_words import lag_text, stale_lag_text
+from rivertwice.supervise.view import view_stream
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import head_path, path_ledger
 from rivertwice.timeline.sequence import read_sequence
@@ -153,13 +155,17 @@ def _stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
             "age_s": (now - beat.at).total_seconds(),
             "batch": beat.batch,
             "watermark": _instant(beat.watermark_ms),
-            "lag": beat.lag,
-            "rows_per_s": beat.rows_per_s,
         },
+        "lag": describe_lag(view_stream(settings, name, now)),
         "last_exit": None
         if seen.last_exit is None
         else {"class": seen.last_exit.failure, "at": to_iso(seen.last_exit.at), "epoch": seen.last_exit.epoch},
     }
+
+
+def describe_lag(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lag as `rivertwice status` says it, with why it is not known now, and the pace of a driver that speaks."""
+    return {"text": lag_text(item), "stale": stale_lag_text(item), "rows_per_s": item["rows_per_s"]}
 
 
 def _ended_state(seen: Seen) -> str:

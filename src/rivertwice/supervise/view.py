@@ -13,6 +13,7 @@ from rivertwice.process_identity import is_alive
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.archiver import last_retention
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt
+from rivertwice.supervise.lag_words import UNRESPONSIVE
 from rivertwice.supervise.launch import agent_status
 from rivertwice.supervise.memory import Memory, load_memory
 from rivertwice.timeline.intent import Heartbeat, read_exit, read_heartbeat, read_intent
@@ -22,7 +23,6 @@ from rivertwice.timeline.sequence import last_seq, read_sequence, select_head
 
 SILENT_AFTER_S = 10.0
 """A driver speaks every second; one that lives and has not for so long is frozen, or the machine is."""
-UNRESPONSIVE = "unresponsive"
 
 
 def pipeline_names(settings: Settings) -> list[str]:
@@ -32,13 +32,24 @@ def pipeline_names(settings: Settings) -> list[str]:
 
 
 def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return what is wanted and what is true of a pipeline.
+    """Return what is wanted and what is true of a pipeline: its stream, and reconcile, savepoint, retention. Never guessed."""
+    home = settings.pipeline(name)
+    return {
+        **view_stream(settings, name, now),
+        "reconcile": _try(lambda: _reconcile(home)),
+        "savepoint": _try(lambda: _savepoint(home)),
+        "retention": _try(lambda: last_retention(settings, name, now)),
+    }
+
+
+def view_stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
+    """Return what is wanted and what is true of a pipeline's stream.
 
     Returns:
         desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag (with lag_at and lag_age_s: the log may
         have grown since, or be another), rows_per_s, arriving_per_s,
         catch_up_s (until the lag is gone; null: not known, or never at this pace), heartbeat_age_s, exit, failures,
-        consecutive_failures, is_backing_off, next_attempt, agent_action, sequence, reconcile, savepoint, retention. Unknown values are None; never guessed.
+        consecutive_failures, is_backing_off, next_attempt, agent_action, sequence. Unknown values are None; never guessed.
     """
     home = settings.pipeline(name)
     intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
@@ -82,9 +93,6 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
         "given_up": memory.broken_because or None,
         "agent_action": None if agent is None else agent.pipelines.get(name),
         "sequence": last_seq(home) if entries else 0,
-        "reconcile": _try(lambda: _reconcile(home)),
-        "savepoint": _try(lambda: _savepoint(home)),
-        "retention": _try(lambda: last_retention(settings, name, now)),
     }
 
 
