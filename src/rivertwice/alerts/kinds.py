@@ -82,6 +82,10 @@ KINDS: Mapping[str, Kind] = {
         "the tables are right; the sink has none of the newer batches until it takes them",
         ("deliver", "status", PIPELINE),
     ),
+    "delivery_refused": Kind(
+        "the tables are right; the sink's readers lack the rows that its destination refused",
+        ("deliver", "refused", PIPELINE),
+    ),
     "fast": Kind("the tables are right; the fast path's topic gets no rows", ("fast", "status", PIPELINE)),
     "backpressure": Kind(_DELAYED, _DIAGNOSE),
     "lag": Kind(_DELAYED, _DIAGNOSE),

@@ -85,6 +85,17 @@ class Aside:
         )
 
 
+def describe_open(aside: Aside, sink: str) -> str:
+    """Return what a sink's destination lacks for good, in a sentence for an alert."""
+    first = min((aside.entries[key] for key in aside.open_keys()), key=lambda one: (one.first_at, one.key))
+    count = len(aside.open_keys())
+    noun = "delivery that its destination refused is" if count == 1 else "deliveries that its destination refused are"
+    return (
+        f"{count} {noun} set aside at sink {sink}, the first since {first.first_at} ({first.reason}): readers there lack these "
+        "rows; correct the destination and retry them, or discard them with the reason"
+    )
+
+
 def fit(records: Sequence[Record], aside: Aside) -> list[Record]:
     """Return the records as the destination must get them, whatever it lacks.
 

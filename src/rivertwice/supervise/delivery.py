@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rivertwice.config import Settings
+from rivertwice.delivery.aside import read_aside
 from rivertwice.delivery.deliver import Deliverer
-from rivertwice.delivery.note import read_note, write_note
+from rivertwice.delivery.note import Note, read_note, write_note
+from rivertwice.delivery.refusals import describe_open
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.definition import load_definition
@@ -28,6 +30,8 @@ LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
 PAGE_AT = 5  # failures in a row
 JOIN_S = 10.0
+REFUSED_EVERY = timedelta(seconds=10)
+"""How often the record of refused deliveries is read: it may lie on S3."""
 
 
 class DeliveryWorker(threading.Thread):
@@ -77,6 +81,7 @@ class DeliveryKeeper(Keeper):
     ) -> None:
         super().__init__(settings, names, stop, what="delivery", every_s=every_s)
         self.workers: dict[tuple[str, str], DeliveryWorker] = {}
+        self._looked_at: dict[str, datetime] = {}
 
     def look(self, name: str, now: datetime) -> None:
         """Start what is wanted and not running, and let end what is not wanted any more."""
@@ -106,6 +111,27 @@ class DeliveryKeeper(Keeper):
                 worker = DeliveryWorker(self._settings, name, sink, asked)
                 self.workers[(name, sink)] = worker
                 worker.start()
+        self._report_refused(name, notes, now)
+
+    def _report_refused(self, name: str, notes: Mapping[str, Note], now: datetime) -> None:
+        """Report the sinks that lack deliveries which their destination refused, and the end of it."""
+        looked = self._looked_at.get(name)
+        if looked is not None and timedelta(0) <= now - looked < REFUSED_EVERY:
+            return
+        self._looked_at[name] = now
+        home = self._settings.pipeline(name)
+        lacking: set[str] = set()
+        for sink, note in notes.items():
+            aside = read_aside(home, sink, note.position)
+            keys = aside.open_keys()
+            if keys:
+                lacking.add(sink)
+                page(
+                    self._settings, "delivery_refused", name, describe_open(aside, sink), now,
+                    severity="warning", subject=sink,
+                )  # fmt: skip
+        why = "nothing that the destination refused is open any more"
+        page_over(self._settings, {"delivery_refused"}, name, why, now, but=lacking)
 
     def end(self) -> None:
         """End all workers behind their step."""

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from alert_receivers import Hook
 from delivery_home import DeliveryHome, fill
+from rivertwice.alerts.routes import WEBHOOK
+from rivertwice.alerts.sender import Sender
 from rivertwice.cli import cli
+from rivertwice.delivery.aside import read_aside
 from rivertwice.delivery.note import read_note
 from rivertwice.instants import utc_now
 from rivertwice.supervise.delivery import PAGE_AT, DeliveryKeeper
 from rivertwice.timeline.intent import write_intent
+from waiting import wait_for
 
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 
@@ -70,6 +76,49 @@ def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: 
     assert len(alerts) == 1
     events = (world.settings.home / "agent" / "events.jsonl").read_text().splitlines()
     assert len([line for line in events if "delivery_failed" in line]) == 1
+
+
+def test_open_refusals_of_a_sink_are_one_message_and_one_when_they_are_gone(
+    world: DeliveryHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the agent's own look and `deliver retry`: a receiver refuses records, and is corrected later."""
+    hook, receiver = Hook(), Hook()
+    receiver.refuse = lambda _: True
+    (tmp_path / "alerts.yaml").write_text("settle: 0 s")
+    world.settings = replace(world.settings, alerts=tmp_path / "alerts.yaml")
+    monkeypatch.setenv(WEBHOOK, hook.url)
+    monkeypatch.setenv("TEST_HOOK", receiver.url)
+    want(world, "running")
+    keeper, now = keeper_of(world), utc_now()
+
+    def look() -> None:
+        nonlocal now
+        now += timedelta(minutes=1)
+        keeper.look("p", now)
+        Sender(world.settings, now=lambda: now).run_pass()
+
+    look()
+    wait_for("two refusals", lambda: len(open_refusals(world)) == 2, 30)
+    for _ in range(5):
+        look()
+    assert hook.told() == [("delivery_refused", "firing")]
+    assert "2 deliveries that its destination refused are set aside at sink hook" in hook.taken[0]["message"]
+    assert (hook.taken[0]["subject"], hook.taken[0]["severity"]) == ("hook", "warning")
+    assert hook.taken[0]["next"].endswith(" deliver refused p")
+    receiver.refuse = lambda _: False
+    options = ["--project", str(world.settings.project), "--home", str(world.settings.home)]
+    CliRunner().invoke(cli, [*options, "deliver", "retry", "p", "--sink", "hook"], catch_exceptions=False)
+    wait_for("the retry", lambda: not open_refusals(world), 30)
+    for _ in range(3):
+        look()
+    assert hook.told() == [("delivery_refused", "firing"), ("delivery_refused", "resolved")]
+    keeper.end()
+    for one in (hook, receiver):
+        one.close()
+
+
+def open_refusals(world: DeliveryHome) -> list[str]:
+    return read_aside(world.home, "hook", read_note(world.home, "hook").position).open_keys()
 
 
 def test_a_definition_that_drops_a_sink_ends_its_deliverer(
