@@ -15,7 +15,7 @@ from ledger_rows import NOW, ledger_row
 from rivertwice.backfill.corrections import stamp_rows
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.kafka import end_offsets
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.savepoint.deadline import Deadline
 from rivertwice.store import delta
@@ -67,13 +67,7 @@ class DeliveryHome:
 
     def publish(self, first: int, last: int, rows: Iterable[Row]) -> None:
         """Publish corrections for the hours `first` to `last`, half-open."""
-        seq = last_seq(self.home)
-        backfill = f"bf-{seq + 1}"
-        chunk = stamp_rows(result(*rows), backfill, 0, "window_start")
-        delta.append(self.home.tables.corrections, chunk, transactions={f"backfill/{backfill}": 0})
-        meaning = self.bundle.fingerprint.semantics
-        entry = Publication(seq + 1, backfill, ((first * HOUR, last * HOUR),), meaning, self.bundle.id, {})
-        publish(self.home, entry.to_payload(), expected_seq=seq, now=NOW)
+        publish_rows(self.home, self.bundle, first, last, rows)
 
     def served(self) -> dict[tuple[int, str], int]:
         """What the served table holds, built now."""
@@ -94,6 +88,16 @@ class DeliveryHome:
 
     def with_bootstrap(self, bootstrap: str) -> Settings:
         return replace(self.settings, bootstrap=bootstrap)
+
+
+def publish_rows(home: PipelineHome, bundle: Bundle, first: int, last: int, rows: Iterable[Row]) -> None:
+    """Publish corrections of a pipeline for the hours `first` to `last`, half-open, as a backfill does."""
+    seq = last_seq(home)
+    backfill = f"bf-{seq + 1}"
+    chunk = stamp_rows(result(*rows), backfill, 0, "window_start")
+    delta.append(home.tables.corrections, chunk, transactions={f"backfill/{backfill}": 0})
+    entry = Publication(seq + 1, backfill, ((first * HOUR, last * HOUR),), bundle.fingerprint.semantics, bundle.id, {})
+    publish(home, entry.to_payload(), expected_seq=seq, now=NOW)
 
 
 def _hour(instant) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NoReturn
 
 from rivertwice.config import PipelineHome
@@ -24,6 +25,7 @@ from rivertwice.store.places import open_store
 
 FORMAT = 1
 RETRY, DISCARD = "retry", "discard"
+_ENDING = ".refused.json"
 
 
 class AsideStore:
@@ -32,7 +34,7 @@ class AsideStore:
     def __init__(self, home: PipelineHome, sink: str) -> None:
         """Nothing is read yet."""
         self._store = open_store(home.place)
-        self._key = f"delivery/{sink}.refused.json"
+        self._key = f"delivery/{sink}{_ENDING}"
         self._sink = sink
         self.now = Aside()
         self._pending: tuple[int, Aside] | None = None
@@ -69,6 +71,18 @@ class AsideStore:
         self.now, self._pending = Aside(), None
         self._store.delete(self._key)
 
+    def rewrite(self, change: Callable[[Entry], Entry | None]) -> int:
+        """Rewrite entries, or take them away, wherever they stand; return how many changed. No deliverer may run meanwhile."""
+        settled, pending = self._read()
+        self.now, first = _changed(settled, change)
+        second = 0
+        if pending is not None:
+            aside, second = _changed(pending[1], change)
+            self._pending = (pending[0], aside)
+        if first or second:
+            self._write()
+        return max(first, second)
+
     def _read(self) -> tuple[Aside, tuple[int, Aside] | None]:
         data = self._store.get(self._key)
         if data is None:
@@ -96,6 +110,22 @@ class AsideStore:
         pending = None if self._pending is None else {"step": self._pending[0], **_json(self._pending[1])}
         value = {"format": FORMAT, "settled": _json(self.now), "pending": pending}
         self._store.put(self._key, json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
+
+
+def _changed(aside: Aside, change: Callable[[Entry], Entry | None]) -> tuple[Aside, int]:
+    after = [(one, change(one)) for one in aside.entries.values()]
+    kept = {new.key: new for _, new in after if new is not None}
+    return Aside(kept, aside.in_a_row), sum(new != old for old, new in after)
+
+
+def sinks_with_aside(home: PipelineHome) -> list[str]:
+    """Return the sinks of which something is set aside or asked, also those that no definition names any more, sorted."""
+    found = {
+        key.rpartition("/")[2].removesuffix(_ENDING)
+        for key in open_store(home.place).list("delivery/")
+        if key.endswith(_ENDING)
+    }
+    return sorted(found | {path.parent.name for path in (home.root / "delivery").glob("*/asked")})
 
 
 def read_aside(home: PipelineHome, sink: str, position: Position | None) -> Aside:
@@ -137,9 +167,9 @@ def ask(
     """Leave a request for the sink's deliverer, whoever that is; return its name."""
     name = f"{to_iso(now).replace(':', '')}-{uuid.uuid4().hex[:8]}"
     asked = Ask(what, None if keys is None else list(keys), why, by, to_iso(now), name)
-    folder = folder_of(home, sink) / "asked"
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_json(folder / f"{name}.json", {"format": FORMAT, **asdict(asked)})
+    path = _path_of(home, sink, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_json(path, {"format": FORMAT, **asdict(asked)})
     return name
 
 
@@ -153,9 +183,24 @@ def asks(home: PipelineHome, sink: str) -> list[Ask]:
     return found
 
 
+def rename_asked(home: PipelineHome, sink: str, rename: Callable[[str], str]) -> int:
+    """Rewrite the keys of requests that wait; return how many requests changed."""
+    changed = 0
+    for one in asks(home, sink):
+        keys = None if one.keys is None else [rename(key) for key in one.keys]
+        if keys != one.keys:
+            replace_json(_path_of(home, sink, one.name), {"format": FORMAT, **asdict(replace(one, keys=keys))})
+            changed += 1
+    return changed
+
+
 def done(home: PipelineHome, sink: str, asked: Ask) -> None:
     """Take a request away that was answered."""
-    (folder_of(home, sink) / "asked" / f"{asked.name}.json").unlink(missing_ok=True)
+    _path_of(home, sink, asked.name).unlink(missing_ok=True)
+
+
+def _path_of(home: PipelineHome, sink: str, name: str) -> Path:
+    return folder_of(home, sink) / "asked" / f"{name}.json"
 
 
 def discarded(aside: Aside, asked: Ask) -> Aside:

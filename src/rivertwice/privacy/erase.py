@@ -8,7 +8,8 @@
    anew of the rewritten archive, every batch compared with the ledger (`savepoint.restore` from the beginning).
 6. Remove the savepoints that would bring the value back, and of a fold the checkpoints of the timelines that it left.
 7. Delete, of every table, what its newest version does not name, and the log that tells of it. Then look again: what came back
-   meanwhile (a rebuild of `served` that had begun before) is erased once more, from step 4. Overwrite the value in logs.
+   meanwhile (a rebuild of `served` that had begun before) is erased once more, from step 4. Overwrite the value in logs, and rewrite
+   what is kept of refused deliveries.
 8. Record what was done, and forget the value.
 
 Throughout, the leases of the pipelines and the locks of the archives are held, on this host and among hosts.
@@ -38,6 +39,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
 from rivertwice.privacy.record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
 from rivertwice.privacy.redact import Redactor, Value, columns_around, columns_with
+from rivertwice.privacy.refused import rewrite_refused
 from rivertwice.privacy.remains import describe_left, forget_copies, mask_appended
 from rivertwice.privacy.remake import find_obstacle, remake_state, remove_left_checkpoints
 from rivertwice.privacy.rewrite import Progress, archived_by_day, own_tables, rewrite_archive, rewrite_tables
@@ -232,6 +234,9 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
             )
             raise RequestError(message)
         masked = mask_appended(settings, map(settings.pipeline, definitions), value)
+        redactor = asked.redactor(value, definitions.values())
+        for name, definition in definitions.items():
+            masked |= rewrite_refused(settings.pipeline(name), definition, redactor)
         tables = list(_all_tables(settings, definitions, topics))
         forget_copies(settings, tables)
         left = describe_left(settings, definitions, tables, value)

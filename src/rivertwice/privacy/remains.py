@@ -43,6 +43,13 @@ def mask_appended(settings: Settings, homes: Iterable[PipelineHome], value: Valu
     return found
 
 
+def stands_in(text: str, value: str) -> bool:
+    """Say whether a text holds the value, as it is or as JSON spells it, alone or in another word."""
+    return any(
+        one in text for one in {value, *(json.dumps(value, ensure_ascii=plain)[1:-1] for plain in (True, False))}
+    )
+
+
 def mask_file(path: Path, value: str) -> int:
     """Overwrite a text with other bytes of the same number wherever it stands alone in a file, and return how often it did."""
     words = sorted({value.encode(), *(json.dumps(value, ensure_ascii=plain)[1:-1].encode() for plain in (True, False))})

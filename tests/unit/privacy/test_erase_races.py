@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
+from alert_receivers import Hook
+from delivery_home import publish_rows
 from erasure_world import BATCHES, SECRET, TOPIC, ErasureWorld
 from ledger_rows import NOW
+from rivertwice.delivery.aside import ask
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.log import archive
 from rivertwice.log.archive import extend_archive
+from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.store import delta
 from rivertwice.store.table_upkeep import purge
 from rivertwice.stream.lease import acquire_lease, lease_owner
@@ -159,6 +164,53 @@ def test_what_killed_appends_logs_and_alerts_hold_goes_too(world: ErasureWorld) 
     rows = delta.read(changelog)
     assert rows is not None
     assert rows.num_rows == 2 * BATCHES
+
+
+def test_what_is_kept_of_refused_deliveries_goes_too_and_says_still_what_the_destination_holds(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver took every row, then refused the corrections of two of them; somebody asked for one of these again."""
+    hook = Hook()
+    monkeypatch.setenv("HOOK", hook.url)
+    folder = world.hosts[0].definitions / "p"
+    with (folder / "pipeline.yaml").open("a") as file:
+        file.write("\ndeliver: {hook: {to: webhook, url_env: HOOK, guarantee: at_least_once}}\n")
+
+    def deliver() -> None:
+        assert world.rivertwice("deliver", "run", "p", "--until-end").exit_code == 0
+
+    def refused() -> list[dict[str, Any]]:
+        return list(json.loads(world.rivertwice("deliver", "refused", "p").stdout))
+
+    deliver()
+    bundle = build_bundle(folder)
+    hook.refuse = lambda _: True
+    publish_rows(world.home, bundle, 0, 2, [(0, SECRET, 4), (0, "other", 8), (1, SECRET, 3), (1, "other", 7)])
+    deliver()
+    key = next(one["key"] for one in refused() if SECRET in one["key"])
+    ask(world.home, "hook", "retry", [key], why="by hand", by="ops", now=NOW)
+    place = world.home.place
+    assert SECRET in (Path(str(place)) / "delivery" / "hook.refused.json").read_text()
+    assert len(refused()) == 2
+
+    outcome = world.erase()
+
+    assert outcome["masked"]["p/delivery/hook"] == 2
+    left = [
+        path
+        for path in [*Path(str(place)).rglob("*.json"), *world.home.root.rglob("*.json")]
+        if "_delta_log" not in path.parts
+    ]
+    assert [path for path in left if SECRET in path.read_text()] == []
+    mine = next(one for one in refused() if json.loads(one["key"])["keys"]["k"] != "other")
+    pseudonym = json.loads(mine["key"])["keys"]["k"]
+    assert pseudonym.startswith("erased-")
+    assert pseudonym in mine["held"]["values"]
+    hook.refuse = lambda _: False
+    deliver()
+    told = [one for body in hook.taken for one in body["records"] if one["keys"]["k"] == pseudonym]
+    assert [(one["op"], one["replaces"]["values"], one["values"]) for one in told] == [("correct", {"n": 3}, {"n": 4})]
+    hook.close()
 
 
 def test_the_locks_are_given_back(world: ErasureWorld) -> None:

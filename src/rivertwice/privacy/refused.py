@@ -1,0 +1,73 @@
+"""Take a value out of the records of refused deliveries: keys, rows that a destination holds, and what it said.
+
+An entry is rewritten rather than dropped where that can be done: later records of its key say by it what the destination
+really holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from rivertwice.config import PipelineHome
+from rivertwice.delivery.aside import AsideStore, rename_asked, sinks_with_aside
+from rivertwice.delivery.note import only_deliverer
+from rivertwice.delivery.refusals import Entry
+from rivertwice.pipeline.definition import Definition
+from rivertwice.privacy.redact import Redactor
+from rivertwice.privacy.remains import stands_in
+
+
+def rewrite_refused(home: PipelineHome, definition: Definition, redactor: Redactor) -> dict[str, int]:
+    """Rewrite what is set aside of a pipeline; return PIPELINE/delivery/SINK to how many entries and requests changed.
+
+    Raises:
+        LeaseLostError: a sink is delivered to meanwhile; the erasure is resumed later.
+    """
+    found = {}
+    for sink in sinks_with_aside(home):
+        with only_deliverer(home, sink):
+            count = AsideStore(home, sink).rewrite(lambda one: without_value(one, definition, redactor))
+            count += rename_asked(home, sink, lambda key: _text(redactor, key))
+        if count:
+            found[f"{home.root.name}/delivery/{sink}"] = count
+    return found
+
+
+def without_value(entry: Entry, definition: Definition, redactor: Redactor) -> Entry | None:
+    """Return an entry with the value replaced, None if it holds the value in a place that means nothing known. Pure."""
+    key = _text(redactor, entry.key)
+    held = entry.held
+    if held is not None:
+        names = _columns(entry.key, definition)
+        values = _values(redactor, names, held["values"])
+        held = None if values is None else {**held, "values": values}
+        if held is None:
+            return None
+    reason = redactor.text(entry.reason.encode()).decode()
+    new = replace(entry, key=key, held=held, reason=reason, why=redactor.text(entry.why.encode()).decode())
+    if isinstance(redactor.value, str) and stands_in(json.dumps(asdict(new)), redactor.value):
+        return None
+    return new
+
+
+def _text(redactor: Redactor, key: str) -> str:
+    new = redactor.text(key.encode()).decode()
+    return key if new == key else json.dumps(json.loads(new), separators=(",", ":"), ensure_ascii=False)
+
+
+def _columns(key: str, definition: Definition) -> Sequence[str]:
+    """Return the names of a delivered row's values, in its order (`delivery.model.Shape`)."""
+    window, told = definition.window, json.loads(key)
+    keys = tuple(told["keys"])
+    rest = (*(name for name in definition.row_keys if name not in keys), *definition.columns)
+    return (window.start_column, window.end_column, *keys, *rest)
+
+
+def _values(redactor: Redactor, names: Sequence[str], values: Sequence[Any]) -> list[Any] | None:
+    if len(names) != len(values):
+        return None  # of another definition: what its places mean is not known
+    found = json.loads(redactor.text(json.dumps(dict(zip(names, values, strict=True))).encode()))
+    return [found[name] for name in names]
