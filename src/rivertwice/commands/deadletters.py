@@ -55,16 +55,31 @@ def _row(one: DeadLetter) -> dict[str, Any]:
 
 
 def _letters(frame: Frame, name: str) -> list[DeadLetter]:
-    from rivertwice.deadletters.desk import read_letters
+    """Return the dead letters that count, without their bytes."""
+    from rivertwice.deadletters.desk import read_brief
+    from rivertwice.timeline.lineage import path_ledger
 
-    return read_letters(frame.settings.pipeline(frame.known_pipeline(name)))
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    return read_brief(home, path_ledger(home))
+
+
+def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[DeadLetter]:
+    from rivertwice.deadletters.desk import with_bytes
+
+    return with_bytes(frame.settings.pipeline(name), letters)
 
 
 @dead.command("list", epilog=example("rivertwice dead list flight_delays --state open --reason schema"))
 @click.argument("name")
 @click.option("--state", type=click.Choice(["open", "amended", "discarded"]), help="Only those.")
 @click.option("--reason", help="Only those, for instance json, schema, rule, future.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Lines; JSON has all.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="At most so many letters; the counts are of all.",
+)
 @pass_frame
 def list_letters(frame: Frame, name: str, state: str | None, reason: str | None, limit: int) -> None:
     """List the dead letters of NAME by place (PARTITION@OFFSET, of several topics TOPIC/PARTITION@OFFSET), with reason and state, and count them."""
@@ -72,11 +87,12 @@ def list_letters(frame: Frame, name: str, state: str | None, reason: str | None,
 
     found = [one for one in _letters(frame, name) if state in (None, one.state) and reason in (None, one.reason)]
     counts = count_states(found)
+    shown = _with_bytes(frame, name, found[:limit])
     rows = [
         (one.place, one.state, one.reason, one.detail, one.record_time, (_text(one.value) or "")[:SHOWN])
-        for one in found
+        for one in shown
     ]
-    value = {"counts": counts, "letters": [_row(one) for one in found]}
+    value = {"counts": counts, "total": len(found), "letters": [_row(one) for one in shown]}
 
     def text() -> str:
         if not found:
@@ -84,8 +100,8 @@ def list_letters(frame: Frame, name: str, state: str | None, reason: str | None,
         totals = as_table(
             ("reason", "open", "amended", "discarded"), [(key, *each.values()) for key, each in counts.items()]
         )
-        table = as_table(("place", "state", "reason", "detail", "record time", "value"), rows[:limit])
-        more = f"\n... {len(rows) - limit} more; --limit shows them" if len(rows) > limit else ""
+        table = as_table(("place", "state", "reason", "detail", "record time", "value"), rows)
+        more = f"\n... {len(found) - limit} more; --limit shows them" if len(found) > limit else ""
         return f"{totals}\n{table}{more}"
 
     frame.emit(value, text)
@@ -105,7 +121,8 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
     from rivertwice.deadletters.desk import find_letter
     from rivertwice.deadletters.model import parse_place
 
-    return find_letter(_letters(frame, name), parse_place(place), name)
+    (letter,) = _with_bytes(frame, name, [find_letter(_letters(frame, name), parse_place(place), name)])
+    return letter
 
 
 @dead.command(

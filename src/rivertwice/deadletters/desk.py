@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -79,6 +80,32 @@ def read_letters(home: PipelineHome) -> list[DeadLetter]:
 def read_brief(home: PipelineHome, ledger: Sequence[LedgerRow]) -> list[DeadLetter]:
     """Return every dead letter that counts, without its bytes. `ledger`: the head's path, which the caller has read."""
     return _read(home, ledger, BRIEF)
+
+
+def with_bytes(home: PipelineHome, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    """Return letters that were read without their bytes with them. No others' are held: a letter may have a megabyte."""
+    wanted = {(one.timeline, one.batch, one.address): one for one in letters}
+    found = {}
+    for first, last in _runs({one.address.offset for one in letters}):
+        rows = delta.read(home.tables.dead_letters, between=("offset", first, last))
+        for row in [] if rows is None else rows.to_pylist():
+            place = (row["_timeline"], row["_batch"], Address(row["topic_id"], row["partition"], row["offset"]))
+            if place in wanted:
+                parts = {"key": row["key"], "value": row["value"], "headers": _headers(row["headers"])}
+                found[place] = replace(wanted[place], **parts)
+    return [found.get((one.timeline, one.batch, one.address), one) for one in letters]
+
+
+def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of each run of offsets without a hole. Pure."""
+    start = last = None
+    for offset in sorted(offsets):
+        if start is not None and last is not None and offset != last + 1:
+            yield start, last
+            start = offset
+        start, last = offset if start is None else start, offset
+    if start is not None and last is not None:
+        yield start, last
 
 
 def _read(home: PipelineHome, ledger: Sequence[LedgerRow], columns: Sequence[str] | None) -> list[DeadLetter]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from ledger_rows import NOW, ledger_row
+from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.book import append_amendments, last_amendment, read_amendments
 from rivertwice.deadletters.desk import amend, discard, find_letter, read_letters, select_valid, view_desk
@@ -83,6 +86,39 @@ def test_the_desk_counts_by_reason_and_knows_the_oldest_open_one(home: PipelineH
         "schema": {OPEN: 1, AMENDED: 0, DISCARDED: 0},
     }
     assert (desk.oldest_open, desk.last_seq) == (NOW, 0)
+
+
+def test_a_list_holds_the_bytes_of_what_it_shows_alone(home: PipelineHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 letters of 100 kB: the counts are of all, and what was read from the table is little more than five of them."""
+    size = 100_000
+    rows = [
+        stored(offset, value=b"x" * (size - 3) + b"%03d" % offset, partition=offset % 2) for offset in range(100, 400)
+    ]
+    delta.append(home.tables.dead_letters, pa.Table.from_pylist(rows))
+    held: list[int] = []
+    read = delta.read
+
+    def counted(*args: Any, **kwargs: Any) -> pa.Table | None:
+        found = read(*args, **kwargs)
+        held.append(0 if found is None else found.nbytes)
+        return found
+
+    monkeypatch.setattr(delta, "read", counted)
+    options = ["--output", "json", "--project", str(home.root), "--home", str(home.root.parents[1])]
+
+    def ask(*words: str) -> Any:
+        held.clear()
+        return json.loads(CliRunner().invoke(cli, [*options, "dead", *words], catch_exceptions=False).stdout)
+
+    (home.root / "intent.json").write_text("{}")  # so that the command line knows the pipeline
+    listed = ask("list", "p", "--reason", "json", "--limit", "5")
+    assert (listed["total"], listed["counts"]["json"]["open"], len(listed["letters"])) == (302, 302, 5)
+    assert [one["place"] for one in listed["letters"]] == ["0@3", "0@12", "0@100", "0@102", "0@104"]
+    assert listed["letters"][0]["value"] == "broken"
+    assert [one["value"][-3:] for one in listed["letters"][2:]] == ["100", "102", "104"]
+    assert sum(held) < 6 * size
+    one = ask("show", "p", "1@201")
+    assert (one["value"][-3:], len(one["value"]), sum(held) < 2 * size) == ("201", size, True)
 
 
 def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> None:
