@@ -30,6 +30,7 @@ from rivertwice.delivery.records import records_again, records_of
 from rivertwice.delivery.refusals import Aside, Refusal, after_step, check_bounds, fit
 from rivertwice.delivery.sinks import Sink, make_sink
 from rivertwice.delivery.source import StoredSource
+from rivertwice.delivery.webhook_sink import WebhookSink
 from rivertwice.errors import LedgerError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.delivery_model import NEWEST, Delivery, WebhookDelivery
@@ -142,7 +143,7 @@ class Deliverer:
 
     def _step(self, view: View) -> bool:
         """Steps 2 to 4; return False if nothing waits."""
-        step = plan_next(self._position, view, self._limits)
+        step = plan_next(self._position, view, self._limits_now())
         if step is None:
             return False
         shape = self._shape_of(view)
@@ -152,6 +153,10 @@ class Deliverer:
             self._hand_over(shape, records, after)
         self._position = after
         return True
+
+    def _limits_now(self) -> Limits:
+        company = self._sink.company(self._stored) if isinstance(self._sink, WebhookSink) else 1
+        return self._limits if company == 1 else Limits(batches=company)
 
     def _hand_over(self, shape: Shape, records: Sequence[Record], after: Position, *, asked: bool = False) -> None:
         """Step 4; what the sink's destination refuses for good is set aside, written down before the position is."""
@@ -166,7 +171,7 @@ class Deliverer:
             self._aside.prepare(after.number, then)
 
         fitted = fit(records, self._aside.now)
-        self._sink.deliver(Parcel(shape, self._name, fitted, self._stored, after), set_aside)
+        self._sink.deliver(Parcel(shape, self._name, fitted, self._stored, after, asked), set_aside)
         self._aside.settle()
         if left_out:
             LOG.warning(

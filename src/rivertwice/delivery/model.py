@@ -166,10 +166,15 @@ class Shape:
 
 @dataclass(frozen=True)
 class Parcel:
-    """The records of one step, and the positions before and behind it. A sink takes all of it or nothing."""
+    """The records of one step, and the positions before and behind it. A sink takes all of it or nothing.
+
+    Attributes:
+        asked: somebody asked for these again; the destination has refused each of them before.
+    """
 
     shape: Shape
     sink: str
     records: Sequence[Record]
     before: Position | None
     after: Position
+    asked: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import httpx
@@ -17,6 +18,7 @@ import pyarrow as pa
 from rivertwice.config import PipelineHome
 from rivertwice.delivery.model import Parcel, Position, Record, Shape
 from rivertwice.delivery.refusals import Refusal, SetAside, isolate, none_aside
+from rivertwice.delivery.suspects import COMPANY, Failures, Walk, held_by, walk_by_halves
 from rivertwice.delivery.wire import (
     FORMAT,
     encode,
@@ -40,6 +42,18 @@ _OF_A_RECORD = (400, 409, 413, 422)
 """What a receiver says of a record; any other refusal may be either, 403 of a filter in front of it for instance."""
 
 
+class ServerFailsError(ServiceError):
+    """A receiver's server failed by a request, each time.
+
+    Attributes:
+        told: its last answer.
+    """
+
+    def __init__(self, message: str, told: str) -> None:
+        super().__init__(message)
+        self.told = told
+
+
 class WebhookSink:
     """An address that is told of every record, in order, one request after the other."""
 
@@ -51,6 +65,7 @@ class WebhookSink:
         self._name = name
         self._asked = asked
         self._sleep = sleep
+        self._failures = Failures(home, name)
         self._client: httpx.Client | None = None
         self._url = ""
 
@@ -66,19 +81,66 @@ class WebhookSink:
         """Send all requests of a step, then remember the position.
 
         A request that the receiver refuses for good is sent again by halves, so that only records it takes in no company
-        are left out.
+        are left out. The same is done of one by which its server fails again and again, if it takes what comes behind (`suspects`).
         """
-        refused: list[Refusal] = []
+        walk = Walk()
         last = 0
         for start in range(0, len(parcel.records), RECORDS):
             part = parcel.records[start : start + RECORDS]
-            last = self._post(body_of(parcel, part))
+            try:
+                last = self._post(body_of(parcel, part))
+            except ServerFailsError as error:
+                self._suspect(parcel, start, error, walk)
+                continue
             if last:
-                refused += isolate(part, lambda some: _reason(self._post(body_of(parcel, some))), self._name)
-        if refused and len(refused) == len(parcel.records) and last not in _OF_A_RECORD:
+                refused = isolate(part, lambda some: _reason(self._post(body_of(parcel, some))), self._name)
+                walk.refused += refused
+            if not last or len(refused) < len(part):
+                walk.taken()
+        if walk.suspects and not parcel.asked:
+            raise held_by(walk.suspects, f"${self._asked.url_env}", self._name)
+        keys = Counter(one.key for one in parcel.records)
+        for one in walk.proved:  # out of order, so only where no other record has its key
+            if keys[one.record.key] > 1 or self._send(parcel, [one.record]):
+                walk.refused.append(one)
+        refused = [*walk.refused, *walk.suspects]  # of those that somebody asked for it is known already that they fail
+        if refused and len(refused) == len(parcel.records) and last and last not in _OF_A_RECORD:
             self._see_whether_it_takes_anything(parcel)
         set_aside(refused)
         self._store.put(self._key, position_to_json(parcel.after, **rows_told(parcel.shape)).encode())
+        self._failures.clear()
+
+    def company(self, position: Position | None) -> int:
+        """Return how many batches the step behind a position may have: more than one where a record needs others behind it."""
+        step = 1 if position is None else position.number + 1
+        return COMPANY if self._failures.count(step) >= self._asked.suspect_after else 1
+
+    def _suspect(self, parcel: Parcel, start: int, error: ServerFailsError, walk: Walk) -> None:
+        """Look for the records by which the receiver's server fails, once it has failed often enough.
+
+        Raises:
+            ServerFailsError: it has not.
+        """
+        if not parcel.asked:
+            times = self._failures.add(parcel.after.number, start, TRIES)
+            if times < self._asked.suspect_after:
+                raise error
+        part = parcel.records[start : start + RECORDS]
+        walk_by_halves(part, lambda some: self._send(parcel, some), walk)
+        if walk.is_outage and not parcel.asked:
+            raise held_by(walk.suspects, f"${self._asked.url_env}", self._name)
+        if walk.is_outage:
+            known = {one.record.key for one in (*walk.refused, *walk.proved, *walk.suspects)}
+            reason = walk.suspects[-1].reason
+            walk.suspects += [Refusal(one, reason) for one in part if one.key not in known]
+
+    def _send(self, parcel: Parcel, some: Sequence[Record]) -> str:
+        """Send a suspected request; return why it was not taken, "" if it was."""
+        try:
+            status = self._post(body_of(parcel, some), tries=TRIES if len(some) == 1 else 2)
+        except ServerFailsError as failed:
+            return f"{failed.told}, each time"
+        return f"status {status}" if status else ""
 
     def _see_whether_it_takes_anything(self, parcel: Parcel) -> None:
         """Send a request without records: a receiver that refuses this too refuses all.
@@ -117,23 +179,24 @@ class WebhookSink:
             raise ConfigError(message)
         return url
 
-    def _post(self, body: bytes) -> int:
+    def _post(self, body: bytes, tries: int = TRIES) -> int:
         """Send a request; return 0 if it was taken, or the status by which it was refused for good.
 
         Raises:
             ConfigError: the receiver refuses whatever it is sent.
+            ServerFailsError: its server failed each time, by a status of 5xx.
             ServiceError: it did not take it this time.
         """
         assert self._client is not None, "open comes first"
         headers = {"Content-Type": "application/json", "Idempotency-Key": hashlib.sha256(body).hexdigest()}
-        told = ""
-        for attempt in range(TRIES):
+        told, is_server = "", True
+        for attempt in range(tries):
             if attempt:
                 self._sleep(min(8.0, 0.5 * 2 ** (attempt - 1)))
             try:
                 answer = send(self._client, self._url, body, headers)
             except httpx.HTTPError as error:
-                told = type(error).__name__  # its text may hold the address
+                told, is_server = type(error).__name__, False  # its text may hold the address
                 continue
             if 200 <= answer.status < 300:
                 return 0
@@ -142,11 +205,12 @@ class WebhookSink:
             if answer.status < 500 and answer.status not in _AGAIN:
                 return answer.status
             told = f"status {answer.status}"
+            is_server = is_server and answer.status >= 500
         message = (
             f"the receiver at ${self._asked.url_env} did not take a request of sink {self._name} ({told}); the position stays, and "
             "the step is sent again from its first request"
         )
-        raise ServiceError(message)
+        raise ServerFailsError(message, told) if is_server else ServiceError(message)
 
 
 def _reason(status: int) -> str | None:

@@ -134,6 +134,12 @@ class WebhookDelivery(_Sink):
 
     to: Literal["webhook"]
     url_env: Variable = Field(description="Variable with the address.")
+    suspect_after: int = Field(
+        default=25,
+        ge=1,
+        le=100_000,
+        description="Answers of 5xx in a row to one request before a record of it is suspected.",
+    )
 
     @property
     def promise(self) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 
 from delivery_home import DeliveryHome, fill, fold
+from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
-from rivertwice.delivery.webhook_sink import RECORDS, WebhookSink
+from rivertwice.delivery.webhook_sink import RECORDS, TRIES, WebhookSink
 from rivertwice.errors import ConfigError, ServiceError
+from rivertwice.instants import utc_now
 
+SUSPECT_AFTER = 25
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 
 
@@ -156,6 +160,119 @@ def test_a_receiver_that_refuses_everything_stops_the_sink(world: DeliveryHome, 
         deliver(world)
     receiver.answers = []
     assert deliver(world).records == RECORDS
+
+
+POISON = "k00003"
+
+
+def failing_runs(world: DeliveryHome) -> int:
+    """Deliver until it does not fail, as the agent does; return how often it failed."""
+    failed = 0
+    while True:
+        try:
+            deliver(world)
+        except ServiceError:
+            failed += 1
+            assert failed < 20, "the sink is held for ever"
+        else:
+            return failed
+
+
+def test_a_record_by_which_the_server_always_fails_is_set_aside_when_others_get_through(
+    world: DeliveryHome, receiver: Receiver
+) -> None:
+    fill(world, "t1", range(3), keys=5)
+    receiver.refuse = {POISON: 500}
+    assert failing_runs(world) == 3 * (SUSPECT_AFTER // TRIES - 1)  # a record in each batch
+    lacking = {(hour, POISON) for hour in range(3)}
+    assert fold(receiver.records()) == {at: n for at, n in world.served().items() if at not in lacking}
+    assert deliver(world).refused == 3
+    receiver.refuse = {}
+    world.commit("t1", 3, 4, [(3, POISON, 9)])
+    deliver(world)
+    assert fold(receiver.records())[3, POISON] == 9
+
+
+def test_a_poison_record_behind_which_nothing_comes_waits_for_the_next_batch(
+    world: DeliveryHome, receiver: Receiver
+) -> None:
+    world.commit("t1", 0, 1, [(0, POISON, 1)])
+    receiver.refuse = {POISON: 502}
+    for _ in range(SUSPECT_AFTER // TRIES - 1):
+        with pytest.raises(ServiceError, match="status 502"):
+            deliver(world)
+    for _ in range(2):
+        with pytest.raises(ServiceError, match="has taken none behind them: that may be an outage"):
+            deliver(world)
+    world.commit("t1", 1, 2, [(1, "k00001", 5)])
+    delivered = deliver(world)
+    assert (delivered.refused, delivered.records) == (1, 1)
+    assert fold(receiver.records()) == {(1, "k00001"): 5}
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_an_outage_sets_nothing_aside_however_long_it_lasts(
+    world: DeliveryHome, receiver: Receiver, status: int
+) -> None:
+    fill(world, "t1", range(3), keys=40)
+    receiver.answers = [status] * 100_000
+    for _ in range(SUSPECT_AFTER // TRIES + 4):
+        with pytest.raises(ServiceError):
+            deliver(world)
+    assert receiver.taken == {}
+    asked = 100_000 - len(receiver.answers)
+    assert asked < 500, "an outage is no reason to try each record"
+    receiver.answers = []
+    delivered = deliver(world)
+    assert (delivered.refused, delivered.records) == (0, 120)
+    assert fold(receiver.records()) == world.served()
+
+
+def test_an_outage_that_ends_while_records_are_suspected_sets_nothing_aside(
+    world: DeliveryHome, receiver: Receiver
+) -> None:
+    """The first record alone still meets it, the next one does not."""
+    fill(world, "t1", [0], keys=4)
+    receiver.answers = [500] * (SUSPECT_AFTER + 2 + TRIES)
+    for _ in range(SUSPECT_AFTER // TRIES - 1):
+        with pytest.raises(ServiceError):
+            deliver(world)
+    assert deliver(world).refused == 0
+    assert receiver.answers == []
+    assert fold(receiver.records()) == world.served()
+
+
+def test_a_server_that_is_gone_is_never_a_records_fault(
+    world: DeliveryHome, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(world, "t1", [0], keys=3)
+    there = os.environ["TEST_HOOK"]
+    monkeypatch.setenv("TEST_HOOK", "http://127.0.0.1:9/secret-canary")
+    for _ in range(SUSPECT_AFTER // TRIES + 2):
+        with pytest.raises(ServiceError, match="did not take"):
+            deliver(world)
+    monkeypatch.setenv("TEST_HOOK", there)
+    receiver.answers = [500] * TRIES
+    with pytest.raises(ServiceError, match="status 500"):
+        deliver(world)
+    assert deliver(world).refused == 0
+
+
+def test_a_retry_of_what_the_server_still_fails_by_leaves_it_listed_and_holds_nothing(
+    world: DeliveryHome, receiver: Receiver
+) -> None:
+    fill(world, "t1", range(2), keys=8)
+    receiver.refuse = {f"k{number:05d}": 500 for number in range(6)}  # more than are tried in a row
+    with pytest.raises(ServiceError):
+        deliver(world)
+    receiver.refuse = {POISON: 500}
+    assert failing_runs(world) < 2 * SUSPECT_AFTER // TRIES
+    ask(world.home, "hook", "retry", None, why="", by="ops", now=utc_now())
+    assert deliver(world).refused == 2
+    receiver.refuse = {}
+    ask(world.home, "hook", "retry", None, why="", by="ops", now=utc_now())
+    assert deliver(world).refused == 0
+    assert fold(receiver.records()) == world.served()
 
 
 def test_no_address_and_no_server_are_told_by_the_variables_name(
