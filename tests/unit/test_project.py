@@ -49,7 +49,10 @@ def test_the_compose_file_has_every_service(compose: dict[str, Any]) -> None:
             assert other in compose["services"], (name, other)
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
-            assert source in compose["volumes"] or (source.startswith("./") and (ROOT / source).is_dir()), (name, volume)
+            assert source in compose["volumes"] or (source.startswith("./") and (ROOT / source).is_dir()), (
+                name,
+                volume,
+            )
 
 
 def test_the_compose_file_publishes_on_loopback_only_and_defaults_no_secret(compose: dict[str, Any]) -> None:

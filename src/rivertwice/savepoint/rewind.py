@@ -5,7 +5,8 @@ done and can be repeated; killed anywhere and run again, the result is the same 
 fork, then the new timeline's own batches, which are its own (other boundaries drop other late rows).
 
 1. Record the operation: savepoint, fork (T, M), head, the child's name, whether the stream was wanted, what was planned.
-2. Refuse: not proved, another definition, another topic, a damaged file, records that Kafka no longer has.
+2. Refuse: not proved, another definition, another topic, a damaged file, tables that have lost rows of either path, records
+   that Kafka no longer has.
 3. Want the stream stopped, and wait until its driver has gone. It stands until 8: a pipeline has one driver.
 4. Copy the savepoint's checkpoint into the child's folder; it is there whole or not at all.
 5. Create the child's record: parent (T, M), first batch M + 1.

@@ -14,6 +14,7 @@ from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.rewind_compare import count_windows, read_emitted
 from rivertwice.savepoint.rewind_plan import Emitted, World, behind_fork
 from rivertwice.store import delta
+from rivertwice.timeline.intact import check_rows, require_whole_logs
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence
@@ -38,8 +39,10 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
 
     Raises:
         SavepointError: the head has no batch yet.
+        TableDamageError: a table has lost what was committed on one of the two paths.
         ServiceError: Kafka does not answer.
     """
+    require_whole_logs(home)
     definition = read_definition(settings, manifest.pipeline)
     ledger = read_ledger(home)
     old = select_on_path(ledger, path_of(home, head))
@@ -48,6 +51,8 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
         raise SavepointError(message)
     path = path_to(home, manifest.timeline, manifest.batch)
     new = select_on_path(ledger, path)
+    for rows_of_path in (old, new):  # read before the tables are counted, so a driver that still commits does no harm
+        check_rows(home, rows_of_path, ledger, remember=False)
     gone, _ = behind_fork(old, new)
     rows = read_emitted(home, gone, definition)
     return World(

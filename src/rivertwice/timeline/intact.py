@@ -130,13 +130,18 @@ def require_whole_logs(home: PipelineHome) -> None:
             raise TableDamageError(message)
 
 
-def check_rows(home: PipelineHome, path_rows: Sequence[LedgerRow], all_rows: Sequence[LedgerRow]) -> None:
-    """Check that each batch of a path has its rows, and remember up to where that is known. Nothing may write meanwhile.
+def check_rows(
+    home: PipelineHome, path_rows: Sequence[LedgerRow], all_rows: Sequence[LedgerRow], *, remember: bool = True
+) -> None:
+    """Check that each batch of a path has its rows, and remember up to where that is known.
+
+    The ledger's rows are read before the tables are counted: what is committed between is more, never less.
 
     Args:
         home: of the pipeline.
         path_rows: the path's committed batches, in order.
         all_rows: those of all timelines, which the tables' totals are compared with.
+        remember: False writes nothing down.
 
     Raises:
         TableDamageError: rows, or batches of the ledger, are gone.
@@ -160,7 +165,7 @@ def check_rows(home: PipelineHome, path_rows: Sequence[LedgerRow], all_rows: Seq
         if lost:
             raise TableDamageError(describe_shortfalls(home.root.name, lost))
     newest = {row.timeline: row.batch for row in path_rows}
-    if newest and any(known.get(name) != batch for name, batch in newest.items()):
+    if remember and newest and any(known.get(name) != batch for name, batch in newest.items()):
         replace_json(home.root / "intact.json", {"format": FORMAT, "checked": {**known, **newest}})
 
 

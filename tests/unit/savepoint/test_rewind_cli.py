@@ -6,6 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from rivertwice.cli import cli
+from rivertwice.savepoint.rewind_record import read_rewinds
+from rivertwice.store.delta_mend import delete_rows
+from rivertwice.stream.seal import app_of
+from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.sequence import head
 
 
@@ -40,6 +44,34 @@ def test_what_would_be_refused_is_shown_with_exit_0_and_confirmed_it_ends_with_1
     done = run("--confirm")
     assert done.exit_code == 1
     assert "flights-0 offsets 40 to 41" in done.output
+
+
+@pytest.mark.parametrize("words", [(), ("--confirm",)])
+def test_tables_that_have_lost_rows_refuse_it_before_anything_is_done(run, rewind_world, words):
+    """Batch 2 is on the path that stays, and emptied: what was served after the rewind would lack it without a word."""
+    home = rewind_world.home
+    entry = next(
+        path
+        for path in sorted((home.tables.changelog / "_delta_log").glob("*.json"))
+        if f'"{app_of("p", "t1")}","version":2' in path.read_text().replace(" ", "")
+    )
+    entry.write_text("")
+    done = run(*words)
+    assert done.exit_code == 1
+    assert "table changelog is damaged" in done.output
+    assert "rivertwice repair p" in done.output
+    assert (head(home), read_rewinds(home)) == ("t1", [])
+    assert read_intent(home).desired == "running"
+
+
+@pytest.mark.parametrize("words", [(), ("--confirm",)])
+def test_rows_that_are_gone_without_a_torn_log_refuse_it_too(run, rewind_world, words):
+    home = rewind_world.home
+    delete_rows(home.tables.changelog, "t1", 2)
+    done = run(*words)
+    assert done.exit_code == 1
+    assert "changelog has lost rows of batch 2 of t1 (0 of 1 rows)" in done.output
+    assert (head(home), read_rewinds(home), read_intent(home).desired) == ("t1", [], "running")
 
 
 def test_confirmed_in_two_parts_it_shows_the_comparison_and_then_moves_the_head(run, rewind_world):
