@@ -19,6 +19,7 @@ def agent_start(frame: Frame) -> None:
     """Start the agent in the background; one per home. It adopts drivers that run already."""
     from rivertwice.supervise.launch import start_agent
 
+    frame.warn_of_copies()
     found = start_agent(frame.settings)
     frame.emit({"pid": found.pid}, f"agent runs with pid {found.pid}")
 
@@ -56,6 +57,8 @@ def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
     import os
 
     from rivertwice.supervise.agent import main as agent_main
+
+    frame.warn_of_copies()
 
     os.environ.update(frame.settings.to_env())
     raise SystemExit(agent_main(drain_seconds if drain_on_stop else None))

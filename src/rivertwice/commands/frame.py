@@ -65,6 +65,23 @@ class Frame:
         for name, error in broken.items():
             say(f"rivertwice: {name} cannot be loaded: {error}", err=True)
 
+    def warn_of_copies(self, name: str | None = None) -> None:
+        """Print to stderr that a pipeline's home is a copy, so that the stream of the other one may run as well.
+
+        Args:
+            name: whose; None: of all that are wanted running.
+        """
+        from rivertwice.stream.lease import describe_copied_home
+        from rivertwice.supervise.view import pipeline_names
+        from rivertwice.timeline.intent import read_intent
+
+        for each in [name] if name else pipeline_names(self.settings):
+            home = self.settings.pipeline(each)
+            intent = read_intent(home)
+            told = describe_copied_home(home) if name or (intent and intent.desired == "running") else None
+            if told is not None:
+                say(f"rivertwice: warning: {each}: {told}", err=True)
+
     def known_pipeline(self, name: str) -> str:
         """Return the name if the project defines it or the home has state of it.
 

@@ -36,6 +36,7 @@ def up(frame: Frame, airflow: bool) -> None:
     broker = start_broker(settings)
     create_topics(settings, [one.bundle.definition for one in judged if one.bundle is not None and not one.broken])
     frame.progress("agent ...")
+    frame.warn_of_copies()
     agent = start_agent(settings)
     result: dict[str, Any] = {
         "broker": {"bootstrap": broker.bootstrap, "pid": broker.pid, "cluster_id": broker.cluster_id},

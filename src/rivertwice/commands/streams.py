@@ -34,6 +34,7 @@ def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | N
 
     settings = frame.settings
     refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
+    frame.warn_of_copies(name)
     asked_at = utc_now()
     accepted = None
     if accept_gap is not None:

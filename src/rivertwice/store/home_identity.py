@@ -29,19 +29,27 @@ def home_id(folder: Path) -> str:
     record = read_json(path) or {}
     known = record.get("place")  # absent in format 1, of 0.1
     if known != place:
-        if known is not None:
-            _log.warning(
-                "the home %s was copied or moved here: it was made as %s and is %s now, so it has an id of its own from now on; if the "
-                "other one is still there, run each pipeline in one of them only (`rivertwice stop NAME` in the other), for without "
-                "RIVERTWICE_SHARED nothing keeps them apart",
-                folder,
-                known,
-                place,
-            )
+        told = describe_copy(folder)
+        if told is not None:
+            _log.warning("%s; it has an id of its own from now on", told)
         record = {"format": FORMAT, "home": secrets.token_hex(8), "place": place}
         replace_json(path, record)
     file = path.stat()
     return f"{record['home']}-{file.st_dev:x}.{file.st_ino:x}-{boot_id() or platform.node()}"
+
+
+def describe_copy(folder: Path) -> str | None:
+    """Return what to say of a home whose folder was copied or moved since something last ran in it; None if it was not. Reads only."""
+    if not (folder / "home.json").exists():
+        return None
+    known, place = (read_json(folder / "home.json") or {}).get("place"), _place_of(folder)
+    if known is None or known == place:
+        return None
+    return (
+        f"the home {folder} was copied or moved here: it was made as {known} and is {place} now; if the other one is still there, run "
+        "each pipeline in one of them only (`rivertwice stop NAME` in the other), for without RIVERTWICE_SHARED nothing keeps them "
+        "apart, and both would deliver"
+    )
 
 
 def _place_of(folder: Path) -> str:

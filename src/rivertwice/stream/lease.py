@@ -26,7 +26,7 @@ from rivertwice.errors import LeaseLostError
 from rivertwice.instants import parse_iso, to_iso, utc_now
 from rivertwice.process_identity import Started, is_alive, own_start, started_of, try_lock
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
-from rivertwice.store.home_identity import home_id
+from rivertwice.store.home_identity import describe_copy, home_id
 from rivertwice.store.lease_store import StoreClaim, Watch, forward_clock, take_claim
 from rivertwice.store.lease_terms import Terms
 from rivertwice.store.places import open_store
@@ -220,6 +220,11 @@ def _take_lock(home: PipelineHome) -> TextIO:
     return lock
 
 
+def describe_copied_home(home: PipelineHome) -> str | None:
+    """Return what to say of a home that was copied where no store keeps the copies' drivers apart; None if there is nothing."""
+    return None if home.lease_place is not None else describe_copy(home.lease)
+
+
 def require_no_other_host(home: PipelineHome) -> None:
     """Wait until no other host can hold the lease: it was released, or not renewed for as long as was promised.
 
@@ -241,6 +246,7 @@ def require_no_other_host(home: PipelineHome) -> None:
 
 
 def _claim_in_home(home: PipelineHome, now: datetime) -> FolderClaim:
+    home_id(home.lease)  # remembers which home this is, so that a copy of it is told from it
     epoch = last_epoch(home) + 1
     while not put_json_if_absent(home.lease / "epochs" / f"{epoch:08d}.json", {"format": FORMAT, "at": to_iso(now)}):
         epoch += 1
