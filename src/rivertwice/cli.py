@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rivertwice.commands.acknowledge import acknowledge
 from rivertwice.commands.agents import agent
 from rivertwice.commands.alerts import alerts
 from rivertwice.commands.backfills import backfill
@@ -37,7 +38,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    topics, replay, archive, retention, savepoint, upgrade, reconcile, verdicts, view, backfill, late, dead, privacy, deliver, fast, upkeep, repair, faults,
+    topics, replay, archive, retention, savepoint, upgrade, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, upkeep, repair, faults,
 )  # fmt: skip
 
 

@@ -120,6 +120,10 @@ KINDS: Mapping[str, Kind] = {
     "not_comparable": Kind(
         "of some rows it is not known whether they are right", ("verdicts", PIPELINE, "--verdict", "NOT_COMPARABLE")
     ),
+    "nothing_compared": Kind(
+        "it is not known whether the rows are right: none could be compared",
+        ("verdicts", PIPELINE, "--verdict", "NOT_COMPARABLE"),
+    ),
     "suite": Kind("an expectation about the results does not hold", _CAUSES),
     "suite_errored": Kind("an expectation about the results could not be checked", _CAUSES),
     TASK_FAILED: Kind(

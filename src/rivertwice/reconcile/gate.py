@@ -52,6 +52,7 @@ class GateInput:
         gaps: what is missing in the log, in words.
         older: pair to the rows among the NOT_COMPARABLE that need not be compared.
         compare: whether the definition asks for a comparison; where it does, a run that could compare nothing fails.
+        acknowledged: pair to the words of a person who knows that nothing of it can be compared.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -63,6 +64,7 @@ class GateInput:
     gaps: Sequence[str] = ()
     older: Mapping[str, int] = field(default_factory=dict)
     compare: bool = True
+    acknowledged: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def decide_gate(report: GateInput) -> Gate:
             )
         left_out = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
         if left_out > 0:
-            alerts.append(_not_comparable(pair, left_out, counts, compare=report.compare))
+            alerts.append(_not_comparable(pair, left_out, counts, report))
     alerts.extend(Alert(CRITICAL, "finding", finding.message) for finding in report.findings)
     alerts.extend(Alert(WARNING, "gap", reason) for reason in report.gaps[:MOST_GAPS])
     alerts.extend(_balance_alerts(report))
@@ -110,12 +112,19 @@ def decide_gate(report: GateInput) -> Gate:
     return Gate(tuple(alerts), tuple(report.suites))
 
 
-def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], *, compare: bool) -> Alert:
-    """Return the alert about rows without a rule: a warning, unless the run compared no row at all though it had to."""
-    if compare and not any(counts.get(verdict) for verdict in (AGREES, LATE, DEFECT)):
+def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: GateInput) -> Alert:
+    """Return the alert about rows without a rule: a warning, unless the run compared no row at all though it had to.
+
+    It is one all the same where somebody has acknowledged that.
+    """
+    if report.compare and not any(counts.get(verdict) for verdict in (AGREES, LATE, DEFECT)):
+        if pair in report.acknowledged:
+            message = f"none of the {rows} rows of the pair {pair} could be compared, as acknowledged by {report.acknowledged[pair]}"
+            return Alert(WARNING, "not_comparable", message)
         message = (
             f"none of the {rows} rows of the pair {pair} could be compared, so this run shows nothing about them; "
-            "see the reasons with `rivertwice verdicts`, --verdict NOT_COMPARABLE"
+            "see the reasons with `rivertwice verdicts`, --verdict NOT_COMPARABLE; if they are known, `rivertwice acknowledge` "
+            "lets the gate pass"
         )
         return Alert(CRITICAL, "nothing_compared", message)
     return Alert(WARNING, "not_comparable", f"{rows} rows of the pair {pair} cannot be compared")

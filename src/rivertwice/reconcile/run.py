@@ -18,6 +18,7 @@ from rivertwice.instants import TimeRange, to_ms
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile import suites
+from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.assess import (
     Derived,
     find_served_differences,
@@ -187,7 +188,11 @@ def reconcile(
     gaps = list(dict.fromkeys([*(one.reason for one in derived.doubts.doubts), *evidence.doubts.filled.values()]))
     older = Counter(one.pair for one in verdicts if one.presence == OLDER)
     compare = view.newest.definition.compare
-    gate = decide_gate(GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps, older, compare))
+    reasons = reasons_of((one.pair, one.verdict, one.presence, one.reason) for one in verdicts)
+    known = select_acknowledged(read_acknowledgements(home), view.last.timeline, reasons, now)
+    gate = decide_gate(
+        GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps, older, compare, known)
+    )
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = Stamp(
         run=run or f"rc-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",

@@ -1,0 +1,88 @@
+"""acknowledge: say that it is known why nothing of a pipeline can be compared, so that its gate passes meanwhile."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import Frame, as_table, example, pass_frame
+from rivertwice.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.reconcile.acknowledge import Acknowledgement
+
+
+@click.command(
+    epilog=example(
+        "rivertwice acknowledge flight_delays --why 'upgrade of 24 November: its windows are mixed until tomorrow'",
+        "rivertwice acknowledge flight_delays --list",
+        "rivertwice acknowledge flight_delays --end ak-1f0c22d3",
+    )
+)
+@click.argument("name")
+@click.option("--why", help="Kept with it, and shown by every run that it covers.")
+@click.option("--until", help="It ends here at the latest; ISO 8601, a date alone means midnight UTC.")
+@click.option("--end", "ended", metavar="ID", help="End this one now.")
+@click.option("--list", "listed", is_flag=True, help="Show all, with what became of them.")
+@pass_frame
+def acknowledge(frame: Frame, name: str, why: str | None, until: str | None, ended: str | None, listed: bool) -> None:
+    """Acknowledge that the newest reconcile of NAME could compare nothing, for instance after an upgrade or behind an accepted gap.
+
+    Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up. A
+    DEFECT, a finding or a gap that was not there fails the gate all the same.
+    """
+    from rivertwice.instants import parse_instant, utc_now
+    from rivertwice.reconcile.acknowledge import acknowledge as record
+    from rivertwice.reconcile.acknowledge import end_acknowledgement, read_acknowledgements
+    from rivertwice.reconcile.results import newest_reconcile, verdict_rows
+
+    home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
+    if sum((why is not None, ended is not None, listed)) != 1:
+        message = "give one of --why, --end and --list"
+        raise click.UsageError(message)
+    if listed:
+        known = [_row(one) for one in read_acknowledgements(home)]
+        headers = ("id", "timeline", "by", "at", "until", "ended_at", "why")
+        rows = [[one[header] for header in headers] for one in known]
+        frame.emit(known, lambda: as_table(headers, rows) if rows else f"{name}: nothing is acknowledged")
+        return
+    if ended is not None:
+        done = end_acknowledgement(home, ended, by=getpass.getuser(), now=now)
+        frame.emit(_row(done), f"{name}: {done.id} has ended; the next run fails its gate if it can compare nothing")
+        return
+    newest = newest_reconcile(home)
+    if newest is None:
+        message = f"{name} was never reconciled, so there is nothing to acknowledge; run `rivertwice reconcile {name}`"
+        raise RequestError(message)
+    made = record(
+        home,
+        newest,
+        verdict_rows(home, newest["run"]),
+        why=str(why),
+        by=getpass.getuser(),
+        until=None if until is None else parse_instant(until),
+        now=now,
+    )
+    pairs = ", ".join(f"{pair} ({len(reasons)} reasons)" for pair, reasons in sorted(made.reasons.items()))
+    frame.emit(
+        _row(made),
+        f"{name}: {made.id} covers {pairs} on timeline {made.timeline}; it ends when the head is another or a reason is new, "
+        f"or by `rivertwice acknowledge {name} --end {made.id}`",
+    )
+
+
+def _row(one: Acknowledgement) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "timeline": one.timeline,
+        "run": one.run,
+        "reasons": {pair: sorted(reasons) for pair, reasons in one.reasons.items()},
+        "why": one.why,
+        "by": one.by,
+        "at": one.at,
+        "until": one.until,
+        "ended_at": one.ended_at,
+        "ended_by": one.ended_by,
+    }

@@ -1,0 +1,202 @@
+"""A run of which nothing can be compared, acknowledged by a person: whose decision it is, why, and what ends it.
+
+After an upgrade, or behind a gap that was accepted, every row of a pair can be NOT_COMPARABLE for days, and every run would fail its
+gate. An acknowledgement holds for one timeline and for the reasons that were seen: another head, or a reason that is new, is
+a failed gate again. `acknowledgements/ID.json` beside the tables, format 1; `ID.ended.json` ends one by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LedgerError, RequestError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.reconcile.model import NOT_COMPARABLE, OLDER
+from rivertwice.store.places import open_store
+
+FORMAT = 1
+NOTHING_COMPARED = "nothing_compared"
+_FOLDER, _ENDING, _ENDED = "acknowledgements/", ".json", ".ended.json"
+Reasons = Mapping[str, frozenset[str]]
+"""Pair to the reasons why its rows cannot be compared."""
+
+
+@dataclass(frozen=True)
+class Acknowledgement:
+    """That somebody knows why nothing of a pair can be compared.
+
+    Attributes:
+        timeline: it holds for runs that end on this one.
+        run: the reconcile that was acknowledged.
+        reasons: what that run said, by pair; a run with another reason is not covered.
+        until: it does not hold from here on; None: no date ends it.
+        ended_at, ended_by: of one that somebody ended.
+    """
+
+    id: str
+    timeline: str
+    run: str
+    reasons: Reasons
+    why: str
+    by: str
+    at: datetime
+    until: datetime | None = None
+    ended_at: datetime | None = None
+    ended_by: str = ""
+
+    def holds(self, timeline: str, now: datetime) -> bool:
+        """Whether it holds for a run that ends on a timeline."""
+        return self.timeline == timeline and self.ended_at is None and (self.until is None or now < self.until)
+
+
+def reasons_of(rows: Iterable[tuple[str, str, str, str]]) -> Reasons:
+    """Return why rows of each pair cannot be compared, from (pair, verdict, presence, reason). Pure."""
+    found: dict[str, set[str]] = {}
+    for pair, verdict, presence, reason in rows:
+        if verdict == NOT_COMPARABLE and presence != OLDER:
+            found.setdefault(pair, set()).add(reason)
+    return {pair: frozenset(reasons) for pair, reasons in found.items()}
+
+
+def select_acknowledged(
+    known: Sequence[Acknowledgement], timeline: str, reasons: Reasons, now: datetime
+) -> dict[str, str]:
+    """Return pair to who acknowledged that it cannot be compared, and why, of the pairs that are covered. Pure."""
+    covered = {}
+    for one in known:
+        if not one.holds(timeline, now):
+            continue
+        for pair, seen in reasons.items():
+            if pair in one.reasons and seen <= one.reasons[pair]:
+                covered[pair] = f"{one.id} by {one.by} on {to_iso(one.at)}: {one.why}"
+    return covered
+
+
+def acknowledge(
+    home: PipelineHome,
+    run: Mapping[str, Any],
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    why: str,
+    by: str,
+    until: datetime | None,
+    now: datetime,
+) -> Acknowledgement:
+    """Record that what a run could not compare is known.
+
+    Args:
+        home: of the pipeline.
+        run: the stored reconcile.
+        rows: its stored verdicts.
+        why: kept with it.
+        by: who says so.
+        until: when it ends at the latest.
+        now: the present instant.
+
+    Raises:
+        RequestError: the run compared something, or the date has passed.
+    """
+    pairs = {alert["message"].partition(" of the pair ")[2].split(" ")[0] for alert in _alerts(run)}
+    if not pairs:
+        message = (
+            f"the newest reconcile of {home.root.name}, {run['run']}, has no alert {NOTHING_COMPARED}, so there is nothing to "
+            f"acknowledge; see `rivertwice verdicts {home.root.name}`"
+        )
+        raise RequestError(message)
+    if until is not None and until <= now:
+        message = f"--until {to_iso(until)} has passed, so it would never hold; name a later date, or leave it out"
+        raise RequestError(message)
+    found = reasons_of((row["pair"], row["verdict"], "", row["reason"]) for row in rows if row["pair"] in pairs)
+    made = Acknowledgement(
+        f"ak-{secrets.token_hex(4)}", str(run["timeline"]), str(run["run"]), found, why, by, now, until
+    )
+    value = {
+        "format": FORMAT,
+        "timeline": made.timeline,
+        "run": made.run,
+        "reasons": {pair: sorted(reasons) for pair, reasons in found.items()},
+        "why": why,
+        "by": by,
+        "at": to_iso(now),
+        "until": None if until is None else to_iso(until),
+    }
+    open_store(home.place).put_if_absent(f"{_FOLDER}{made.id}{_ENDING}", json.dumps(value, sort_keys=True).encode())
+    return made
+
+
+def end_acknowledgement(home: PipelineHome, wanted: str, *, by: str, now: datetime) -> Acknowledgement:
+    """End one by hand; one that has ended stays as it is.
+
+    Raises:
+        RequestError: there is none of this id.
+    """
+    known = {one.id: one for one in read_acknowledgements(home)}
+    if wanted not in known:
+        message = f"{home.root.name} has no acknowledgement {wanted[:80]!r}; there are: {', '.join(known) or 'none'}"
+        raise RequestError(message)
+    value = {"format": FORMAT, "at": to_iso(now), "by": by}
+    open_store(home.place).put_if_absent(f"{_FOLDER}{wanted}{_ENDED}", json.dumps(value, sort_keys=True).encode())
+    return next(one for one in read_acknowledgements(home) if one.id == wanted)
+
+
+def read_acknowledgements(home: PipelineHome) -> list[Acknowledgement]:
+    """Return all of them, oldest first.
+
+    Raises:
+        LedgerError: one cannot be read.
+    """
+    store = open_store(home.place)
+    keys = set(store.list(_FOLDER))
+    found = []
+    for key in sorted(key for key in keys if key.endswith(_ENDING) and not key.endswith(_ENDED)):
+        name = key.removeprefix(_FOLDER).removesuffix(_ENDING)
+        value = _decoded(home, key, store.get(key))
+        ended_key = f"{_FOLDER}{name}{_ENDED}"
+        ended = _decoded(home, ended_key, store.get(ended_key)) if ended_key in keys else None
+        try:
+            found.append(_parsed(name, value, ended))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _unreadable(home, key, str(error)) from None
+    return sorted(found, key=lambda one: (one.at, one.id))
+
+
+def _parsed(name: str, value: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Acknowledgement:
+    return Acknowledgement(
+        name,
+        value["timeline"],
+        value["run"],
+        {pair: frozenset(reasons) for pair, reasons in value["reasons"].items()},
+        value["why"],
+        value["by"],
+        parse_iso(value["at"]),
+        None if value["until"] is None else parse_iso(value["until"]),
+        None if ended is None else parse_iso(ended["at"]),
+        "" if ended is None else ended["by"],
+    )
+
+
+def _decoded(home: PipelineHome, key: str, data: bytes | None) -> dict[str, Any]:
+    try:
+        value = json.loads(data or b"")
+    except ValueError as error:
+        raise _unreadable(home, key, str(error)) from None
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise _unreadable(home, key, f"it is not of format {FORMAT}")
+    return value
+
+
+def _unreadable(home: PipelineHome, key: str, why: str) -> LedgerError:
+    return LedgerError(
+        f"{key} of {home.root.name} cannot be read ({why}), so it is not known what was acknowledged; delete the file, and "
+        f"acknowledge again with `rivertwice acknowledge {home.root.name}`"
+    )
+
+
+def _alerts(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [alert for alert in run["gate"]["alerts"] if alert["kind"] == NOTHING_COMPARED]

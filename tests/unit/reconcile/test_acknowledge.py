@@ -1,0 +1,171 @@
+"""A person says why nothing can be compared: it holds for that head and those reasons, and for nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rivertwice.cli import cli
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.instants import to_iso, utc_now
+from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
+from rivertwice.reconcile.balance import Account
+from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
+from rivertwice.reconcile.model import OLDER, RowId, Verdict
+from rivertwice.reconcile.results import Stamp, store_run
+from rivertwice.store.places import open_store
+
+PROJECT = Path(__file__).resolve().parents[3]
+P = "flight_delays"
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
+MIXED = "mixed: more than one definition read or emitted the window"
+GAP = "gap: flights-0 offsets 10 to 20, read by batch 3 of t1, is in neither Kafka nor the archive"
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> PipelineHome:
+    return Settings(PROJECT, tmp_path / "home").pipeline(P)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    options = ["--output", "json", "--project", str(PROJECT), "--home", str(tmp_path / "home")]
+    return lambda *words: CliRunner().invoke(cli, [*options, *words])
+
+
+def verdicts(*reasons: str, pair: str = "stream", verdict: str = "NOT_COMPARABLE") -> list[Verdict]:
+    rows = [
+        RowId(hour, hour + 3_600_000, '{"origin": "JFK"}') for hour in range(0, 3_600_000 * len(reasons), 3_600_000)
+    ]
+    return [Verdict(pair, row, verdict, reason, "both") for row, reason in zip(rows, reasons, strict=True)]
+
+
+def judge(home: PipelineHome, found: list[Verdict], timeline: str = "t1", now: datetime | None = None) -> Gate:
+    """Decide the gate of a run, as `run.reconcile` does."""
+    reasons = reasons_of((one.pair, one.verdict, one.presence, one.reason) for one in found)
+    known = select_acknowledged(read_acknowledgements(home), timeline, reasons, now or utc_now())
+    counts: dict[str, dict[str, int]] = {}
+    for one in found:
+        own = counts.setdefault(one.pair, {})
+        own[one.verdict] = own.get(one.verdict, 0) + 1
+    return decide_gate(GateInput(counts, Account(), {}, 0.05, acknowledged=known))
+
+
+def reconcile(home: PipelineHome, found: list[Verdict], run: str = "r1", timeline: str = "t1") -> Gate:
+    """Store a run with these verdicts, and return its gate."""
+    gate = judge(home, found, timeline)
+    summary: dict[str, Any] = {
+        "counts": {},
+        "balance": {},
+        "late_by_partition": {},
+        "gate": gate.to_json(),
+        "duration_s": 1.0,
+    }
+    store_run(home, Stamp(run, P, NOW, timeline, 9, "b1", 3, {}), found, [], summary)
+    return gate
+
+
+def kinds(gate: Gate) -> list[tuple[str, str]]:
+    return [(alert.severity, alert.kind) for alert in gate.alerts]
+
+
+def test_an_acknowledged_run_passes_with_a_warning_that_says_who_and_why(home: PipelineHome, command: Command) -> None:
+    found = verdicts(MIXED, MIXED, MIXED)
+    assert kinds(reconcile(home, found)) == [("critical", "nothing_compared")]
+    made = command("acknowledge", P, "--why", "upgrade of 24 November")
+    assert made.exit_code == 0, made.output
+    one = json.loads(made.stdout)
+    assert (one["timeline"], one["run"], one["reasons"]) == ("t1", "r1", {"stream": [MIXED]})
+    assert one["by"]
+    gate = judge(home, [*found, *verdicts(MIXED)])
+    assert gate.passed
+    assert kinds(gate) == [("warning", "not_comparable")]
+    assert f"as acknowledged by {one['id']} by {one['by']} on 20" in gate.alerts[0].message
+    assert gate.alerts[0].message.endswith("upgrade of 24 November")
+    assert [each["id"] for each in json.loads(command("acknowledge", P, "--list").stdout)] == [one["id"]]
+
+
+def test_another_head_another_reason_another_pair_and_every_other_alert_fail_as_before(
+    home: PipelineHome, command: Command
+) -> None:
+    reconcile(home, verdicts(MIXED))
+    command("acknowledge", P, "--why", "upgrade")
+    assert judge(home, verdicts(MIXED)).passed
+    failing = [("critical", "nothing_compared")]
+    assert kinds(judge(home, verdicts(MIXED), timeline="t2")) == failing
+    assert kinds(judge(home, verdicts(MIXED, GAP))) == failing
+    assert kinds(judge(home, verdicts(MIXED, pair="served"))) == failing
+    assert kinds(judge(home, [*verdicts(MIXED), *verdicts("", verdict="DEFECT", pair="served")])) == [
+        ("warning", "not_comparable"),
+        ("critical", "defect"),
+    ]
+
+
+def test_a_row_that_nobody_has_to_compare_is_no_new_reason() -> None:
+    older = Verdict("stream", RowId(0, 1, "{}"), "NOT_COMPARABLE", "not the newest row of its key", OLDER)
+    found = [*verdicts(MIXED), older]
+    assert reasons_of((one.pair, one.verdict, one.presence, one.reason) for one in found) == {"stream": {MIXED}}
+
+
+def test_it_ends_by_date_and_by_hand_and_says_so(home: PipelineHome, command: Command) -> None:
+    reconcile(home, verdicts(MIXED))
+    tomorrow = utc_now() + timedelta(days=1)
+    command("acknowledge", P, "--why", "upgrade", "--until", to_iso(tomorrow))
+    assert judge(home, verdicts(MIXED), now=tomorrow - timedelta(seconds=2)).passed
+    assert not judge(home, verdicts(MIXED), now=tomorrow + timedelta(seconds=2)).passed
+    (one,) = json.loads(command("acknowledge", P, "--list").stdout)
+    ended = command("acknowledge", P, "--end", one["id"])
+    assert ended.exit_code == 0, ended.output
+    (after,) = json.loads(command("acknowledge", P, "--list").stdout)
+    assert after["ended_at"] is not None
+    assert after["ended_by"] == one["by"]
+    assert (after["why"], after["at"]) == (one["why"], one["at"])
+    assert not judge(home, verdicts(MIXED)).passed
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--why", "x"), 1, "has no alert nothing_compared"),
+        (("--why", "x", "--until", "2020-01-01"), 1, "has no alert nothing_compared"),
+        (("--end", "ak-00000000"), 1, "has no acknowledgement 'ak-00000000'; there are: none"),
+        ((), 2, "give one of --why, --end and --list"),
+        (("--why", "x", "--list"), 2, "give one of"),
+    ],
+)
+def test_what_cannot_be_acknowledged_is_refused(
+    home: PipelineHome, command: Command, words: tuple[str, ...], code: int, said: str
+) -> None:
+    reconcile(home, verdicts("", verdict="AGREES"))
+    done = command("acknowledge", P, *words)
+    assert (done.exit_code, said in done.output) == (code, True), done.output
+    assert read_acknowledgements(home) == []
+
+
+def test_a_date_that_has_passed_and_a_pipeline_without_a_reconcile_are_refused(
+    home: PipelineHome, command: Command
+) -> None:
+    assert "was never reconciled" in command("acknowledge", P, "--why", "x").output
+    reconcile(home, verdicts(MIXED))
+    assert (
+        "has passed, so it would never hold" in command("acknowledge", P, "--why", "x", "--until", "2020-01-01").output
+    )
+    assert read_acknowledgements(home) == []
+
+
+def test_one_that_cannot_be_read_is_named_and_nothing_passes_by_it(home: PipelineHome, command: Command) -> None:
+    reconcile(home, verdicts(MIXED))
+    command("acknowledge", P, "--why", "upgrade")
+    (one,) = json.loads(command("acknowledge", P, "--list").stdout)
+    open_store(home.place).put(f"acknowledgements/{one['id']}.json", b"")
+    told = command("acknowledge", P, "--list")
+    assert told.exit_code == 1
+    assert f"acknowledgements/{one['id']}.json of {P} cannot be read" in told.output
+    assert "delete the file, and acknowledge again" in told.output
