@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError, TableDamageError
 from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.definition import Definition
 from rivertwice.repair.model import LostRows
 from rivertwice.savepoint.beginning import beginning_of, make_empty_checkpoint
 from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
@@ -29,6 +30,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Lost batches of one timeline, and with what they are computed again; `spark` None starts the pipeline's own session."""
+
+    settings: Settings
+    home: PipelineHome
+    timeline: str
+    lost: Sequence[LostRows]
+    progress: Progress
+    spark: SparkSession | None
+
+    def session(self, definition: Definition) -> SparkSession:
+        """Return the session for a definition."""
+        return self.spark or session_of(self.settings, definition)
 
 
 def recompute(
@@ -53,7 +70,7 @@ def recompute(
                 continue
             numbers = ", ".join(f"{one.table} {one.row.batch}" for one in part[:8])
             try:
-                done += compute(settings, home, timeline, part, progress, spark)
+                done += compute(_Work(settings, home, timeline, part, progress, spark))
             except RivertwiceError as error:
                 failed.append(f"batches of {timeline} ({numbers}) could not be computed again: {error}")
     return done, failed
@@ -65,14 +82,8 @@ def select_bases(savepoints: Sequence[Savepoint], path: Sequence[Segment], first
     return sorted(fitting, key=lambda one: (one.manifest.batch, one.id), reverse=True)
 
 
-def _replayed(
-    settings: Settings,
-    home: PipelineHome,
-    timeline: str,
-    lost: Sequence[LostRows],
-    progress: Progress,
-    spark: SparkSession | None,
-) -> list[LostRows]:
+def _replayed(work: _Work) -> list[LostRows]:
+    home, timeline, lost = work.home, work.timeline, work.lost
     path = path_of(home, timeline)
     rows = select_on_path(read_ledger(home), path)
     first, last = min(one.row.batch for one in lost), max(one.row.batch for one in lost)
@@ -80,35 +91,27 @@ def _replayed(
     refusals = []
     for base in bases:
         try:
-            kept = _replay_from(settings, home, base, rows, last, progress, spark)
+            kept = _replay_from(work, base, rows, last)
         except RivertwiceError as error:
             refusals.append(f"from {base.manifest.savepoint}: {error}")
-            progress(refusals[-1])
+            work.progress(refusals[-1])
             continue
         return [replace(one, rows=kept[one.row.batch]) for one in lost]
     message = f"no savepoint and not the beginning gave the recorded rows ({'; '.join(refusals)})"
     raise TableDamageError(message)
 
 
-def _replay_from(
-    settings: Settings,
-    home: PipelineHome,
-    base: Savepoint,
-    rows: Sequence[LedgerRow],
-    last: int,
-    progress: Progress,
-    spark: SparkSession | None,
-) -> dict[int, pa.Table]:
-    manifest = base.manifest
+def _replay_from(work: _Work, base: Savepoint, rows: Sequence[LedgerRow], last: int) -> dict[int, pa.Table]:
+    settings, home, progress, manifest = work.settings, work.home, work.progress, base.manifest
     definition = load_state_definition(home, manifest)
-    work = home.scratch / f"repair-{secrets.token_hex(4)}"
+    scratch = home.scratch / f"repair-{secrets.token_hex(4)}"
     kept: dict[int, pa.Table] = {}
     try:
         if manifest.batch < 0:
-            make_empty_checkpoint(work)
+            make_empty_checkpoint(scratch)
         else:
             require_recorded(manifest, rows)
-            download(base, work)
+            download(base, scratch)
         plan = plan_replay(
             manifest,
             rows,
@@ -117,13 +120,15 @@ def _replay_from(
             bundles=equivalent_bundles(home, manifest, rows),
         )
         progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch} ({manifest.savepoint})")
-        session = spark or session_of(settings, definition)
-        with replay_source(session, settings, definition, manifest, plan, name=work.name, progress=progress) as topics:
+        session = work.session(definition)
+        with replay_source(
+            session, settings, definition, manifest, plan, name=scratch.name, progress=progress
+        ) as topics:
             replay_recorded(
                 session,
                 settings,
                 definition,
-                work,
+                scratch,
                 plan.rows,
                 before=rows,
                 topic_override=topics,
@@ -131,28 +136,22 @@ def _replay_from(
                 keep=lambda row, table: kept.update({row.batch: table}),
             )
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
     return kept
 
 
-def _read_again(
-    settings: Settings,
-    home: PipelineHome,
-    timeline: str,
-    lost: Sequence[LostRows],
-    progress: Progress,
-    spark: SparkSession | None,
-) -> list[LostRows]:
+def _read_again(work: _Work) -> list[LostRows]:
     from rivertwice.stream.dead import read_dead
     from rivertwice.stream.late import read_late
 
+    settings, home, timeline = work.settings, work.home, work.timeline
     line = load_timeline(home, timeline)
     done = []
-    for one in lost:
+    for one in work.lost:
         row = one.row
         definition = load_bundle_definition(home.bundles, row.bundle)
-        session = spark or session_of(settings, definition)
-        progress(f"reading the ranges of batch {row.batch} again for its {one.table}")
+        session = work.session(definition)
+        work.progress(f"reading the ranges of batch {row.batch} again for its {one.table}")
         if one.table == DEAD:
             counts = {topic: found.bad for topic, found in row.by_topic.items() if found.bad}
             counts = counts or dict.fromkeys(definition.topics, row.bad)
