@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from definition_files import PROJECT
 from rivertwice.pipeline.case_files import load_cases
 from rivertwice.pipeline.cases import run_case
-from rivertwice.pipeline.checks import check_definition
+from rivertwice.pipeline.checks import examine_definition
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.testing.lab_project import DEFINITION
 
@@ -20,12 +20,12 @@ CASES = [(name, case.name) for name in NAMES for case in load_cases(EXAMPLES / n
 
 @pytest.mark.parametrize("name", NAMES)
 def test_spark_accepts_the_definition_and_it_has_a_case(name: str, spark: SparkSession) -> None:
-    check_definition(spark, load_definition(EXAMPLES / name))
+    assert list(examine_definition(spark, load_definition(EXAMPLES / name)).findings) == []
     assert load_cases(EXAMPLES / name)
 
 
 def test_spark_accepts_the_definition_of_the_fault_lab(spark: SparkSession) -> None:
-    check_definition(spark, load_definition(DEFINITION))
+    assert list(examine_definition(spark, load_definition(DEFINITION)).findings) == []
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)

@@ -62,17 +62,6 @@ class Examined:
     keys: dict[str, str] = field(default_factory=dict)
 
 
-def check_definition(spark: SparkSession, definition: Definition, where: str | None = None) -> None:
-    """Analyse the definition's SQL with Spark and run it over made-up rows.
-
-    Raises:
-        DefinitionError: every finding with its remedy, one a line.
-    """
-    found = examine_definition(spark, definition, where)
-    if found.findings:
-        raise DefinitionError("\n".join(found.findings))
-
-
 def examine_definition(spark: SparkSession, definition: Definition, where: str | None = None) -> Examined:
     """Return what Spark finds in a definition.
 
