@@ -1,36 +1,36 @@
-"""Delta tables through delta-rs: append once per (application, version), read, and read commits' metadata."""
+"""Delta tables through delta-rs: append once per (application, version), replace, and (`delta_read`, `delta_handle`) read and open."""
 
 from __future__ import annotations
 
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import (
     CommitProperties,
     DeltaTable,
     PostCommitHookProperties,
-    QueryBuilder,
     Transaction,
     write_deltalake,
 )
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from rivertwice.config import Place
 from rivertwice.errors import LostRaceError, ServiceError
-from rivertwice.store.again import again
+from rivertwice.store.delta_handle import TRIES, explained, opened
+from rivertwice.store.delta_handle import Table as Table
+from rivertwice.store.delta_handle import applied_version as applied_version
+from rivertwice.store.delta_handle import open_table as open_table
 from rivertwice.store.delta_log import require_whole as require_whole
 from rivertwice.store.delta_log import sync_commit
-from rivertwice.store.delta_place import name_of, read_log, require_writable, storage_options
-
-Table = DeltaTable
-"""An open table handle."""
+from rivertwice.store.delta_place import name_of, require_writable, storage_options
+from rivertwice.store.delta_read import commits as commits
+from rivertwice.store.delta_read import equals, read_history
+from rivertwice.store.delta_read import read as read
 
 LOG_RETENTION = "delta.logRetentionDuration"
 REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
@@ -40,57 +40,8 @@ RETENTION = {LOG_RETENTION: "interval 6 hours", REMOVED_RETENTION: "interval 6 h
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A writer never removes old commits: two that do so at once make one of them fail after its commit stands (ran)."""
 
-_T = TypeVar("_T")
 _NONCE = "nonce"
 _LOOK_BACK = 50  # commits in which a writer looks for its own
-_TRIES = 3  # of a commit on S3 that no transaction lets happen twice
-
-
-@contextmanager
-def _explained(path: Place, doing: str) -> Iterator[None]:
-    """Name place and remedy when a table on S3 cannot be reached, and of a table in a folder what of its log is torn."""
-    try:
-        yield
-    except (TableNotFoundError, CommitFailedError):
-        raise
-    except (DeltaError, OSError) as error:
-        if not str(path).startswith("s3://"):
-            require_whole(path, error)
-            raise
-        message = (
-            f"the table {path} could not be reached at {doing}: {str(error)[:600]}; the commit under way may or may not be "
-            "there, and the next start finds out; check AWS_ENDPOINT_URL and the credentials"
-        )
-        raise ServiceError(message) from error
-
-
-def open_table(path: Place) -> Table | None:
-    """Return a fresh handle, or None if the table does not exist."""
-    try:
-        return _opened(path)
-    except TableNotFoundError:
-        return None
-
-
-def _opened(path: Place) -> Table:
-    return _repeated(path, "opening it", lambda options: DeltaTable(str(path), storage_options=options))
-
-
-def _repeated(path: Place, doing: str, act: Callable[[dict[str, str] | None], _T]) -> _T:
-    """Do something that only reads; on S3 again if it fails, for delta-rs repeats no body that breaks off (ran)."""
-
-    def once() -> _T:
-        options = storage_options(path)
-        with _explained(path, doing):
-            return act(options)
-
-    return again(_TRIES, 0.2, lambda error: isinstance(error, ServiceError))(once)
-
-
-def applied_version(path: Place, app: str) -> int | None:
-    """Return the newest version `app` committed to the table, or None."""
-    table = open_table(path)
-    return None if table is None else table.transaction_version(app)
 
 
 def append(
@@ -129,7 +80,7 @@ def append(
     require_writable(path)
     nonce = uuid.uuid4().hex
     properties = _properties({**(metadata or {}), _NONCE: nonce}, transactions)
-    tries = _TRIES if transactions and storage_options(path) else 1
+    tries = TRIES if transactions and storage_options(path) else 1
     attempt = 0
     while True:
         attempt += 1
@@ -162,7 +113,7 @@ def _append(
     widen: bool,
 ) -> int:
     try:
-        with _explained(path, "committing"):
+        with explained(path, "committing"):
             write_deltalake(
                 target,
                 rows,
@@ -179,15 +130,15 @@ def _append(
             f"another writer committed to {name_of(path)} first ({error}); nothing was written; read again and retry"
         )
         raise LostRaceError(message) from error
-    return int(_opened(path).version())
+    return int(opened(path).version())
 
 
 def _version_of(path: Place, nonce: str) -> int | None:
     """Return the version of the commit with this nonce, if it is among the newest."""
     text = json.dumps(nonce)
     table = open_table(path)
-    history = [] if table is None else _history(path, table, _LOOK_BACK)
-    return next((int(row["version"]) for row in history if row.get(_NONCE) == text), None)
+    newest = [] if table is None else read_history(path, table, _LOOK_BACK)
+    return next((int(row["version"]) for row in newest if row.get(_NONCE) == text), None)
 
 
 def _guarded(
@@ -230,7 +181,7 @@ def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Tab
         ServiceError: S3 did not answer, and the table is not there.
     """
     try:
-        with _explained(path, "creating it"):
+        with explained(path, "creating it"):
             DeltaTable.create(
                 str(path),
                 schema,
@@ -242,7 +193,7 @@ def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Tab
     except (CommitFailedError, DeltaError, ServiceError):
         if open_table(path) is None:
             raise
-    return _opened(path)
+    return opened(path)
 
 
 def overwrite(
@@ -261,7 +212,7 @@ def overwrite(
     """
     require_writable(path)
     try:
-        with _explained(path, "replacing its content"):
+        with explained(path, "replacing its content"):
             write_deltalake(
                 str(path) if at is None else at,
                 rows,
@@ -276,7 +227,7 @@ def overwrite(
         if at is None:
             raise
         raise LostRaceError(_changed(path, error)) from error
-    version = int(_opened(path).version())
+    version = int(opened(path).version())
     _sync(path, version)
     return version
 
@@ -305,15 +256,15 @@ def replace_rows(
         LostRaceError: somebody committed since the handle was opened, an append too; nothing was written.
     """
     require_writable(path)
-    table = at or _opened(path)
+    table = at or opened(path)
     nonce = uuid.uuid4().hex
     try:
-        with _explained(path, "replacing rows"):
+        with explained(path, "replacing rows"):
             write_deltalake(
                 table,
                 rows,
                 mode="overwrite",
-                predicate=None if only is None else _equals(*only),
+                predicate=None if only is None else equals(*only),
                 commit_properties=_properties({**(metadata or {}), _NONCE: nonce}, None, only_at_once=True),
                 post_commithook_properties=_AFTER_COMMIT,
             )
@@ -324,7 +275,7 @@ def replace_rows(
         if isinstance(error, ServiceError):
             raise
         raise LostRaceError(_changed(path, error)) from error
-    version = int(_opened(path).version())
+    version = int(opened(path).version())
     _sync(path, version)
     return version
 
@@ -333,11 +284,6 @@ def _changed(path: Place, error: Exception) -> str:
     return (
         f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
     )
-
-
-def _equals(column: str, value: str) -> str:
-    name, text = column.replace('"', '""'), value.replace("'", "''")
-    return f"\"{name}\" = '{text}'"
 
 
 def _properties(
@@ -349,79 +295,3 @@ def _properties(
         custom_metadata={key: json.dumps(value, sort_keys=True) for key, value in (metadata or {}).items()},
         app_transactions=[Transaction(app, version) for app, version in (transactions or {}).items()],
     )
-
-
-def read(
-    path: Place,
-    *,
-    columns: Sequence[str] | None = None,
-    where: pc.Expression | None = None,
-    between: tuple[str, int, int] | None = None,
-    only: tuple[str, str] | None = None,
-    at: Table | None = None,
-) -> pa.Table | None:
-    """Return a table's rows as Arrow, or None if the table does not exist.
-
-    Read through delta-rs' own query engine: `to_pyarrow_table` of deltalake 1.6.6 with pyarrow 26 now and then
-    aborts the process at exit ("terminate called without an active exception").
-
-    Args:
-        path: the table's folder.
-        columns: columns to read; None reads all.
-        where: a pyarrow expression over the columns read; rows for which it is not true are left out.
-        between: (column, first, last): only rows whose value lies between the two whole numbers, both included; files whose
-            statistics rule that out are not read.
-        only: (column, value): only rows with just this text; of a partition column no other files are read.
-        at: an open handle, whose version is read; None: a fresh one.
-    """
-    table = at or open_table(path)
-    if table is None:
-        return None
-    schema = pa.schema(table.schema().to_arrow())
-    if columns is not None:
-        schema = pa.schema([schema.field(name) for name in columns])
-    names = ", ".join('"' + name.replace('"', '""') + '"' for name in schema.names)
-    query = f"SELECT {names} FROM t"  # noqa: S608 (the names are the table's own columns, quoted)
-    if between is not None:
-        column, first, last = between
-        query += f' WHERE "{schema.field(column).name}" BETWEEN {int(first)} AND {int(last)}'
-
-    if only is not None:
-        query += f" WHERE {_equals(schema.field(only[0]).name, only[1])}"
-
-    def run(_: object) -> pa.Table:
-        # Through pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and
-        # a lease's renewal must not wait for a large table.
-        found = QueryBuilder().register("t", table).execute(query)
-        return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
-
-    rows = _repeated(path, "reading it", run)
-    return rows if where is None else rows.filter(where)
-
-
-def _history(path: Place, table: Table, limit: int | None) -> list[dict[str, Any]]:
-    """Return what the newest `limit` commits say of themselves.
-
-    On S3 the log is read here: delta-rs' own `history` holds Python's lock while it waits for the network (ran), and a
-    lease's renewal must not wait for that.
-    """
-    if isinstance(path, str) and path.startswith("s3://"):
-        return read_log(path, int(table.version()), limit)
-    return list(table.history(limit))
-
-
-def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[int, Any]]:
-    """Return (table version, decoded metadata) of the newest `limit` commits that carry `key`, oldest first.
-
-    Other commits (a merge of small files, say) are passed over. Fewer are returned only if the log holds no more.
-    """
-    table = open_table(path)
-    if table is None:
-        return []
-    looked_at = limit
-    while True:
-        history = _history(path, table, looked_at)
-        found = [(int(row["version"]), json.loads(row[key])) for row in history if key in row]
-        if limit is None or looked_at is None or len(found) >= limit or len(history) < looked_at:
-            return sorted(found, key=lambda pair: pair[0])[-limit if limit else 0 :]
-        looked_at *= 4

@@ -1,0 +1,71 @@
+"""Open handles of Delta tables: errors that name place and remedy, and reads that are tried again on S3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from rivertwice.config import Place
+from rivertwice.errors import ServiceError
+from rivertwice.store.again import again
+from rivertwice.store.delta_log import require_whole
+from rivertwice.store.delta_place import storage_options
+
+Table = DeltaTable
+"""An open table handle."""
+
+TRIES = 3
+"""Of a commit on S3 that no transaction lets happen twice, and of what only reads there."""
+_T = TypeVar("_T")
+
+
+@contextmanager
+def explained(path: Place, doing: str) -> Iterator[None]:
+    """Name place and remedy when a table on S3 cannot be reached, and of a table in a folder what of its log is torn."""
+    try:
+        yield
+    except (TableNotFoundError, CommitFailedError):
+        raise
+    except (DeltaError, OSError) as error:
+        if not str(path).startswith("s3://"):
+            require_whole(path, error)
+            raise
+        message = (
+            f"the table {path} could not be reached at {doing}: {str(error)[:600]}; the commit under way may or may not be "
+            "there, and the next start finds out; check AWS_ENDPOINT_URL and the credentials"
+        )
+        raise ServiceError(message) from error
+
+
+def open_table(path: Place) -> Table | None:
+    """Return a fresh handle, or None if the table does not exist."""
+    try:
+        return opened(path)
+    except TableNotFoundError:
+        return None
+
+
+def opened(path: Place) -> Table:
+    """Return a fresh handle of a table that exists."""
+    return repeated(path, "opening it", lambda options: DeltaTable(str(path), storage_options=options))
+
+
+def repeated(path: Place, doing: str, act: Callable[[dict[str, str] | None], _T]) -> _T:
+    """Do something that only reads; on S3 again if it fails, for delta-rs repeats no body that breaks off (ran)."""
+
+    def once() -> _T:
+        options = storage_options(path)
+        with explained(path, doing):
+            return act(options)
+
+    return again(TRIES, 0.2, lambda error: isinstance(error, ServiceError))(once)
+
+
+def applied_version(path: Place, app: str) -> int | None:
+    """Return the newest version `app` committed to the table, or None."""
+    table = open_table(path)
+    return None if table is None else table.transaction_version(app)

@@ -1,0 +1,97 @@
+"""Read Delta tables: rows as Arrow, and what their commits say of themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import QueryBuilder
+
+from rivertwice.config import Place
+from rivertwice.store.delta_handle import Table, open_table, repeated
+from rivertwice.store.delta_place import read_log
+
+
+def equals(column: str, value: str) -> str:
+    """Return SQL that is true where a column is just this text."""
+    name, text = column.replace('"', '""'), value.replace("'", "''")
+    return f"\"{name}\" = '{text}'"
+
+
+def read(
+    path: Place,
+    *,
+    columns: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+    between: tuple[str, int, int] | None = None,
+    only: tuple[str, str] | None = None,
+    at: Table | None = None,
+) -> pa.Table | None:
+    """Return a table's rows as Arrow, or None if the table does not exist.
+
+    Read through delta-rs' own query engine: `to_pyarrow_table` of deltalake 1.6.6 with pyarrow 26 now and then
+    aborts the process at exit ("terminate called without an active exception").
+
+    Args:
+        path: the table's folder.
+        columns: columns to read; None reads all.
+        where: a pyarrow expression over the columns read; rows for which it is not true are left out.
+        between: (column, first, last): only rows whose value lies between the two whole numbers, both included; files whose
+            statistics rule that out are not read.
+        only: (column, value): only rows with just this text; of a partition column no other files are read.
+        at: an open handle, whose version is read; None: a fresh one.
+    """
+    table = at or open_table(path)
+    if table is None:
+        return None
+    schema = pa.schema(table.schema().to_arrow())
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    names = ", ".join('"' + name.replace('"', '""') + '"' for name in schema.names)
+    query = f"SELECT {names} FROM t"  # noqa: S608 (the names are the table's own columns, quoted)
+    if between is not None:
+        column, first, last = between
+        query += f' WHERE "{schema.field(column).name}" BETWEEN {int(first)} AND {int(last)}'
+
+    if only is not None:
+        query += f" WHERE {equals(schema.field(only[0]).name, only[1])}"
+
+    def run(_: object) -> pa.Table:
+        # Through pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and
+        # a lease's renewal must not wait for a large table.
+        found = QueryBuilder().register("t", table).execute(query)
+        return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
+
+    rows = repeated(path, "reading it", run)
+    return rows if where is None else rows.filter(where)
+
+
+def read_history(path: Place, table: Table, limit: int | None) -> list[dict[str, Any]]:
+    """Return what the newest `limit` commits say of themselves.
+
+    On S3 the log is read here: delta-rs' own `history` holds Python's lock while it waits for the network (ran), and a
+    lease's renewal must not wait for that.
+    """
+    if isinstance(path, str) and path.startswith("s3://"):
+        return read_log(path, int(table.version()), limit)
+    return list(table.history(limit))
+
+
+def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[int, Any]]:
+    """Return (table version, decoded metadata) of the newest `limit` commits that carry `key`, oldest first.
+
+    Other commits (a merge of small files, say) are passed over. Fewer are returned only if the log holds no more.
+    """
+    table = open_table(path)
+    if table is None:
+        return []
+    looked_at = limit
+    while True:
+        history = read_history(path, table, looked_at)
+        found = [(int(row["version"]), json.loads(row[key])) for row in history if key in row]
+        if limit is None or looked_at is None or len(found) >= limit or len(history) < looked_at:
+            return sorted(found, key=lambda pair: pair[0])[-limit if limit else 0 :]
+        looked_at *= 4
