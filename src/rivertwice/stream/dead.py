@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -10,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
-from rivertwice.log.addresses import OffsetRanges, Parts, of_topic, parts_of
+from rivertwice.log.addresses import Parts
 from rivertwice.pipeline.definition import Definition
-from rivertwice.stream.pieces import read_pieces
+from rivertwice.stream.pieces import read_topics
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.stream.sink import FORMAT, SinkContext
 from rivertwice.timeline.lineage import Timeline
@@ -84,13 +83,10 @@ def read_dead(
 ) -> Iterator[pa.Table]:
     """Yield the dead letters of a batch's exact ranges, as they are stored, in pieces of bounded size; `counts` by topic."""
 
-    def read(topic: str) -> Iterator[pa.Table]:
-        def select(part: OffsetRanges) -> DataFrame:
-            return _read_dead(spark, settings, line, definition, topic, batch, parts_of(topic, part))
+    def select(topic: str, part: Parts) -> DataFrame:
+        return _read_dead(spark, settings, line, definition, topic, batch, part)
 
-        return read_pieces(select, of_topic(ranges, topic), CONTENT, rows=counts[topic])
-
-    return itertools.chain.from_iterable(read(topic) for topic in sorted(counts))
+    return read_topics(select, ranges, CONTENT, dict(counts))
 
 
 def _read_dead(

@@ -7,7 +7,6 @@ the stream keeps them all.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -16,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
-from rivertwice.log.addresses import OffsetRanges, Parts, of_topic, parts_of
+from rivertwice.log.addresses import Parts
 from rivertwice.pipeline.compile import accepted, included, with_window_end
 from rivertwice.pipeline.definition import Definition
-from rivertwice.stream.pieces import read_pieces
+from rivertwice.stream.pieces import read_topics
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Timeline
@@ -95,13 +94,10 @@ def read_late(
 ) -> Iterator[pa.Table]:
     """Yield the late rows of a batch's exact ranges of some topics, as they are stored, in pieces of bounded size."""
 
-    def read(topic: str) -> Iterator[pa.Table]:
-        def select(part: OffsetRanges) -> DataFrame:
-            return _read_late(spark, settings, line, definition, topic, batch, parts_of(topic, part), late_ms)
+    def select(topic: str, part: Parts) -> DataFrame:
+        return _read_late(spark, settings, line, definition, topic, batch, part, late_ms)
 
-        return read_pieces(select, of_topic(ranges, topic), CONTENT, per_offset=definition.window.passes)
-
-    return itertools.chain.from_iterable(read(topic) for topic in sorted(topics))
+    return read_topics(select, ranges, CONTENT, dict.fromkeys(topics), per_offset=definition.window.passes)
 
 
 def _read_late(

@@ -7,7 +7,7 @@ number; further pieces read just these, by address. A batch of ordinary records 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.log.addresses import OffsetRanges, count, drop_empty, plan_chunks
+from rivertwice.log.addresses import OffsetRanges, Parts, count, drop_empty, of_topic, parts_of, plan_chunks
 
 SIZE = "_size"
 Select = Callable[[OffsetRanges], DataFrame]
@@ -67,6 +67,31 @@ def read_pieces(
         for hull in plan_large(found.filter(pc.invert(small)), at, most):
             large = select(hull)
             yield large.where(_size(large, content) > limit).toArrow()
+
+
+def read_topics(
+    select: Callable[[str, Parts], DataFrame],
+    ranges: Parts,
+    content: Sequence[str],
+    rows: Mapping[str, int | None],
+    *,
+    per_offset: int = 1,
+) -> Iterator[pa.Table]:
+    """Yield the rows of some topics' ranges, topic after topic, each as `read_pieces` does.
+
+    Args:
+        select: gives the rows of any ranges of a topic.
+        ranges: offset ranges, of these topics or of more.
+        content: the columns that may be large.
+        rows: topic to how many rows there are at most, None: every offset may have some; no other topic is read.
+        per_offset: how many rows an offset can have.
+    """
+    for topic in sorted(rows):
+
+        def select_part(part: OffsetRanges, topic: str = topic) -> DataFrame:
+            return select(topic, parts_of(topic, part))
+
+        yield from read_pieces(select_part, of_topic(ranges, topic), content, rows=rows[topic], per_offset=per_offset)
 
 
 def _shortened(frame: DataFrame, content: Sequence[str], limit: int) -> DataFrame:
