@@ -71,8 +71,8 @@ class Record:
 Batch = list[Record]
 
 
-def random_batches(chance: random.Random, histories: int) -> list[Batch]:
-    """Return the micro-batches of so many histories, epoch after epoch."""
+def random_batches(chance: random.Random, histories: int, cuts: tuple[int, int] = (12, 16)) -> list[Batch]:
+    """Return the micro-batches of so many histories, epoch after epoch, each epoch cut in a number of places within `cuts`."""
     offsets = [0] * PARTITIONS
     batches: list[Batch] = []
     for epoch in range(-(-histories // SIDE_BY_SIDE)):
@@ -80,8 +80,8 @@ def random_batches(chance: random.Random, histories: int) -> list[Batch]:
         for side in range(SIDE_BY_SIDE):
             arrivals += _history(chance, f"h{epoch}-{side}", (epoch + 1) * EPOCH_SECONDS)
         arrivals.sort()
-        cuts = sorted(chance.sample(range(1, len(arrivals)), chance.randint(12, 16)))
-        for low, high in zip([0, *cuts], [*cuts, len(arrivals)], strict=True):
+        places = sorted(chance.sample(range(1, len(arrivals)), chance.randint(*cuts)))
+        for low, high in zip([0, *places], [*places, len(arrivals)], strict=True):
             batch = []
             for _, key, event_s in arrivals[low:high]:
                 partition = chance.randrange(PARTITIONS)

@@ -32,7 +32,8 @@ PATIENCE_S = 600
 T = TypeVar("T")
 
 
-def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str) -> Settings:
+def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str, *, batch: int = 50) -> Settings:
+    """Make a project of one pipeline; a micro-batch takes at most `batch` records. Only a stream that is killed needs many."""
     target = folder / "project" / "pipelines" / NAME
     target.mkdir(parents=True)
     for name, text in definition_files(kind).items():
@@ -40,7 +41,7 @@ def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str) -> Set
             text = text.replace(f"topic: {own}\n", f"topic: {topic_of(topic, own)}\n")
         (target / name).write_text(text)
     with (target / "pipeline.yaml").open("a") as file:
-        file.write("stream: {max_offsets_per_trigger: 50}\n")
+        file.write(f"stream: {{max_offsets_per_trigger: {batch}}}\n")
     for name in (".build", "expectations"):
         (folder / "project" / name).symlink_to(PROJECT / name)
     return Settings(folder / "project", folder / "home", bootstrap=broker.bootstrap, spark_master="local[2]")

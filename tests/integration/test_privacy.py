@@ -61,7 +61,7 @@ def holds(settings: Settings, key: str) -> list[str]:
 def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN_AS else kind)
+    settings = make_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN_AS else kind, batch=100)
     if kind in WRITTEN_AS:
         WRITTEN_AS[kind](settings.definitions / NAME)
     definition = load_definition(settings.definitions / NAME)

@@ -41,8 +41,8 @@ from warm import own_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "savepoint-cycle"
-FLIGHTS = 400
-RUNNING = 8  # a savepoint is taken once this batch is committed; some thirty follow
+FLIGHTS = 260
+RUNNING = 4  # a savepoint is taken once this batch is committed; some seventeen follow
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def served_now(settings: Settings) -> str:
 def test_a_changed_definition_goes_on_from_the_old_state_and_nothing_served_changes(
     whole: bool, tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = make_project(tmp_path, NAME, bootstrap=broker.bootstrap)
+    settings = make_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30)
     (settings.project / "expectations").symlink_to(REPOSITORY / "expectations")
     home = settings.pipeline(NAME)
     produce(settings, NAME, flights(FIRST, start=BEGINS))

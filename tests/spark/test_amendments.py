@@ -104,7 +104,7 @@ class Desk:
 def test_an_amendment_reaches_the_truth_and_through_a_backfill_what_is_served(
     kind: str, changes: bool, spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, kind)
+    settings = make_project(tmp_path, broker, topic, kind, batch=150)
     batches = random_batches(random.Random(f"amendments {kind}"), 20)
     records = [record for batch in batches for record in batch]
     send(settings, load_definition(settings.definitions / NAME), records)

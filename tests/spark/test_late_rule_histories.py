@@ -25,11 +25,14 @@ from rivertwice.timeline.keys import key_text
 pytestmark = pytest.mark.spark
 HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "20"))
 PLANTED = 20
+CUTS = (6, 8)  # a micro-batch costs a CPU-second; the hundred histories of `make test-slow` are cut twice as often
 
 
-def run_kind(spark: SparkSession, kind: str, folder: Path, seed: int, histories: int) -> Run:
+def run_kind(
+    spark: SparkSession, kind: str, folder: Path, seed: int, histories: int, cuts: tuple[int, int] = (12, 16)
+) -> Run:
     chance = random.Random(f"{kind} {seed}")
-    batches = random_batches(chance, histories)
+    batches = random_batches(chance, histories, cuts)
     batches = keyed(batches, turned=bool(KINDS[kind].more)) if KINDS[kind].folded else batches
     restarts = [number for number in range(len(batches)) if chance.random() < 0.15]
     return run_histories(spark, make_definition(kind), batches, folder, restarts)
@@ -44,7 +47,7 @@ _SLOW = "hopping updates"  # a row for every batch and window that a record chan
 )
 def run(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("histories") / request.param
-    return run_kind(spark, request.param, folder, seed=1, histories=HISTORIES)
+    return run_kind(spark, request.param, folder, seed=1, histories=HISTORIES, cuts=CUTS)
 
 
 def is_spread(row: RowId) -> bool:
@@ -121,7 +124,7 @@ def test_sessions_that_were_published_on_the_way_are_explained_and_a_forged_one_
 ) -> None:
     #  two publications: at a third and at two thirds of the log, each of what was settled then and starts in every other second
     chance = random.Random("published sessions")
-    batches = random_batches(chance, HISTORIES)
+    batches = random_batches(chance, HISTORIES, CUTS)
     run = run_histories(spark, make_definition("session"), batches, tmp_path / "histories", [])
     gap_ms, evidence = 15_000, run.evidence
     claims: dict[str, list[Claim]] = {}
