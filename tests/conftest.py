@@ -7,6 +7,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from choosing import rank, share_of, shared
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
-from secure_kafka import SecureListeners, make_listeners
+from rivertwice.ports import held_ports
+from secure_kafka import SecureListeners, make_files
 from shared_run import alone, joined, shared_folder
 from streamed_run import REPOSITORY, StreamedRun, settings_of, stream_days
 from warm import own_session, stop_warm_session, warm_session
@@ -113,15 +115,16 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def listeners(tmp_path_factory: pytest.TempPathFactory) -> SecureListeners:
-    """The shared broker's listeners that ask for a login."""
+def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureListeners]:
+    """The shared broker's listeners that ask for a login; who made them holds their ports, for a broker starts later."""
     folder = shared_folder(tmp_path_factory, "listeners")
     made = folder / "listeners.json"
-    with alone(folder):
-        if not made.exists():
-            ports = make_listeners(folder / "tls")
-            made.write_text(json.dumps([ports.sasl, ports.tls]))
-    return SecureListeners(*json.loads(made.read_text()), folder / "tls")
+    with ExitStack() as held:
+        with alone(folder):
+            if not made.exists():
+                make_files(folder / "tls")
+                made.write_text(json.dumps(held.enter_context(held_ports(2))))
+        yield SecureListeners(*json.loads(made.read_text()), folder / "tls")
 
 
 @pytest.fixture(scope="session")

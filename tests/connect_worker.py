@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from definition_files import PROJECT
 from rivertwice.config import Settings
+from rivertwice.ports import held_ports
 from rivertwice.setup.java import java_env
 
 START_S = 120
@@ -32,12 +33,6 @@ def missing() -> str | None:
     return None if there else "no jars of Kafka Connect; `make setup-dev` fetches them"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class ConnectWorker:
     """A standalone worker with one connector; what it has read of the database it keeps in `folder`, over its death.
 
@@ -53,11 +48,12 @@ class ConnectWorker:
         self._bootstrap, self._folder, self._connector, self._env = bootstrap, folder, connector, dict(env)
         self._name = json.loads(connector.read_text())["name"]
         self._process: subprocess.Popen[bytes] | None = None
+        self._held = ExitStack()
         self.log = folder / "worker.log"
 
     def start(self) -> None:
         """Start the worker and wait until its connector's task runs."""
-        self._port = free_port()
+        (self._port,) = self._held.enter_context(held_ports(1))
         properties = {
             "bootstrap.servers": self._bootstrap,
             "listeners": f"http://127.0.0.1:{self._port}",
@@ -120,3 +116,4 @@ class ConnectWorker:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
+        self._held.close()

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.log.broker_config import choose_ports
 
 USER = "river twice"
 CORE = "canary-kafka-5d1f"
@@ -74,8 +73,8 @@ class SecureListeners:
         }
 
 
-def make_listeners(folder: Path) -> SecureListeners:
-    """Make the files and choose the ports."""
+def make_files(folder: Path) -> Path:
+    """Make the certificates, the keys and the password's file in a new folder; return it."""
     folder.mkdir()
     key, ca = _certify("ca", None)
     (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
@@ -86,7 +85,7 @@ def make_listeners(folder: Path) -> SecureListeners:
         )
         (folder / f"{name}.pem").write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
     (folder / "password").write_text(f"{PLAIN_PASSWORD}\n")
-    return SecureListeners(*choose_ports(None), folder)
+    return folder
 
 
 def create_user(bootstrap: str, options: Mapping[str, str] | None = None) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import boto3
 import pytest
@@ -47,16 +46,13 @@ class World:
 @pytest.fixture(scope="session")
 def moto_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """moto in a process of its own: delta-rs reads a log without letting other Python threads run."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with (tmp_path_factory.mktemp("moto") / "server.log").open("wb") as log:
+    said = tmp_path_factory.mktemp("moto") / "server.log"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with said.open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     keys = {"AWS_ACCESS_KEY_ID": MOTO_KEY, "AWS_SECRET_ACCESS_KEY": "test"}
-    world = World({"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_REGION": "us-east-1", **keys})
     try:
-        _wait_for(world.env["AWS_ENDPOINT_URL"], process)
+        world = World({"AWS_ENDPOINT_URL": _address_in(said, process), "AWS_REGION": "us-east-1", **keys})
         world.client.create_bucket(Bucket=BUCKET)
         yield world
     finally:
@@ -64,14 +60,15 @@ def moto_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         process.wait(20)
 
 
-def _wait_for(address: str, process: subprocess.Popen) -> None:
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(f"{address}/moto-api/data.json", timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
-            assert process.poll() is None, "moto ended"
-            time.sleep(0.05)
+def _address_in(said: Path, process: subprocess.Popen) -> str:
+    """Wait until moto says where it listens, which it does once it is bound."""
+    for _ in range(1200):
+        found = re.search(r"Running on (http://127\.0\.0\.1:\d+)", said.read_text())
+        if found:
+            return found[1]
+        assert process.poll() is None, f"moto ended: {said.read_text()}"
+        time.sleep(0.05)
+    raise AssertionError(f"moto did not start: {said.read_text()}")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connect_worker import ConnectWorker, free_port
+from connect_worker import ConnectWorker
 from connect_worker import missing as no_worker
 from definition_files import PROJECT
 from delivery_home import read_topic
@@ -25,6 +25,7 @@ from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.ports import held_ports
 from rivertwice.timeline.served import rebuild_served
 from warm import run_driver_warm
 
@@ -42,8 +43,7 @@ PATIENCE_S = 120
 @pytest.fixture(scope="module")
 def database() -> Iterator[tuple[str, int]]:
     """The database `prod`, its tables with their first rows, and the connector's user with the rights it needs and no more."""
-    port = free_port()
-    with postgres_server(port) as server:
+    with held_ports(1) as (port,), postgres_server(port) as server:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute("CREATE DATABASE prod")
             connection.execute("CREATE DATABASE copies")

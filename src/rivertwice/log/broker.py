@@ -4,7 +4,7 @@ Start, in steps:
 1. Take `start.lock`: starters queue up.
 2. Try `run.lock`. A running broker holds it for its life (it inherits the descriptor), so who cannot get it
    adopts the broker that has it.
-3. Choose ports (the ones used before if they are free), write the configuration, format the folder once.
+3. Choose ports (the ones used before if they are free) and hold them, write the configuration, format the folder once.
 4. Start the process in a session of its own: it outlives whoever started it.
 5. Wait until it answers a metadata request.
 
@@ -15,13 +15,14 @@ A crash after any step leaves either no process (the next start begins again) or
 from __future__ import annotations
 
 import fcntl
+import functools
 import logging
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ from confluent_kafka.admin import AdminClient
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
-from rivertwice.log.broker_config import LOG4J, broker_properties, choose_ports, encode_properties, new_cluster_id
+from rivertwice.log.broker_config import LOG4J, broker_properties, encode_properties, new_cluster_id
 from rivertwice.log.client_options import python_options
+from rivertwice.ports import held_ports
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import read_json, replace_bytes, replace_json
 
@@ -86,14 +88,14 @@ def start_broker(
         return BrokerInfo(settings.bootstrap, None, _wait_for_answer(settings, None))
     folder = settings.broker
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "start.lock"):
-        pid = _adopt_or_launch(settings, heap, advertised_port, extra or {})
+    with _locked(folder / "start.lock"), ExitStack() as held:
+        pid = _adopt_or_launch(settings, functools.partial(_launch, settings, heap, advertised_port, extra or {}, held))
         found = _wait_for_answer(settings, pid)
     return BrokerInfo(settings.bootstrap_servers(), pid, found)
 
 
-def _adopt_or_launch(settings: Settings, heap: str, advertised_port: int | None, extra: Mapping[str, str]) -> int:
-    """Return the pid of the running broker, or of a new one.
+def _adopt_or_launch(settings: Settings, launch: Callable[[int], int]) -> int:
+    """Return the pid of the running broker, or of the one that `launch` starts, which is given the lock.
 
     A process that was killed a moment ago still holds the lock while the system takes it down, so a lock without a
     living owner is waited for.
@@ -104,7 +106,7 @@ def _adopt_or_launch(settings: Settings, heap: str, advertised_port: int | None,
         run_lock = _try_lock(folder / "run.lock")
         if run_lock is not None:
             try:
-                return _launch(settings, heap, run_lock, advertised_port, extra)
+                return launch(run_lock)
             finally:
                 os.close(run_lock)
         pid = _find_pid(folder)
@@ -193,12 +195,20 @@ def _find_pid(folder: Path) -> int | None:
     return None
 
 
-def _launch(settings: Settings, heap: str, run_lock: int, advertised_port: int | None, extra: Mapping[str, str]) -> int:
+def _launch(
+    settings: Settings,
+    heap: str,
+    advertised_port: int | None,
+    extra: Mapping[str, str],
+    held: ExitStack,
+    run_lock: int,
+) -> int:
     folder = settings.broker
     if not any(settings.broker_jars.glob("*.jar")):
         message = f"no broker jars in {settings.broker_jars}, so the embedded broker cannot start; run `make setup`"
         raise ServiceError(message)
-    ports = choose_ports(read_json(folder / "ports.json"))
+    broker, controller = held.enter_context(held_ports(2, read_json(folder / "ports.json")))
+    ports = broker, controller
     replace_json(folder / "ports.json", list(ports))
     properties = folder / "server.properties"
     log4j = folder / "log4j2.yaml"

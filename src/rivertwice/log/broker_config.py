@@ -1,11 +1,10 @@
-"""Configuration of the embedded broker: properties, ports, logging."""
+"""Configuration of the embedded broker: properties, logging."""
 
 from __future__ import annotations
 
 import base64
-import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 LOG4J = """Configuration:
@@ -83,38 +82,9 @@ def encode_properties(properties: dict[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in properties.items())
 
 
-def choose_ports(before: Sequence[int] | None) -> tuple[int, int]:
-    """Return (broker, controller) ports: those of the last run where still free, else fresh ones."""
-    fresh = _free_ports(2)
-    wanted = list(before or fresh)
-    broker, controller = (old if _is_free(old) else new for old, new in zip(wanted, fresh, strict=True))
-    return broker, controller
-
-
 def new_cluster_id(make_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
     """Return a fresh cluster id. One that began with a dash would be read as an option by Kafka's own tools."""
     while True:
         text = base64.urlsafe_b64encode(make_uuid().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

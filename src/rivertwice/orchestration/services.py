@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import secrets as random
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -37,6 +36,7 @@ from rivertwice.orchestration.environment import (
 from rivertwice.orchestration.nursery import Nursery
 from rivertwice.orchestration.processes import ProcessMark, end_sessions, is_alive, mark_of, stop
 from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.ports import held_ports
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +91,9 @@ def start_airflow(
     """
     home = airflow_home(settings)
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _locked(home):
+    with _locked(home), contextlib.ExitStack() as held:
         secrets = _ensure_secrets(home)
-        port = _ensure_port(home)
+        port = _ensure_port(home, held)
         _write_private(home.config, render_config(airflow_options(settings, port, secrets)))
         env = service_environment(settings)
         info = AirflowInfo(airflow_url(port), USER, secrets.password)
@@ -195,27 +195,15 @@ def _read_port(home: AirflowHome) -> int:
     return int(json.loads(home.port.read_text())["port"])
 
 
-def _ensure_port(home: AirflowHome) -> int:
+def _ensure_port(home: AirflowHome, held: contextlib.ExitStack) -> int:
+    """Return the port of the living API server, or one for a new server: the last one's if it is still free."""
+    before = [_read_port(home)] if home.port.exists() else None
     api = _read_services(home).get("api-server")
-    if home.port.exists():
-        port = _read_port(home)
-        if (api and is_alive(api)) or _is_free(port):
-            return port
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    if before and api and is_alive(api):
+        return before[0]
+    (port,) = held.enter_context(held_ports(1, before))
     _write_private(home.port, json.dumps({"format": 1, "port": port}))
     return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _airflow_version() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rivertwice.errors import ServiceError
+from rivertwice.ports import held_ports
 from rivertwice.setup.versitygw import versitygw_binary
 
 _START_S = 20.0
@@ -85,15 +85,19 @@ def s3_server(build: Path, folder: Path) -> Iterator[S3Server]:
     objects, versions = folder / "objects", folder / "versions"
     objects.mkdir(parents=True, exist_ok=True)
     versions.mkdir(parents=True, exist_ok=True)
-    access, secret, port = "rivertwice-test", secrets.token_hex(16), _free_port()
-    command = [str(binary), "--port", f"127.0.0.1:{port}", "--health", "/health", "--quiet", "posix"]
-    command += ["--versioning-dir", str(versions), str(objects)]
+    access, secret = "rivertwice-test", secrets.token_hex(16)
     env = {**os.environ, "ROOT_ACCESS_KEY": access, "ROOT_SECRET_KEY": secret}
-    with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
-    endpoint = f"http://127.0.0.1:{port}"
+    posix = ("posix", "--versioning-dir", str(versions), str(objects))
+    with held_ports(1) as (port,):
+        command = [str(binary), "--port", f"127.0.0.1:{port}", "--health", "/health", "--quiet", *posix]
+        with (folder / "server.log").open("ab") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+        yield from _serve(f"http://127.0.0.1:{port}", access, secret, process, folder / "server.log")
+
+
+def _serve(endpoint: str, access: str, secret: str, process: subprocess.Popen[bytes], log: Path) -> Iterator[S3Server]:
     try:
-        _wait_until_healthy(endpoint, process, folder / "server.log")
+        _wait_until_healthy(endpoint, process, log)
         yield S3Server(endpoint, access, secret, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -102,12 +106,6 @@ def s3_server(build: Path, folder: Path) -> Iterator[S3Server]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_until_healthy(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:

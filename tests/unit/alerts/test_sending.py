@@ -21,7 +21,7 @@ from rivertwice.alerts.store import AlertStore, alerts_of
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.supervise.act import page, page_over
-from secure_kafka import make_listeners
+from secure_kafka import make_files
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WORDS = "latency_s is 93 (limit 30): a record waits longer than was promised"
@@ -247,7 +247,7 @@ def test_an_alert_is_two_mails_of_which_the_second_answers_the_first(tmp_path: P
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 def test_mails_travel_encrypted_to_a_server_whose_certificate_is_trusted(tmp_path: Path, security: str) -> None:
-    files = make_listeners(tmp_path / "tls").folder
+    files = make_files(tmp_path / "tls")
     server = MailServer(files / "server.pem", wrapped=security == "tls")
     text = (
         f"routes: {{mail: {{to: email, host: 127.0.0.1, port: {server.port}, security: {security}, CA username: rt, "

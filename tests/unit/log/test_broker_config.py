@@ -1,26 +1,15 @@
 from __future__ import annotations
 
-import socket
 import uuid
 from pathlib import Path
 
-from rivertwice.log.broker_config import broker_properties, choose_ports, encode_properties, new_cluster_id
+from rivertwice.log.broker_config import broker_properties, encode_properties, new_cluster_id
 
 
 def test_a_cluster_id_never_begins_with_a_dash() -> None:
     dashed, plain = uuid.UUID(bytes=b"\xf8" + bytes(15)), uuid.UUID(bytes=b"\x01" + bytes(15))
     made = iter([dashed, dashed, plain])
     assert new_cluster_id(lambda: next(made)) == "AQAAAAAAAAAAAAAAAAAAAA"
-
-
-def test_the_ports_of_the_last_run_are_kept_while_they_are_free() -> None:
-    ports = choose_ports(None)
-    assert choose_ports(ports) == ports
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", ports[0]))
-        broker, controller = choose_ports(ports)
-    assert broker != ports[0]
-    assert controller == ports[1]
 
 
 def test_topics_keep_records_for_ever_and_clients_reach_only_loopback() -> None:

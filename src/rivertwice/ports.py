@@ -1,0 +1,91 @@
+"""Ports on loopback for servers that are told theirs before they bind it.
+
+Between the choice and the bind, somebody else could take the port. Processes of ours keep each other out by a lock on a file per
+port; all other programs' connections are kept out by the range, which lies below the ports that systems hand out to clients
+(from 32768 on Linux, from 49152 elsewhere), and below those of Kubernetes' services.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from rivertwice.errors import ServiceError
+
+FIRST, LAST = 15_000, 29_999
+_TRIES = 1_000
+
+
+@contextmanager
+def held_ports(count: int, before: Sequence[int] | None = None) -> Iterator[tuple[int, ...]]:
+    """Give so many ports that nobody has and no process of ours is given meanwhile; hold them until their server has bound them.
+
+    Args:
+        count: how many.
+        before: those of the last run, `count` of them; each is given again if it is still free.
+
+    Raises:
+        ServiceError: no free port was found.
+    """
+    with ExitStack() as locks:
+        held: list[int] = []
+        for number in range(count):
+            kept = before is not None and _hold(before[number], locks)
+            held.append(before[number] if before is not None and kept else _hold_any(locks))
+        yield tuple(held)
+
+
+def is_free(port: int) -> bool:
+    """Say whether a server could bind the port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _hold_any(locks: ExitStack) -> int:
+    for _ in range(_TRIES):
+        port = FIRST + secrets.randbelow(LAST - FIRST + 1)
+        if _hold(port, locks):
+            return port
+    message = f"none of {_TRIES} ports between {FIRST} and {LAST} on 127.0.0.1 is free; end what listens there"
+    raise ServiceError(message)
+
+
+def _hold(port: int, locks: ExitStack) -> bool:
+    """Lock a port, and say whether it is ours and free. The file goes with the lock."""
+    folder = Path(tempfile.gettempdir()) / f"rivertwice-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / str(port)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return False
+    if _is_at(path, handle) and is_free(port):
+        locks.callback(_release, path, handle)
+        return True
+    os.close(handle)
+    return False
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Say whether the locked file is the one that others open: its last holder may have removed it before we locked it."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_ino == os.fstat(handle).st_ino
+    return False
+
+
+def _release(path: Path, handle: int) -> None:
+    path.unlink(missing_ok=True)
+    os.close(handle)
