@@ -1,6 +1,6 @@
 """Every DAG loads, quickly, without an engine, and a broken definition hides no other pipeline's DAGs.
 
-Each case runs in a process of its own: what a parse imports can only be seen in a fresh one.
+All parses run in one fresh process, that of the repository first: what a parse imports can only be seen there.
 """
 
 from __future__ import annotations
@@ -35,16 +35,29 @@ HEAVY = (
 PARSE_SECONDS = 5.0
 
 LOAD = """
-import json, sys, time
+import importlib, json, os, sys, time
 import airflow.sdk
-before = set(sys.modules)
+import psutil
 from airflow.dag_processing.dagbag import DagBag
-began = time.process_time()
-bag = DagBag(sys.argv[1])
-took = time.process_time() - began
 stems = ("types", "kafka", "archive", "backfill", "reconcile", "rotate", "supervise", "definitions", "core", "store", "log")
-print(json.dumps({
-    "took": took,
+
+def load(folder):
+    os.environ["RIVERTWICE_PROJECT"] = folder
+    began = time.process_time()
+    bag = DagBag(folder + "/dags")
+    return {"took": time.process_time() - began, **describe(bag)}
+
+def modules():
+    return sorted({name.partition(".")[0] for name in sys.modules})
+
+def nursery():
+    from rivertwice.orchestration.nursery import SHARED
+    for name in SHARED:
+        importlib.import_module(name)
+    return {"modules": modules(), "threads": psutil.Process().num_threads()}
+
+def describe(bag):
+  return {
     "dags": {
         dag.dag_id: {
             "tasks": [task.task_id for task in dag.topological_sort()],
@@ -61,33 +74,44 @@ print(json.dumps({
         for dag in bag.dags.values()
     },
     "errors": bag.import_errors,
-    "modules": sorted(name.partition(".")[0] for name in sys.modules),
+    "modules": modules(),
     "shadowed": sorted(name for name in stems if "rivertwice" in str(getattr(sys.modules.get(name), "__file__", ""))),
-}))
+  }
+
+print(json.dumps({"projects": [load(folder) for folder in sys.argv[1:]], "nursery": nursery()}))
 """
 
 
-def load(project: Path, home: Path) -> dict[str, Any]:
-    env = {
-        **os.environ,
-        **Settings(project=project, home=home).to_env(),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(project / "dags"),
-    }
+@pytest.fixture(scope="module")
+def parsed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a fresh process finds in the repository, then in a project with sessions and a broken definition; and the nursery."""
+    folder = tmp_path_factory.mktemp("bag")
+    made = folder / "project"
+    shutil.copytree(project / "pipelines" / "examples" / "user_sessions", made / "pipelines" / "user_sessions")
+    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "flight_delays")
+    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "broken")
+    (made / "pipelines" / "broken" / "pipeline.yaml").write_text("name: broken\nwindow: {size: -1 hour}\n")
+    (made / "dags").symlink_to(project / "dags")
     done = subprocess.run(
-        [sys.executable, "-c", LOAD, str(project / "dags")],
-        env=env,
+        [sys.executable, "-c", LOAD, str(project), str(made)],
+        env={**os.environ, **Settings(project=project, home=folder / "home").to_env()},
         capture_output=True,
         text=True,
         check=False,
-        cwd=home.parent,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
 @pytest.fixture(scope="module")
-def loaded(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return load(project, tmp_path_factory.mktemp("bag") / "home")
+def loaded(parsed: dict[str, Any]) -> dict[str, Any]:
+    return dict(parsed["projects"][0])
+
+
+@pytest.fixture(scope="module")
+def second(parsed: dict[str, Any]) -> dict[str, Any]:
+    return dict(parsed["projects"][1])
 
 
 def test_every_definition_has_one_dag_per_verb_in_the_verbs_file(loaded: dict[str, Any], project: Path) -> None:
@@ -165,27 +189,23 @@ def test_a_forms_schema_alone_refuses_an_instant_that_is_none(loaded: dict[str, 
             assert bool(re.search(loaded["dags"][dag_id]["form"][name]["pattern"], text)) is taken
 
 
-def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(project: Path, tmp_path: Path) -> None:
-    made = tmp_path / "project"
-    shutil.copytree(project / "pipelines" / "examples" / "user_sessions", made / "pipelines" / "user_sessions")
-    (made / "dags").symlink_to(project / "dags")
-    found = load(made, tmp_path / "home")
-    assert found["errors"] == {}
-    dag = found["dags"]["backfill__user_sessions"]
+def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(second: dict[str, Any]) -> None:
+    dag = second["dags"]["backfill__user_sessions"]
     assert dag["tasks"] == ["validate", "look", "plan", "compute", "publish", "await_served"]
 
 
-def test_a_broken_definition_is_an_import_error_and_hides_no_other_pipeline(project: Path, tmp_path: Path) -> None:
-    made = tmp_path / "project"
-    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "flight_delays")
-    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "broken")
-    (made / "pipelines" / "broken" / "pipeline.yaml").write_text("name: broken\nwindow: {size: -1 hour}\n")
-    (made / "dags").symlink_to(project / "dags")
-    found = load(made, tmp_path / "home")
-    assert sorted(found["dags"]) == [f"{verb}__flight_delays" for verb in VERBS]
-    ((file, message),) = found["errors"].items()
+def test_a_broken_definition_is_an_import_error_and_hides_no_other_pipeline(second: dict[str, Any]) -> None:
+    good = ("flight_delays", "user_sessions")
+    assert sorted(second["dags"]) == sorted(f"{verb}__{name}" for verb in VERBS for name in good)
+    ((file, message),) = second["errors"].items()
     assert file.endswith("definitions.py")
     assert "pipeline broken has no DAGs" in message
+
+
+def test_what_airflows_services_share_imports_no_engine_and_starts_no_thread(parsed: dict[str, Any]) -> None:
+    """It is imported before they are forked."""
+    assert [name for name in HEAVY if name in parsed["nursery"]["modules"]] == []
+    assert parsed["nursery"]["threads"] == 1
 
 
 @pytest.mark.filterwarnings("ignore")  # Airflow itself imports a deprecated test client

@@ -1,7 +1,8 @@
 """A process that imports Airflow once and forks its services from there.
 
 Each `airflow` command spends five CPU seconds on imports before it does anything, and a fresh start needs five commands.
-Forked from one process they share that work and their memory. The nursery opens no database connection and starts no thread
+Forked from one process they share that work and their memory. So do the processes that they fork in turn: every parse of a
+DAG file and every task would import our DAGs again, so those are imported here too. The nursery opens no database connection and starts no thread
 before it forks, and it ends when its caller closes the pipe; the services live on in sessions of their own.
 
 Its caller writes one JSON object a line: {"arguments": [...], "log": path, "wait": bool}; the answer is {"pid": n} or, after
@@ -10,6 +11,7 @@ waiting, {"pid": n, "code": n}.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -20,6 +22,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from rivertwice.errors import ServiceError
+
+SHARED = (
+    "airflow.cli.commands.dag_processor_command",
+    "airflow.cli.commands.scheduler_command",
+    "airflow.cli.commands.triggerer_command",
+    "airflow.api_fastapi.execution_api.app",  # the API server's, and asked in their own process by DAG processor and triggerer
+    "rivertwice.orchestration.dags",
+)
+"""What several services or their forks import. None of it may start a thread, open a connection or import an engine."""
 
 
 class Nursery:
@@ -80,8 +91,9 @@ def serve() -> None:
     os.dup2(2, 1)  # what an import prints must not be taken for an answer
 
     from airflow.__main__ import main as airflow_main
-    from airflow.cli.commands import dag_processor_command, scheduler_command, triggerer_command  # noqa: F401
 
+    for name in SHARED:
+        importlib.import_module(name)
     for line in sys.stdin.buffer:
         request = json.loads(line)
         pid = os.fork()
