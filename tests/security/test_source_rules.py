@@ -12,7 +12,7 @@ import yaml
 from rivertwice.config import KafkaSecurity, Settings
 from rivertwice.log.broker_config import broker_properties
 from rivertwice.log.client_options import python_options, spark_options
-from rivertwice.pipeline.engine import start_confs
+from rivertwice.pipeline.jvm_confs import start_confs
 from streamed_run import REPOSITORY
 
 FOLDERS = ("src", "dags", "spark_jobs", "plugins", "scripts")

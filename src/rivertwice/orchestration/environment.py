@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 
 from rivertwice.config import Settings
+from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.setup.java import find_java
 
 USER = "admin"
@@ -165,6 +166,13 @@ def service_environment(settings: Settings, inherited: Mapping[str, str] | None 
         "NO_PROXY": ",".join(part for part in (kept.get("NO_PROXY"), "127.0.0.1", "localhost") if part),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def submit_confs(settings: Settings) -> dict[str, str]:
+    """Return what only the submission can set, as a driver's own start does; the jobs set the SQL settings themselves."""
+    confs = start_confs(settings, sorted(settings.spark_jars.glob("*.jar")))
+    del confs["spark.master"]  # the connection's
+    return confs
 
 
 def spark_environment(settings: Settings, inherited: Mapping[str, str] | None = None) -> dict[str, str]:

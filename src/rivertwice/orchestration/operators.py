@@ -14,12 +14,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from rivertwice.config import Settings
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import StreamFaultError
-from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment
+from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment, submit_confs
 from rivertwice.orchestration.health import choose_grace
 from rivertwice.orchestration.outcomes import find_refusal
 from rivertwice.orchestration.run_names import reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
-from rivertwice.schemas.jvm import AVRO_LIMITS
 
 
 class SuperviseEpoch(BaseOperator):
@@ -97,9 +96,6 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
             application_args=arguments,
             conn_id=SPARK_CONNECTION,
             spark_binary=str(Path(sys.executable).with_name("spark-submit")),
-            jars=",".join(str(jar) for jar in sorted(settings.spark_jars.glob("*.jar"))) or None,
-            driver_memory="2g",
-            conf=submit_conf(settings),
             pool=SPARK_POOL,
             # A local application dies with its submitter, so there is nothing to reattach to.
             durable=False,
@@ -119,6 +115,7 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         """
         # Here, not while the DAG file is parsed: finding Java asks it for its version.
         self.env_vars = spark_environment(self.settings)
+        self.conf = submit_confs(self.settings)
         self.application_args = self.arguments_of(context)
         try:
             return super().execute(context)
@@ -136,17 +133,3 @@ class ReconcileOperator(RivertwiceSparkOperator):
         """Return the job's arguments and the name of the reconcile."""
         run = reconcile_of(context["dag_run"].run_id, context["ti"].try_number)
         return [*super().arguments_of(context), "--run", run]
-
-
-def submit_conf(settings: Settings) -> dict[str, str]:
-    """Return what only the submission can set; the jobs set the SQL settings themselves. A local master listens on loopback."""
-    conf = {
-        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC {AVRO_LIMITS}",
-        "spark.executor.extraJavaOptions": AVRO_LIMITS,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
-    }
-    return conf | settings.driver_listens

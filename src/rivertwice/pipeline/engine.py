@@ -12,17 +12,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
+from rivertwice.pipeline.jvm_confs import QUICK_JVM, start_confs
 from rivertwice.pipeline.model import DefinitionFile
-from rivertwice.schemas.jvm import AVRO_LIMITS
-from rivertwice.setup.class_archive import class_options
 from rivertwice.setup.java import java_env
 
 logger = logging.getLogger(__name__)
-LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
-# A JVM says its warnings on stdout, which belongs to a command's results (ran: `--output json` behind an archive it refused).
-JVM_SPEAKS = "-Xlog:disable -Xlog:all=warning:stderr -XX:+DisplayVMOutputToStderr"
-# A JVM that lives for a minute: compiled by C1 only it spends a quarter less CPU. C1 alone would have 48 MB for all code.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _STATE = "spark.sql.streaming.stateStore"
 
 
@@ -39,38 +33,6 @@ def session_confs(*, shuffle_partitions: int, min_batches_to_retain: int = 200) 
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STATE}.checkpointFormatVersion": "2",
     }
-
-
-def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
-    """Return the settings that only a new JVM can take."""
-    confs = {
-        "spark.master": settings.spark_master,
-        "spark.driver.memory": "2g",
-        # A JVM that is out of memory must end: one that lingers would keep a checkpoint its driver has left (ran).
-        "spark.driver.extraJavaOptions": " ".join(
-            [
-                "-Duser.timezone=UTC",
-                "-XX:+ExitOnOutOfMemoryError",
-                f"-Dlog4j2.configurationFile={LOGGING}",
-                JVM_SPEAKS,
-                AVRO_LIMITS,
-                class_options(settings),
-            ]
-        ).rstrip(),
-        "spark.executor.extraJavaOptions": AVRO_LIMITS,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
-    }
-    confs |= settings.driver_listens
-    if jars:
-        # The class path is what the class archive covers, so links are followed: a project may link another's jars.
-        confs["spark.driver.extraClassPath"] = os.pathsep.join(os.path.realpath(jar) for jar in jars)
-        if not settings.spark_is_local:
-            confs["spark.jars"] = ",".join(str(jar) for jar in jars)
-    return confs
 
 
 def watermark_confs(definition: DefinitionFile) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.pipeline.engine import start_confs
+from rivertwice.pipeline.jvm_confs import start_confs
 
 LOCAL = Settings(Path("/p"), Path("/h"))
 ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")

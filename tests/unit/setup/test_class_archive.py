@@ -11,7 +11,7 @@ import pytest
 
 from definition_files import PROJECT
 from rivertwice.config import Settings
-from rivertwice.pipeline.engine import start_confs
+from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.setup import class_archive
 from rivertwice.setup.class_archive import archive_file, class_options, train_archive
 from rivertwice.setup.java import java_env
