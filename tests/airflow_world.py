@@ -1,17 +1,54 @@
-"""A project and a home that a real Airflow of the tests' own can run on."""
+"""A project and a home that a real Airflow of the tests' own can run on, and what tests ask of it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
-from rivertwice.config import Settings
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.orchestration import services
 from rivertwice.orchestration.rest import AirflowClient
-from rivertwice.orchestration.services import client
+from rivertwice.orchestration.services import AirflowInfo, client, start_airflow
 from streamed_run import REPOSITORY
 
 PIPELINE = "flight_delays"
 VERBS = ("archive", "backfill", "reconcile", "rotate", "supervise")
+QUIET = {
+    "dag_processor": {"min_file_process_interval": "600", "refresh_interval": "600"},  # no test changes a definition
+}
+"""What differs from the product's own configuration: nothing that a test waits for."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A running Airflow over a pipeline's home.
+
+    Attributes:
+        settings: its project and home.
+    """
+
+    settings: Settings
+
+    @functools.cached_property
+    def airflow(self) -> AirflowClient:
+        """A client of it."""
+        return client(self.settings)
+
+    @property
+    def home(self) -> PipelineHome:
+        """The pipeline's home."""
+        return self.settings.pipeline(PIPELINE)
+
+    def run(self, verb: str, conf: dict[str, object] | None = None) -> str:
+        """Run a verb to its good end and return the run's id."""
+        return run_dag(self.airflow, f"{verb}__{PIPELINE}", conf, timeout=900)
+
+    def states(self, verb: str, run: str) -> dict[str, str]:
+        """Return the state of each task of a run."""
+        return {task.task_id: task.state for task in self.airflow.tasks(f"{verb}__{PIPELINE}", run)}
 
 
 def link_project(project: Path) -> None:
@@ -22,9 +59,16 @@ def link_project(project: Path) -> None:
             (project / name).symlink_to(REPOSITORY / name)
 
 
-def with_own_home(settings: Settings, home: Path) -> Settings:
-    """Return settings with another home."""
-    return replace(settings, home=home)
+def start_quiet_airflow(settings: Settings) -> AirflowInfo:
+    """Start what does not run of an Airflow that looks at its DAG files once."""
+    options = services.airflow_options
+
+    def quiet(*arguments: Any) -> dict[str, dict[str, str]]:
+        made = options(*arguments)
+        return {name: values | QUIET.get(name, {}) for name, values in made.items()}
+
+    with mock.patch.object(services, "airflow_options", quiet):
+        return start_airflow(settings, timeout=300)
 
 
 def ready_client(settings: Settings) -> AirflowClient:
@@ -37,6 +81,11 @@ def ready_client(settings: Settings) -> AirflowClient:
 def run_dag(airflow: AirflowClient, dag_id: str, conf: dict[str, object] | None = None, timeout: float = 600) -> str:
     """Trigger a DAG, wait for its end, and fail with the tasks' logs unless it ended well."""
     run = airflow.trigger(dag_id, conf)
-    state = airflow.wait(dag_id, run, timeout)
-    assert state == "success", airflow.failures(dag_id, run, 60)
+    await_success(airflow, dag_id, run, timeout)
     return run
+
+
+def await_success(airflow: AirflowClient, dag_id: str, run: str, timeout: float = 600) -> None:
+    """Wait for the end of a run, and fail with the tasks' logs unless it ended well."""
+    state = airflow.wait(dag_id, run, timeout, interval=1.0)
+    assert state == "success", airflow.failures(dag_id, run, 60)

@@ -1,0 +1,332 @@
+"""One Airflow over the two stormy days: its services and page, killed and adopted; then its forms and verbs; then its stop.
+
+It is killed before the verbs run: they run on what came back, and an epoch of watching (ten minutes) does not end meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from airflow_browser import Browser, find_chromium, log_in
+from airflow_world import PIPELINE, World, await_success, link_project, ready_client, start_quiet_airflow
+from rivertwice.errors import RequestError
+from rivertwice.instants import utc_now
+from rivertwice.log.broker import BrokerInfo
+from rivertwice.orchestration.environment import airflow_home, service_environment
+from rivertwice.orchestration.processes import session_members
+from rivertwice.orchestration.run_names import is_reconcile_of
+from rivertwice.orchestration.services import airflow_info, airflow_status, stop_airflow
+from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.savepoint.catalogue import load_savepoint
+from rivertwice.supervise.launch import start_agent, stop_agent
+from rivertwice.timeline.intent import write_intent
+from rivertwice.timeline.sequence import read_sequence
+from rivertwice.timeline.served import served_stamp
+from secure_kafka import CORE, ENV, SecureListeners, create_user
+from streamed_run import StreamedRun
+from waiting import wait_for
+from warm import SMALL
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka]
+CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-secret-2b8d", **ENV}
+SMALL_JOBS = " ".join([os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in SMALL.items())])
+"""The jobs that Airflow submits are as small as the runs of the tests' own Spark."""
+WATCH = f"supervise__{PIPELINE}"
+
+JUNE, JULY = "2013-06-01T00:00:00Z", "2013-07-01T00:00:00Z"
+REFUSED = [
+    ("backfill", {"scope": "everything"}, "is not one of"),
+    ("backfill", {"scope": "range", "start": "'; DROP TABLE dag; --", "end": JULY}, "no instant with a zone"),
+    ("backfill", {"scope": "range", "start": "2013-06-30T04:00:00", "end": JULY}, "no instant with a zone"),
+    ("backfill", {"reason": "$(touch /tmp/x)"}, "cannot be kept"),
+    ("backfill", {"reason": "{{ conf }}"}, "cannot be kept"),
+    ("backfill", {"scope": "range", "start": "2013-13-01T00:00:00Z", "end": JULY}, "no instant with a zone"),
+    ("backfill", {"scope": "range", "start": JULY, "end": JUNE}, "empty or reversed"),
+    ("backfill", {"pipeline": "../other"}, "does not know 'pipeline'"),
+    ("archive", {"topic": "other"}, "does not know 'topic'"),
+    ("reconcile", {"start": JULY}, "end is empty"),
+    ("reconcile", {"start": "../../etc/passwd"}, "no instant with a zone"),
+    ("rotate", {"prove": "yes"}, "neither true nor false"),
+]
+MEANT: dict[str, tuple[str, dict[str, object]]] = {
+    "proved": ("rotate", {"reason": "before the storm"}),
+    "not proved": ("rotate", {"prove": False}),
+    "archived": ("archive", {}),
+    "compared": ("reconcile", {}),
+}
+"""Runs that need nothing of each other: they are started at once, and tests wait for theirs."""
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[None]:
+    """Secrets in the environment that Airflow, the agent and all their children inherit; and options of small jobs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", SMALL_JOBS)
+        for name, value in CANARIES.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def world(
+    streamed_two_days: StreamedRun,
+    tmp_path_factory: pytest.TempPathFactory,
+    broker: BrokerInfo,
+    listeners: SecureListeners,
+    environment: None,
+) -> Iterator[World]:
+    """Airflow and an agent over a copy of the streamed days; the agent keeps `served`, the stream itself stays at rest.
+
+    Whoever asks Kafka logs in, over TLS.
+    """
+    create_user(broker.bootstrap)
+    settings = replace(listeners.settings(streamed_two_days.settings), home=tmp_path_factory.mktemp("airflow") / "home")
+    shutil.copytree(streamed_two_days.home.root, settings.pipeline(PIPELINE).root)
+    link_project(settings.project)
+    write_intent(settings.pipeline(PIPELINE), "stopped", "test", utc_now())
+    start_agent(settings)
+    try:
+        start_quiet_airflow(settings)
+        ready_client(settings)
+        yield World(settings)
+    finally:
+        stop_airflow(settings)
+        stop_agent(settings)
+
+
+@pytest.fixture(scope="module")
+def begun(world: World) -> dict[str, str]:
+    """Start the runs that need nothing of each other; return their ids by what was asked."""
+    return {name: world.airflow.trigger(f"{dag}__{PIPELINE}", conf) for name, (dag, conf) in MEANT.items()}
+
+
+def ended_well(world: World, begun: dict[str, str], name: str) -> str:
+    """Return the id of a run that was begun, once it has ended well."""
+    await_success(world.airflow, f"{MEANT[name][0]}__{PIPELINE}", begun[name], 900)
+    return begun[name]
+
+
+def pids(world: World) -> dict[str, int]:
+    stored = json.loads(airflow_home(world.settings).services.read_text())["services"]
+    return {name: mark["pid"] for name, mark in stored.items()}
+
+
+def watch_task(world: World) -> tuple[str, str]:
+    runs = world.airflow.runs(WATCH)
+    return runs[-1], world.airflow.tasks(WATCH, runs[-1])[0].state
+
+
+def test_a_second_start_changes_nothing(world: World) -> None:
+    before = pids(world)
+    assert start_quiet_airflow(world.settings) == airflow_info(world.settings)
+    assert pids(world) == before
+    assert airflow_status(world.settings).running
+
+
+def test_secrets_are_for_the_owner_only_and_the_server_listens_on_loopback(world: World) -> None:
+    home = airflow_home(world.settings)
+    for path in (home.config, home.secrets, home.passwords):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    listening = set()
+    for process in session_members(pids(world).values()):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a worker that ended since it was listed
+            listening |= {
+                one.laddr.ip for one in process.net_connections(kind="inet") if one.status == psutil.CONN_LISTEN
+            }
+    assert listening == {"127.0.0.1"}
+
+
+def test_the_page_holds_no_data_and_its_data_needs_a_login(world: World) -> None:
+    info = airflow_info(world.settings)
+    page = httpx.get(f"{info.url}/rivertwice/", trust_env=False, timeout=60)
+    assert page.status_code == 200
+    assert PIPELINE not in page.text
+    address = f"{info.url}/rivertwice/api/pipelines"
+    assert httpx.get(address, trust_env=False, timeout=60).status_code == 401
+    login = {"Authorization": f"Bearer {log_in(info)}"}
+    data = httpx.get(address, headers=login, trust_env=False, timeout=60).json()
+    assert [pipeline["name"] for pipeline in data["pipelines"]] == [PIPELINE]
+    assert "error" not in data["pipelines"][0]
+
+
+@pytest.mark.parametrize(("dag", "conf", "said"), REFUSED)
+def test_a_form_that_cannot_be_meant_starts_no_run(world: World, dag: str, conf: dict[str, object], said: str) -> None:
+    before = world.airflow.runs(f"{dag}__{PIPELINE}")
+    with pytest.raises(RequestError, match=said):
+        world.airflow.trigger(f"{dag}__{PIPELINE}", conf)
+    assert world.airflow.runs(f"{dag}__{PIPELINE}") == before
+
+
+def test_an_unknown_pipeline_has_no_dag(world: World) -> None:
+    with pytest.raises(RequestError, match="not found"):
+        world.airflow.trigger("backfill__no_such_pipeline", {})
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine")
+def test_the_page_opens_inside_airflow(world: World) -> None:
+    info = airflow_info(world.settings)
+    with Browser(info.url, log_in(info)) as browser:
+        browser.open("/plugin/rivertwice")
+        text = browser.wait_for_text("Timeline".upper(), "document.querySelector('iframe').contentDocument")
+    assert PIPELINE in text
+    assert "[object" not in text
+
+
+@pytest.mark.parametrize("verb", ["backfill", "rotate", "reconcile", "archive"])
+def test_airflows_own_backfill_is_refused_for_no_run_of_ours_means_its_date(world: World, verb: str) -> None:
+    info = airflow_info(world.settings)
+    asked = {"dag_id": f"{verb}__{PIPELINE}", "from_date": "2013-06-30T00:00:00Z", "to_date": "2013-07-02T00:00:00Z"}
+    login = {"Authorization": f"Bearer {log_in(info)}"}
+    for path in ("backfills", "backfills/dry_run"):
+        answer = httpx.post(f"{info.url}/api/v2/{path}", headers=login, json=asked, trust_env=False, timeout=60)
+        assert 400 <= answer.status_code < 500, answer.text
+        assert "does not allow backfill runs" in answer.text
+
+
+def test_airflow_killed_as_a_whole_comes_back_and_adopts_the_epoch_it_watched(world: World) -> None:
+    def deferred() -> bool:
+        return bool(world.airflow.runs(WATCH)) and watch_task(world)[1] == "deferred"
+
+    wait_for("the deferral of the watching task", deferred, 120, every=0.5)
+    run, before, info = world.airflow.runs(WATCH)[-1], pids(world), airflow_info(world.settings)
+    for process in session_members(before.values()):
+        os.kill(process.pid, signal.SIGKILL)
+    wait_for("the end of Airflow's services", lambda: not any(airflow_status(world.settings).services.values()), 30)
+    assert start_quiet_airflow(world.settings).url == info.url
+    assert not set(before.values()) & set(pids(world).values())
+    ready_client(world.settings)
+    assert watch_task(world) == (run, "deferred")
+
+
+def test_one_killed_service_is_started_again_and_the_others_are_left_alone(world: World) -> None:
+    before = pids(world)
+    os.kill(before["scheduler"], signal.SIGKILL)
+    wait_for("the end of the scheduler", lambda: not airflow_status(world.settings).services["scheduler"], 30)
+    start_quiet_airflow(world.settings)
+    after = pids(world)
+    assert {name for name in before if before[name] != after[name]} == {"scheduler"}
+    assert session_members([before["scheduler"]]) == []
+
+
+def test_a_run_that_did_not_come_through_the_api_is_refused_by_its_first_task_at_once(
+    world: World, begun: dict[str, str]
+) -> None:
+    dag_id, run = f"backfill__{PIPELINE}", "by-command"
+    conf = json.dumps({"scope": "range", "start": JULY, "end": JUNE})
+    program = Path(sys.executable).with_name("airflow")
+    subprocess.run(
+        [str(program), "dags", "trigger", dag_id, "--run-id", run, "--conf", conf],
+        env=service_environment(world.settings), cwd=world.settings.project, capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert world.airflow.wait(dag_id, run, 180) == "failed"
+    tasks = world.airflow.tasks(dag_id, run)
+    assert {task.state for task in tasks} == {"failed", "upstream_failed"}
+    assert max(task.try_number for task in tasks) == 1
+    assert "empty or reversed" in world.airflow.failures(dag_id, run)
+    path = world.settings.home / "alerts.jsonl"
+    alerts = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    assert not [alert for alert in alerts if alert.get("run") == run and alert["dag"] == dag_id]
+
+
+def test_a_rotation_takes_a_savepoint_and_proves_it(world: World, begun: dict[str, str]) -> None:
+    run = ended_well(world, begun, "proved")
+    report = world.airflow.xcom(f"rotate__{PIPELINE}", run, "report")
+    savepoint = load_savepoint(world.home, report["savepoint"])  # a scheduled rotation may have taken others
+    assert (savepoint.status, report["status"]) == ("proved", "proved")
+    assert savepoint.manifest.reason == "before the storm"
+
+
+def counts(world: World, pair: str) -> dict[str, int]:
+    run = newest_reconcile(world.home)
+    assert run is not None
+    return dict(run["counts"][pair])
+
+
+def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world: World, begun: dict[str, str]) -> None:
+    run = ended_well(world, begun, "compared")
+    stored = world.airflow.xcom(f"reconcile__{PIPELINE}", run, "gate")["run"]
+    assert is_reconcile_of(run, stored)
+    before = counts(world, "served")
+    assert before["LATE"] > 0
+    assert before.get("DEFECT", 0) == before.get("NOT_COMPARABLE", 0) == 0
+    alerts = [json.loads(line) for line in (world.settings.home / "alerts.jsonl").read_text().splitlines()]
+    assert "late_share" in {alert["kind"] for alert in alerts}
+
+    dry = world.run("backfill", {"scope": "wanting", "dry_run": True})
+    assert world.states("backfill", dry) == {
+        "plan": "success", "compute": "skipped", "publish": "skipped", "await_served": "skipped",
+    }  # fmt: skip
+    assert [entry.kind for entry in read_sequence(world.home)] == ["head"]
+
+    world.run("backfill", {"scope": "wanting", "reason": "the storm"})
+    newest = read_sequence(world.home)[-1]
+    stamp = served_stamp(world.home)
+    assert newest.kind == "publication"
+    assert stamp is not None
+    assert stamp.sequence == newest.seq
+
+    world.run("reconcile")
+    assert counts(world, "served").get("LATE", 0) == 0
+    assert counts(world, "stream")["LATE"] == before["LATE"]
+
+    again = world.run("backfill", {"scope": "wanting"})
+    assert world.states("backfill", again)["compute"] == "skipped"
+    assert read_sequence(world.home)[-1] == newest
+
+
+def test_a_rotation_without_proof_skips_only_the_proof(world: World, begun: dict[str, str]) -> None:
+    assert world.states("rotate", ended_well(world, begun, "not proved")) == {
+        "take": "success", "proof_wanted": "success", "prove": "skipped", "prune": "success", "report": "success",
+    }  # fmt: skip
+
+
+def test_the_archive_is_extended(world: World, begun: dict[str, str]) -> None:
+    ended_well(world, begun, "archived")
+    assert (world.settings.home / "archive").is_dir()
+
+
+def test_no_secret_of_the_environment_is_in_airflow_s_database_or_in_any_file_of_the_home(world: World) -> None:
+    """XCom, rendered fields, task instances, runs; logs of Airflow, the agent and the Spark jobs; what the jobs wrote."""
+    secrets = (CORE, CANARIES["AWS_SECRET_ACCESS_KEY"])
+    with sqlite3.connect(f"file:{airflow_home(world.settings).database}?mode=ro", uri=True) as database:
+        for table in ("xcom", "rendered_task_instance_fields", "task_instance", "dag_run", "serialized_dag"):
+            assert database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] > 0, table
+        dump = "\n".join(database.iterdump())
+    assert "river twice" in dump or "spark_jobs" in dump  # the search reads what was submitted
+    assert not [secret for secret in secrets if secret in dump]
+    files = [path for path in world.settings.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert any(path.parts[-1].startswith("attempt=") for path in files)
+    holding = [str(path) for path in files if any(secret.encode() in content(path) for secret in secrets)]
+    assert holding == []
+
+
+def content(path: Path) -> bytes:
+    """Return what a file holds; nothing of one that is gone: the agent replaces its heartbeat by a temporary file meanwhile."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def test_a_stop_leaves_no_process_behind(world: World) -> None:
+    before = pids(world)
+    assert sorted(stop_airflow(world.settings)) == sorted(before)
+    assert session_members(before.values()) == []
+    assert stop_airflow(world.settings) == []
+    assert not airflow_status(world.settings).running
