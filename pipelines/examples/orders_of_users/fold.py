@@ -28,7 +28,9 @@ def changed_order(state, event):
         return kept({**state, "orders": orders}), gone
     if state["orders"].get(order) == str(amount):
         return kept(state), []
-    return {**state, "orders": {**state["orders"], order: str(amount)}}, [shown(event["order_id"], state["name"], amount)]
+    return {**state, "orders": {**state["orders"], order: str(amount)}}, [
+        shown(event["order_id"], state["name"], amount)
+    ]
 
 
 def shown(order, name, amount, *, deleted=False):
