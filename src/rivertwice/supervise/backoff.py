@@ -29,6 +29,7 @@ class BackoffPolicy:
 
 DEFAULT_POLICY = BackoffPolicy()
 CONTENDED_AFTER = 3  # lease losses within the window; one or two are a hand-over, or a store that was slow
+FULL_AFTER = 3  # ends on a full disk, in a row and without a new batch, after which it is paged
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,17 @@ def lease_losses(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_PO
     return sum(one.failure is FailureClass.LEASE_LOST and newest - one.at <= policy.window for one in failures)
 
 
+def full_disk_ends(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> int:
+    """Count the newest ends in a row that a full disk made, without progress, in the window that ends with the newest; 0 if that is none."""
+    row = failures[len(failures) - consecutive_failures(failures) :]
+    count = 0
+    for one in reversed(row):
+        if one.failure is not FailureClass.DISK or row[-1].at - one.at > policy.window:
+            break
+        count += 1
+    return count
+
+
 def next_attempt(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> datetime | None:
     """Return the instant from which the next start is allowed, or None if it is allowed at once."""
     if not failures:
@@ -95,8 +107,8 @@ def breaks_circuit(
 ) -> Failure | None:
     """Return the failure that ends the agent's patience, or None.
 
-    Counted are the newest failures in a row without progress that lie within the window. The newest one's class says
-    how many of them are too many.
+    Counted are the newest failures in a row without progress that lie within the window, less those of a full disk, for which nobody is
+    to blame but the disk. The newest one's class says how many of them are too many.
     """
     if not failures:
         return None
@@ -105,5 +117,5 @@ def breaks_circuit(
     if limit is None:
         return None
     row = failures[-consecutive_failures(failures) :]
-    recent = [failure for failure in row if now - failure.at <= policy.window]
+    recent = [one for one in row if now - one.at <= policy.window and one.failure is not FailureClass.DISK]
     return newest if len(recent) >= limit else None

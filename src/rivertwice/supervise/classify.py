@@ -58,7 +58,6 @@ REACTIONS: dict[FailureClass, Reaction] = {
     FailureClass.OUT_OF_MEMORY: Reaction(
         Response.RESTART, 3, "the process ran out of memory; give it more, or smaller batches"
     ),
-    FailureClass.DISK: Reaction(Response.RESTART, 3, "the disk is full; free space under the home"),
     FailureClass.STORE: Reaction(Response.RESTART, 5, "a table or service could not be read or written"),
     FailureClass.CHECKPOINT: Reaction(
         Response.RESTORE, None, "the live checkpoint is damaged; the newest proved savepoint takes its place"
@@ -66,6 +65,8 @@ REACTIONS: dict[FailureClass, Reaction] = {
     FailureClass.UNKNOWN: Reaction(Response.RESTART, 5, "the cause is not known; read the driver's log"),
     # Never given up: a stand-by that gave up would be none, and of two that contend both might. It backs off and pages.
     FailureClass.LEASE_LOST: Reaction(Response.WAIT, None, "another driver owns the pipeline"),
+    # Nor this: once somebody freed space nothing else is to be done, and nothing was lost. It backs off and pages, too.
+    FailureClass.DISK: Reaction(Response.RESTART, None, "the disk is full; free space under the home"),
     FailureClass.RETENTION: Reaction(
         Response.STOP,
         None,

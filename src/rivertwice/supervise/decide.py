@@ -15,13 +15,15 @@ from rivertwice.instants import to_iso
 from rivertwice.supervise.backoff import (
     CONTENDED_AFTER,
     DEFAULT_POLICY,
+    FULL_AFTER,
     BackoffPolicy,
     breaks_circuit,
+    full_disk_ends,
     lease_losses,
     next_attempt,
 )
 from rivertwice.supervise.classify import REACTIONS, Response
-from rivertwice.supervise.memory import CONTENDED, DIED, REFUSED, RESTORED, DriverRef, Memory
+from rivertwice.supervise.memory import CONTENDED, DIED, FULL, REFUSED, RESTORED, DriverRef, Memory
 from rivertwice.timeline.intent import Heartbeat, Intent
 
 HUNG_AFTER = timedelta(seconds=120)
@@ -195,6 +197,8 @@ def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: B
         return given_up
     if lease_losses(memory.failures, policy) >= CONTENDED_AFTER and CONTENDED not in memory.paged:
         return _decide_contended(memory, policy)
+    if full_disk_ends(memory.failures, policy) >= FULL_AFTER and FULL not in memory.paged:
+        return _decide_full(memory, policy)
     allowed = _start_allowed_at(memory, policy, now)
     if allowed is not None and now < allowed:
         return Action(Kind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
@@ -243,6 +247,17 @@ def _decide_contended(memory: Memory, policy: BackoffPolicy) -> Action:
         f"{int(policy.cap.total_seconds())} s at most"
     )
     return Action(Kind.PAGE, reason, page=CONTENDED)
+
+
+def _decide_full(memory: Memory, policy: BackoffPolicy) -> Action:
+    """Page once while it lasts; the starts go on with the backoff, for space is all that is missing."""
+    newest = memory.failures[-1]
+    reason = (
+        f"{_last(memory)}, {full_disk_ends(memory.failures, policy)} times in a row without a new batch: "
+        f"{REACTIONS[newest.failure].because}; it is tried again every {int(policy.cap.total_seconds())} s at most, and goes on "
+        f"by itself once there is room; last message: {newest.message}"
+    )
+    return Action(Kind.PAGE, reason, page=FULL)
 
 
 def _start_may_be_under_way(memory: Memory, now: datetime) -> bool:

@@ -6,6 +6,7 @@ two is recognisable. One JSON file per pipeline under `HOME/agent/pipelines/`, f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,14 +16,15 @@ from rivertwice.config import Settings, require_name
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.process_identity import Started
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.supervise.backoff import CONTENDED_AFTER, Failure, lease_losses
+from rivertwice.supervise.backoff import CONTENDED_AFTER, FULL_AFTER, Failure, full_disk_ends, lease_losses
 from rivertwice.supervise.classify import FailureClass
 
 FORMAT = 1
 KEPT_FAILURES = 50
 RESTORED, REFUSED, DIED = "restored", "refused", "died"
 CONTENDED = "contended"
-LASTING_PAGES = frozenset({CONTENDED})  # about more than one driver, so a start does not make them news again
+FULL = "disk"
+LASTING_PAGES = frozenset({CONTENDED, FULL})  # about more than one driver, so a start does not make them news again
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,15 @@ def remember_end(memory: Memory, ended: Ended, now: datetime) -> Memory:
     return replace(
         forgotten,
         failures=failures,
-        paged=lasting_pages(memory) if lease_losses(failures) >= CONTENDED_AFTER else (),
+        paged=tuple(key for key in memory.paged if key in _lasting(failures)),
         position=ended.position or memory.position,
     )
+
+
+def _lasting(failures: Sequence[Failure]) -> set[str]:
+    """Return the pages whose cause lasts after these ends."""
+    lasts = {CONTENDED: lease_losses(failures) >= CONTENDED_AFTER, FULL: full_disk_ends(failures) >= FULL_AFTER}
+    return {key for key, still in lasts.items() if still}
 
 
 def _path(settings: Settings, name: str) -> Path:

@@ -1,0 +1,56 @@
+"""Drivers that end on a full disk: paged once, tried again for as long as it lasts, and never given up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from rivertwice.supervise.backoff import breaks_circuit, full_disk_ends
+from rivertwice.supervise.classify import FailureClass
+from rivertwice.supervise.decide import Kind, decide
+from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
+from supervision import NOW, RUNNING, S, failed, seen, start_within
+
+FULL = FailureClass.DISK
+
+
+def test_the_third_end_on_a_full_disk_is_paged_and_the_starts_go_on() -> None:
+    twice = Memory(failures=(failed(FULL, 300), failed(FULL, 200)))
+    assert decide(RUNNING, seen(memory=twice), NOW).kind is Kind.START
+    thrice = replace(twice, failures=(*twice.failures, failed(FULL, 100)))
+    action = decide(RUNNING, seen(memory=thrice), NOW)
+    assert (action.kind, action.page) == (Kind.PAGE, "disk")
+    for word in ("3 times in a row", "free space", "goes on by itself"):
+        assert word in action.reason
+    assert decide(RUNNING, seen(memory=replace(thrice, paged=("disk",))), NOW).kind is Kind.START
+
+
+def test_a_disk_that_is_full_for_hours_is_never_given_up_and_paged_once() -> None:
+    memory, now, pages = Memory(), NOW, 0
+    for number in range(60):
+        now, action = start_within(memory, now, 62)
+        if action.kind is Kind.PAGE:
+            pages += 1
+            memory = replace(memory, paged=(*memory.paged, action.page))
+            now, action = start_within(memory, now, 62)
+        assert action.kind is Kind.START, number
+        driver = DriverRef(number, 1.0, None, now)
+        memory = replace(memory, driver=driver, last_start_at=now, paged=lasting_pages(memory))
+        now += 7 * S
+        memory = remember_end(memory, Ended(driver, FULL, False, "No space left on device", None), now)
+    assert pages == 1
+
+
+def test_the_page_is_news_again_once_a_driver_ended_for_another_reason_or_got_on() -> None:
+    memory = Memory(failures=(failed(FULL, 300), failed(FULL, 200), failed(FULL, 100)), paged=("disk",))
+    driver = DriverRef(1, 1.0, None, NOW)
+    assert remember_end(memory, Ended(driver, FULL, False, "m", None), NOW).paged == ("disk",)
+    assert remember_end(memory, Ended(driver, FailureClass.KILLED, False, "m", None), NOW).paged == ()
+    assert remember_end(memory, Ended(driver, FULL, False, "m", None), NOW + timedelta(hours=1)).paged == ()
+    assert full_disk_ends([failed(FULL, 30), failed(FULL, 20), failed(FULL, 10, progressed=True)]) == 1
+
+
+def test_ends_on_a_full_disk_use_up_no_patience_with_another_failure() -> None:
+    row = [failed(FULL, age) for age in (90, 80, 70, 60, 50)]
+    assert breaks_circuit([*row, failed(FailureClass.STORE, 10)], NOW) is None
+    assert breaks_circuit([*row, *(failed(FailureClass.STORE, age) for age in (9, 8, 7, 6, 5))], NOW) is not None
