@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -61,17 +64,24 @@ def add_timeline(home: PipelineHome, name: str, *, parent: Fork | None = None, f
     move_head(home, name, reason="test", expected_seq=last_seq(home), now=NOW)
 
 
+def with_checksum(path: Path) -> None:
+    """Write the checksum file that Hadoop keeps beside a file."""
+    data = path.read_bytes()
+    sums = [zlib.crc32(data[at : at + 512]) for at in range(0, len(data), 512)]
+    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + struct.pack(f">i{len(sums)}I", 512, *sums))
+
+
 def write_checkpoint(home: PipelineHome, timeline: str, *, planned: int, finished: int) -> None:
     """Write offsets 0..planned and commits 0..finished, with a little state."""
     root = home.checkpoint(timeline)
     for folder in ("offsets", "commits", "sources/0", "state/0/0", "state/0/1"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "metadata").write_text('{"id":"q"}')
-    (root / ".metadata.crc").write_text("crc")
+    with_checksum(root / "metadata")
     (root / "sources/0/0").write_text('\0v1\n{"flights":{"0":0}}')
     for batch in range(planned + 1):
         (root / "offsets" / str(batch)).write_text(offsets_text(batch))
-        (root / "offsets" / f".{batch}.crc").write_text("crc")
+        with_checksum(root / "offsets" / str(batch))
     for batch in range(finished + 1):
         (root / "commits" / str(batch)).write_text("v1\n{}")
         (root / "state/0/0" / f"{batch + 1}_aa.changelog").write_text(f"state of {batch}")

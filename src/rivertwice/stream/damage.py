@@ -31,6 +31,7 @@ _CRC_MAGIC = b"crc\0"
 _CRC_HEADER = 8  # magic, and the number of bytes each sum is over
 RuleOfRow = Callable[[LedgerRow], WatermarkRule]
 _READ = 4  # newest files of each log that are read; a start needs two
+_LOGS = ("offsets", "commits")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def read_view(checkpoint: Path) -> CheckpointView:
     numbers: dict[str, frozenset[int]] = {}
     texts: dict[str, str] = {}
     bereft: set[str] = set()
-    for log in ("offsets", "commits"):
+    for log in _LOGS:
         folder = checkpoint / log
         names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         numbers[log] = frozenset(int(name) for name in names if name.isdigit())
@@ -84,7 +85,8 @@ def fits_checksum(data: bytes, checksum: bytes) -> bool:
 def find_bad_checksum(checkpoint: Path) -> str | None:
     """Return which small file is not what its checksum says, or is gone from beside it; None if all are well.
 
-    The files of the state itself are Spark's to check, when it loads them.
+    Of the logs the newest files are compared: the ledger knows no batch that was planned and never committed, so nothing else tells
+    that its range is not what was planned. The files of the state itself are Spark's to check, when it loads them.
     """
     for pattern in _SMALL:
         for path in sorted(checkpoint.glob(f"{pattern}.*.crc")):
@@ -95,6 +97,13 @@ def find_bad_checksum(checkpoint: Path) -> str | None:
                 return f"{name.relative_to(checkpoint)} is gone, though its checksum is there"
             if not fits_checksum(name.read_bytes(), path.read_bytes()):
                 return f"{name.relative_to(checkpoint)} is not what its checksum says"
+    for log in _LOGS:
+        numbers = [int(path.name) for path in (checkpoint / log).glob("*") if path.name.isdigit()]
+        for number in sorted(numbers)[-_READ:]:
+            path = checkpoint / log / str(number)
+            checksum = path.with_name(f".{number}.crc")
+            if checksum.exists() and not fits_checksum(path.read_bytes(), checksum.read_bytes()):
+                return f"{log}/{number} is not what its checksum says"
     return None
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-
-import yaml
 
 from rivertwice.errors import FingerprintError
 from rivertwice.savepoint.catalogue import load_savepoint
@@ -17,6 +15,7 @@ from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.damage import KINDS, break_class, break_file
 from rivertwice.testing.lab import PIPELINE, Lab
+from rivertwice.testing.lab_project import edit_definition
 from rivertwice.testing.savepoint_runs import (
     alerts,
     begin,
@@ -136,12 +135,6 @@ def rotten_savepoint(lab: Lab) -> None:
 # ---- changed definitions
 
 
-def _edit_yaml(path: Path, change: Callable[[dict[str, object]], None]) -> None:
-    document = yaml.safe_load(path.read_text())
-    change(document)
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-
-
 def _edit_text(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     require(old in text, f"{path.name} holds no {old!r}")
@@ -208,7 +201,7 @@ def changed_partitions(lab: Lab) -> None:
         assert isinstance(stream, dict)
         stream["shuffle_partitions"] = lab.random.choice([1, 3, 5])
 
-    _edit_yaml(lab.settings.definitions / PIPELINE / "pipeline.yaml", more)
+    edit_definition(lab.settings, more)
     lab.run_to_end()
     prove_listed(lab)
     restored = restore_and_go_on(lab)

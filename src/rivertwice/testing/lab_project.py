@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,14 @@ def make_project(settings: Settings, project: Path, *, topic: str, partitions: i
     document["sources"]["events"] |= {"topic": topic, "partitions": partitions}
     document["stream"] |= dict(pins)
     (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def edit_definition(settings: Settings, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the definition of a run's pipeline."""
+    path = settings.definitions / PIPELINE / "pipeline.yaml"
+    document = yaml.safe_load(path.read_text())
+    change(document)
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
 def note_events(notes: Path, events: Sequence[Event], places: Sequence[Sent]) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import struct
-import zlib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +21,7 @@ from rivertwice.stream.damage import (
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, watermark_after
-from savepoint_home import TOPIC, make_home, offsets_text, row
+from savepoint_home import TOPIC, make_home, offsets_text, row, with_checksum
 
 DELAY_MS = 20_000
 RULE = WatermarkRule({TOPIC: DELAY_MS})
@@ -41,15 +38,7 @@ def home(tmp_path) -> PipelineHome:
     _, made = make_home(tmp_path, planned=LAST + 1, finished=LAST, committed=-1)
     for batch in range(LAST + 1):
         (made.checkpoint("t1") / "commits" / str(batch)).write_text(commit_text(batch))
-    with_checksum(made.checkpoint("t1") / "metadata")
     return made
-
-
-def with_checksum(path: Path) -> None:
-    """Write the checksum file that Hadoop keeps beside a file."""
-    data = path.read_bytes()
-    sums = [zlib.crc32(data[at : at + 512]) for at in range(0, len(data), 512)]
-    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + struct.pack(f">i{len(sums)}I", 512, *sums))
 
 
 ROWS = [row(batch, max_event_ms=1000 * (batch + 1) + 20_000) for batch in range(LAST + 1)]
@@ -142,6 +131,18 @@ def test_a_small_file_that_is_not_what_its_checksum_says_is_found(tmp_path, name
     assert find_bad_checksum(tmp_path) == f"{name} is not what its checksum says"
     path.unlink()
     assert find_bad_checksum(tmp_path) == f"{name} is gone, though its checksum is there"
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_a_digit_of_an_offset_that_changed_is_found_of_a_batch_that_was_never_committed_too(home, number):
+    path = home.checkpoint("t1") / "offsets" / str(number)
+    end = f'{{"0": {10 * number + 10}}}'
+    path.write_text(path.read_text().replace(end, end.replace("0}", "1}")))
+    assert find_bad_checksum(home.checkpoint("t1")) == f"offsets/{number} is not what its checksum says"
+    by_ledger = damage_of(home)
+    assert by_ledger == (None if number > LAST else f"offsets/{number} is not what the ledger recorded for that batch")
+    path.with_name(f".{number}.crc").unlink()
+    assert find_bad_checksum(home.checkpoint("t1")) is None
 
 
 def test_nothing_is_compared_before_the_first_committed_batch(home):
