@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rivertwice.config import Settings
@@ -21,17 +23,23 @@ from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import agent_status
 from rivertwice.testing.cases import LabError, case, require
 from rivertwice.testing.lab import PIPELINE, Lab
+from rivertwice.testing.processes import end_group, start_process
 from rivertwice.testing.retention_runs import ask
-from rivertwice.testing.savepoint_runs import start_command
 from rivertwice.timeline.intent import read_exit
 
 STEPS_S = (-3600, -61, -2, 2, 61, 3600)
 STEPPED = (sys.executable, "-m", "rivertwice.testing.stepped")
+PAUSED = (sys.executable, "-m", "rivertwice.testing.paused")
 
 
 def ask_stepped(lab: Lab, seconds: int, *words: str) -> dict[str, Any]:
     """Run a command as one that is started after the clock was set, and return the JSON it prints."""
-    command = (*STEPPED, str(seconds), "rivertwice.cli", "--output", "json", *words)
+    return _ask_by(lab, (*STEPPED, str(seconds)), *words)
+
+
+def _ask_by(lab: Lab, program: Sequence[str], *words: str) -> dict[str, Any]:
+    """Run a command through a program that changes what it meets, and return the JSON it prints."""
+    command = (*program, "rivertwice.cli", "--output", "json", *words)
     done = subprocess.run(
         command, env=lab.env(), cwd=lab.settings.project, capture_output=True, text=True, timeout=300, check=False
     )
@@ -80,27 +88,40 @@ def _supervised(lab: Lab) -> dict[str, Any]:
 
 
 class _OtherHost:
-    """Produces and archives from a home of its own, over the same shared place, until it is stopped."""
+    """Produces and archives from a home of its own, over the same shared place, whenever an erasure stands before an overwrite.
 
-    def __init__(self, lab: Lab) -> None:
+    In turns without the lock, as a version that knows none, or a host that was suspended while it held it, and with it.
+    """
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
         self._lab = lab
+        self._folder = folder
         self._settings: Settings = replace(lab.settings, home=lab.folder / "home-two")
         self._stop = threading.Event()
-        self.kept_away = 0
-        self.rounds = 0
+        self.rounds = self.kept_away = self.passed = 0
+        self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            self._lab.produce(self._lab.next_plan(records=20, closing=False))
-            self.archive()
+        while not self._stop.wait(0.005):
+            for at in sorted(self._folder.glob("*.at")):
+                go = at.with_suffix(".go")
+                if not go.exists():
+                    try:
+                        self._meet()
+                    except Exception as error:  # a thread's error must reach the case
+                        self.error = error
+                    go.touch()
 
-    def archive(self) -> None:
-        """Archive what is new, or be kept away."""
+    def _meet(self) -> None:
         self.rounds += 1
+        self._lab.produce(self._lab.next_plan(records=20, closing=False))
         try:
-            extend_archive(None, self._settings, self._lab.topic)
+            if self.rounds % 2:
+                self.passed += extend_archive(None, self._settings, self._lab.topic, held=lambda: None).commits
+            else:
+                extend_archive(None, self._settings, self._lab.topic)
         except LostRaceError:
             self.kept_away += 1
 
@@ -108,30 +129,42 @@ class _OtherHost:
         """Stop, and archive the rest."""
         self._stop.set()
         self._thread.join()
+        if self.error is not None:
+            raise self.error
         extend_archive(None, self._settings, self._lab.topic)
 
 
-@case("F49", "a value erased, killed and resumed while another host archives: every record once, none with it", kills=1)
+@case(
+    "F49",
+    "a value erased, killed and resumed; another host appends to the archive before each overwrite: every record once, none with it",
+    kills=1,
+)
 def erasure_against_appends(lab: Lab) -> None:
     """What is appended between an erasure's reads and its overwrites stays, and what is erased stays away."""
     lab.settings = replace(lab.settings, shared=lab.folder / "shared")
     lab.produce()
     lab.run_to_end()
     value = _first_id(lab)
-    other = _OtherHost(lab)
+    stops = lab.folder / "stops"
+    stops.mkdir()
+    other = _OtherHost(lab, stops)
+    erase = ("privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--why", "lab", "--confirm")
     try:
-        process = start_command(
-            lab, "privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--why", "lab", "--confirm"
-        )
+        command = [*PAUSED, str(stops), "rivertwice.cli", "--output", "json", *erase]
+        process = start_process(command, log=lab.folder / "commands.log", env=lab.env(), cwd=lab.settings.project)
+        lab.at_end(lambda: end_group(process))
         began, patience_s = time.monotonic(), lab.random.uniform(1.0, 12.0)
         lab.fact("killed", lab.kill_when(process, lambda: time.monotonic() - began > patience_s))
         for erasure in _erasures(lab):
-            ask(lab, "privacy", "resume", erasure)
+            _ask_by(lab, (*PAUSED, str(stops)), "privacy", "resume", erasure)
         if not _erasures(lab):  # killed before it was recorded
-            ask(lab, "privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--why", "lab", "--confirm")
+            _ask_by(lab, (*PAUSED, str(stops)), *erase)
     finally:
         other.end()
-    lab.fact("kept_away", f"{other.kept_away} of {other.rounds}")
+    met = other.kept_away + other.passed
+    lab.fact("met", f"{met} of {other.rounds}: {other.passed} appended in between, {other.kept_away} kept away")
+    require(other.passed > 0, f"no append came between a read and its overwrite ({other.rounds} overwrites)")
+    require(met == other.rounds, f"an append neither passed nor was kept away: {met} of {other.rounds}")
     _check_archive(lab, value)
     lab.run_to_end()
 
