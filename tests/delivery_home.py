@@ -65,9 +65,9 @@ class DeliveryHome:
         if copy:
             append_ledger(self.home, [row])
 
-    def publish(self, first: int, last: int, rows: Iterable[Row]) -> None:
-        """Publish corrections for the hours `first` to `last`, half-open."""
-        publish_rows(self.home, self.bundle, first, last, rows)
+    def publish(self, first: int, last: int, rows: Iterable[Row], *, count: int | None = None) -> None:
+        """Publish corrections for the hours `first` to `last`, half-open; `count` is how many rows the publication says it has."""
+        publish_rows(self.home, self.bundle, first, last, rows, count)
 
     def served(self) -> dict[tuple[int, str], int]:
         """What the served table holds, built now."""
@@ -90,13 +90,16 @@ class DeliveryHome:
         return replace(self.settings, bootstrap=bootstrap)
 
 
-def publish_rows(home: PipelineHome, bundle: Bundle, first: int, last: int, rows: Iterable[Row]) -> None:
+def publish_rows(
+    home: PipelineHome, bundle: Bundle, first: int, last: int, rows: Iterable[Row], count: int | None = None
+) -> None:
     """Publish corrections of a pipeline for the hours `first` to `last`, half-open, as a backfill does."""
     seq = last_seq(home)
     backfill = f"bf-{seq + 1}"
     chunk = stamp_rows(result(*rows), backfill, 0, "window_start")
     delta.append(home.tables.corrections, chunk, transactions={f"backfill/{backfill}": 0})
-    entry = Publication(seq + 1, backfill, ((first * HOUR, last * HOUR),), bundle.fingerprint.semantics, bundle.id, {})
+    meaning = bundle.fingerprint.semantics
+    entry = Publication(seq + 1, backfill, ((first * HOUR, last * HOUR),), meaning, bundle.id, {}, rows=count)
     publish(home, entry.to_payload(), expected_seq=seq, now=NOW)
 
 

@@ -55,6 +55,8 @@ def add_batch(
         **{
             "bundle": bundle.id,
             "batch_watermark_ms": batch * HOUR,
+            "min_event_ms": batch * HOUR,
+            "max_event_ms": (batch + 1) * HOUR - 1,
             "emitted": plain.num_rows,
             "digest": digest_rows(plain, plain.column_names),
             "bad": batch % 2,

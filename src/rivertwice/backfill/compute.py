@@ -6,7 +6,7 @@ import fcntl
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.backfill.checks import starts_inside
-from rivertwice.backfill.corrections import METADATA_KEY, PARTITION_BY, ChunkRecord, app_of, stamp_rows
+from rivertwice.backfill.corrections import (
+    ChunkRecord,
+    app_of,
+    declared_rows,
+    held_rows,
+    missing_chunks,
+    write_chunk,
+)
 from rivertwice.backfill.intervals import reach, windows
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
 from rivertwice.backfill.observe import check_kind
@@ -66,7 +73,8 @@ def compute_backfill(
 ) -> ComputeReport:
     """Compute the chunks that are not committed yet and append each in one commit.
 
-    Killed anywhere and run again, it goes on after the last committed chunk; a finished one is never written twice.
+    Killed anywhere and run again, it goes on after the last committed chunk; a finished one is never written twice. Chunks before it
+    whose commits are gone are computed again.
 
     Raises:
         LostRaceError: another process computes the same backfill.
@@ -88,26 +96,34 @@ def compute_backfill(
     with _alone(home, plan):
         done = delta.applied_version(home.tables.corrections, app_of(plan.id))
         first = 0 if done is None else done + 1
+        lost = missing_chunks(first, declared_rows(home, plan.id), held_rows(home, plan.id)) if first else []
+        wanted = [chunk for chunk in plan.chunks if chunk.index >= first or chunk.index in lost]
         rows_written = 0
-        kept: dict[str, DataFrame] | None = None
-        if _read_once(plan, first):
-            found = rows_by_view(spark, settings, plan, definition, plan.offsets)
-            kept = {view: rows.cache() for view, rows in found.items()}
-        try:
-            for chunk in plan.chunks[first:]:
-                rows_written += _compute_chunk(spark, settings, plan, definition, chunk, kept)
-                progress(
-                    f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, "
-                    f"{time.monotonic() - began:.1f} s"
-                )
-        finally:
-            for rows in (kept or {}).values():
-                rows.unpersist()
-    return ComputeReport(len(plan.chunks) - first, first, rows_written, time.monotonic() - began)
+        for chunk, result, record in chunks_computed(spark, settings, plan, definition, wanted):
+            write_chunk(home, plan, definition, result, record, again=chunk.index < first)
+            rows_written += record.rows
+            progress(
+                f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, "
+                f"{time.monotonic() - began:.1f} s"
+            )
+    return ComputeReport(len(wanted), len(plan.chunks) - len(wanted), rows_written, time.monotonic() - began)
 
 
-def _read_once(plan: BackfillPlan, first: int) -> bool:
-    return len(plan.chunks) - first > 1 and plan.records <= READ_ONCE
+def chunks_computed(
+    spark: SparkSession, settings: Settings, plan: BackfillPlan, definition: Definition, chunks: Sequence[Chunk]
+) -> Iterator[tuple[Chunk, pa.Table, ChunkRecord]]:
+    """Yield chunks of a plan with their rows and what their commits say; nothing is written."""
+    kept: dict[str, DataFrame] | None = None
+    if len(chunks) > 1 and plan.records <= READ_ONCE:
+        found = rows_by_view(spark, settings, plan, definition, plan.offsets)
+        kept = {view: rows.cache() for view, rows in found.items()}
+    try:
+        for chunk in chunks:
+            result, records = _compute_chunk(spark, settings, plan, definition, chunk, kept)
+            yield chunk, result, ChunkRecord(chunk.index, result.num_rows, records)
+    finally:
+        for rows in (kept or {}).values():
+            rows.unpersist()
 
 
 def _compute_chunk(
@@ -117,8 +133,8 @@ def _compute_chunk(
     definition: Definition,
     chunk: Chunk,
     kept: Mapping[str, DataFrame] | None,
-) -> int:
-    """Compute one chunk and commit it; return its number of rows."""
+) -> tuple[pa.Table, Counter[int]]:
+    """Return one chunk's rows, and the records of each window by its start."""
     home = settings.pipeline(plan.pipeline)
     rows = kept or rows_by_view(spark, settings, plan, definition, chunk.offsets)
     if plan.sessions is None:
@@ -127,16 +143,7 @@ def _compute_chunk(
         (only,) = rows.values()
         result, records = compute_sessions(spark, home, definition, plan, chunk, only)
     _check_same_topics(settings, plan)
-    delta.append(
-        home.tables.corrections,
-        stamp_rows(result, plan.id, chunk.index, definition.window.start_column),
-        transactions={app_of(plan.id): chunk.index},
-        metadata={METADATA_KEY: ChunkRecord(chunk.index, result.num_rows, records).to_json(plan.id)},
-        partition_by=PARTITION_BY,
-        widen=plan.sessions is not None,
-    )
-    logger.info("backfill %s of %s: chunk %s committed", plan.id, plan.pipeline, chunk.index)
-    return int(result.num_rows)
+    return result, records
 
 
 def _compute_windows(

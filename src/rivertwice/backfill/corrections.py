@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivertwice.backfill.model import BackfillPlan
 from rivertwice.config import PipelineHome
+from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
+from rivertwice.store.delta_counts import rows_by
 
 FORMAT = 1
+logger = logging.getLogger(__name__)
 METADATA_KEY = "backfill"
 PARTITION_BY = ("_day",)
 
@@ -65,3 +70,54 @@ def chunk_records(home: PipelineHome, backfill: str) -> list[ChunkRecord]:
     """Return what the commits of a backfill say, oldest first."""
     found = delta.commits(home.tables.corrections, METADATA_KEY)
     return [ChunkRecord.from_json(value) for _, value in found if value["id"] == backfill]
+
+
+def declared_rows(home: PipelineHome, backfill: str) -> dict[int, int]:
+    """Return chunk to the rows that its commit says it has, of those commits that are kept."""
+    return {record.chunk: record.rows for record in chunk_records(home, backfill)}
+
+
+def held_rows(home: PipelineHome, backfill: str) -> dict[int, int]:
+    """Return chunk to the rows that the table holds of it."""
+    counted = rows_by(home.tables.corrections, ("_backfill", "_chunk"))
+    return {int(chunk): count for (name, chunk), count in counted.items() if name == backfill}
+
+
+def missing_chunks(applied: int, declared: Mapping[int, int], held: Mapping[int, int]) -> list[int]:
+    """Return which of the first `applied` chunks have neither a commit that is kept nor a row. Pure.
+
+    A chunk without rows whose commit was dropped long ago is among them: computed again it has no rows either.
+    """
+    return [chunk for chunk in range(applied) if chunk not in declared and not held.get(chunk)]
+
+
+def write_chunk(
+    home: PipelineHome,
+    plan: BackfillPlan,
+    definition: Definition,
+    result: pa.Table,
+    record: ChunkRecord,
+    *,
+    again: bool = False,
+    declared: bool = False,
+) -> None:
+    """Commit a chunk's rows.
+
+    Args:
+        home: of the pipeline.
+        plan: the backfill's.
+        definition: that computed it.
+        result: the rows.
+        record: what the commit says of itself.
+        again: the chunk, or a later one, was committed before.
+        declared: an earlier commit of this very chunk is kept, and only its rows are gone.
+    """
+    delta.append(
+        home.tables.corrections,
+        stamp_rows(result, plan.id, record.chunk, definition.window.start_column),
+        transactions=None if again else {app_of(plan.id): record.chunk},
+        metadata=None if declared else {METADATA_KEY: record.to_json(plan.id)},
+        partition_by=PARTITION_BY,
+        widen=plan.sessions is not None,
+    )
+    logger.info("backfill %s of %s: chunk %s committed", plan.id, plan.pipeline, record.chunk)

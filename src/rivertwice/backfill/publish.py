@@ -50,7 +50,7 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
         if mine:
             return next(entry for entry in entries if entry.seq == mine[0])
         # Step 3.
-        _check_audited(home, plan)
+        rows = _audited_rows(home, plan)
         _check_head(home, plan, entries)
         if plan.sessions is None:
             check_not_older(plan, published)
@@ -67,6 +67,7 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
             as_of=plan.as_of,
             amendments=plan.amendments,
             sessions=plan.sessions is not None,
+            rows=rows,
         )
         payload = entry_of.to_payload()
         try:
@@ -153,7 +154,12 @@ def _read_more(theirs: Offsets, ours: Offsets) -> bool:
     )
 
 
-def _check_audited(home: PipelineHome, plan: BackfillPlan) -> None:
+def _audited_rows(home: PipelineHome, plan: BackfillPlan) -> int:
+    """Return how many rows a passed audit found.
+
+    Raises:
+        AuditError: there is none.
+    """
     audit = read_audit(home, plan.id)
     if audit is None or not audit["passed"]:
         found = "has no finished audit" if audit is None else "failed its audit"
@@ -161,6 +167,7 @@ def _check_audited(home: PipelineHome, plan: BackfillPlan) -> None:
             "run its compute and audit first" if audit is None else "plan the same windows again: it starts afresh"
         )
         raise AuditError(message)
+    return int(audit["rows"])
 
 
 def _check_head(home: PipelineHome, plan: BackfillPlan, entries: list[Entry]) -> None:

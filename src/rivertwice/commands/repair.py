@@ -35,6 +35,8 @@ def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> 
     damaged.
     """
     from rivertwice.instants import utc_now
+    from rivertwice.privacy.record import erased_topics
+    from rivertwice.repair.archives import describe_archive_damage, find_archive_damage
     from rivertwice.repair.find import find_damage
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
@@ -42,10 +44,12 @@ def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> 
         message = "--accept-loss says what --yes may give up; it needs --yes"
         raise click.UsageError(message)
     if not yes:
-        found = find_damage(home, utc_now())
-        value = {"damages": to_plain(found.damages), "repaired": False}
-        frame.emit(value, lambda: _told(found.damages, f"nothing was done; `rivertwice repair {name} --yes` does it"))
-        if found.anything:
+        damages = [*find_damage(home, utc_now()).damages]
+        for one in find_archive_damage(frame.settings, home, utc_now(), erased_topics(frame.settings)):
+            damages += describe_archive_damage(name, one)
+        value = {"damages": to_plain(damages), "repaired": False}
+        frame.emit(value, lambda: _told(damages, f"nothing was done; `rivertwice repair {name} --yes` does it"))
+        if damages:
             raise SystemExit(DEFECT)
         return
     _repair(frame, name, accept_loss)
@@ -53,9 +57,11 @@ def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> 
 
 def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
     from rivertwice.instants import utc_now
+    from rivertwice.privacy.record import erased_topics
     from rivertwice.repair.act import repair as act
 
-    report = act(frame.settings, name, now=utc_now(), accept_loss=accept_loss, progress=frame.progress)
+    erased = erased_topics(frame.settings)
+    report = act(frame.settings, name, now=utc_now(), accept_loss=accept_loss, erased=erased, progress=frame.progress)
 
     def text() -> str:
         lines = [_told(report.found, "what was done:"), *(f"  {line}" for line in report.done or ["nothing"])]
@@ -71,6 +77,9 @@ def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
 
 def _told(damages: Sequence[Any], last: str) -> str:
     if not damages:
-        return "nothing is damaged: logs and data files are whole, and every batch has the rows that the ledger counted"
+        return (
+            "nothing is damaged: logs and data files are whole, every batch has the rows that the ledger counted, every backfill those that "
+            "its audit counted"
+        )
     rows = [[one.table, one.what, one.meaning, one.cure] for one in damages]
     return "\n".join([as_table(("table", "damage", "what it means", "repair"), rows), last])

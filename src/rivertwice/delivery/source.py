@@ -21,6 +21,7 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.windows import Window
 from rivertwice.store import delta
 from rivertwice.store.stamps import log_stamp
+from rivertwice.timeline.intact import check_corrections
 from rivertwice.timeline.key_view import folded_views
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, path_semantics, select_on_path
@@ -124,8 +125,16 @@ class StoredSource:
         return rows
 
     def corrections(self, backfills: frozenset[str]) -> pa.Table | None:
-        """Return the rows that these backfills computed; None if the table does not exist."""
-        return delta.read(self._home.tables.corrections, where=pc.field("_backfill").isin(pa.array(sorted(backfills))))
+        """Return the rows that these backfills computed; None if the table does not exist.
+
+        Raises:
+            TableDamageError: rows of a publication are gone; delivered without them its windows would be withdrawn.
+        """
+        place = self._home.tables.corrections
+        rows = delta.read(place, where=pc.field("_backfill").isin(pa.array(sorted(backfills))))
+        published = [one for one in publications_of(self._entries) if one.backfill in backfills]
+        check_corrections(self._home.root.name, published, rows)
+        return rows
 
     def _read_sequence(self, *, again: bool) -> None:
         stamp = log_stamp(self._home.tables.sequence)

@@ -5,6 +5,7 @@ One chunk, in steps:
 2. Read exactly the next offsets of each partition from Kafka, which fails if one is gone.
 3. Count: each partition must have given one record per offset.
 4. One Delta commit: the rows, and per partition the new end as an application transaction.
+5. Note the SHA-256 of its files, by which readers know them again (`archive_sums`); missing, it is noted by the next run.
 
 A crash before step 4 leaves at most files that no commit names, which readers do not see; the next run reads the
 same ranges again. A crash after it leaves the chunk done. There is no state in between, so no record is archived
@@ -30,6 +31,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, between, drop_empty, plan_chunks
 from rivertwice.log.archive_plan import behind_hole, check_turn, check_unmoved, plan_extension
 from rivertwice.log.archive_rows import Origin, collect_chunk
+from rivertwice.log.archive_sums import note_sums
 from rivertwice.log.archive_table import (
     PARTITION_BY,
     Archived,
@@ -179,6 +181,7 @@ class _Job:
         starts = {p: held.get(p, bounds)[0] for p, bounds in planned.items()}
         self.ends = {p: start for p, (start, _) in planned.items()}
         chunks = plan_chunks(planned, self._chunk_records)
+        note_sums(settings, topic)  # of files that a run left without, or an earlier version
         for number, ranges in enumerate(chunks, start=1):
             before = dict(self.ends)
             ends = before | {p: high for p, (_, high) in ranges.items()}
@@ -186,6 +189,7 @@ class _Job:
             _check_same_topic(settings, self._origin)  # read after the records: an id never comes back
             self._check()
             _commit(settings, self._origin, rows, _Chunk(segment, turn, starts, before, ends))
+            note_sums(settings, topic)
             turn += 1
             self._count(ranges, ends, rows.num_rows)
             LOG.info("archive of %s: chunk %s of %s, %s records", topic, number, len(chunks), rows.num_rows)

@@ -18,6 +18,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
+from rivertwice.log.archive_sums import require_sound
 from rivertwice.log.archive_table import archived_segments, count_archived
 from rivertwice.log.client_options import spark_options
 from rivertwice.store.delta import open_table
@@ -229,11 +230,16 @@ def _may_hold(action: Mapping[str, Any], ranges: OffsetRanges) -> bool:
 
 
 def archive_files(settings: Settings, topic: str, ranges: OffsetRanges) -> list[str]:
-    """Return the archive's files that may hold a wanted record."""
+    """Return the archive's files that may hold a wanted record.
+
+    Raises:
+        TableDamageError: one of them is not what was written.
+    """
     table = open_table(settings.archive(topic))
     if table is None:
         return []
     files = select_files(pa.table(table.get_add_actions(flatten=True)).to_pylist(), table.file_uris(), ranges)
+    require_sound(settings, topic, table, files)
     return local_files(files, settings.home / "cache")
 
 

@@ -34,6 +34,7 @@ from rivertwice.instants import to_iso
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.archive import archive_lock, archived_ends, extend_archive
+from rivertwice.log.archive_sums import note_sums, require_sound
 from rivertwice.log.retention import kept_for
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
@@ -211,6 +212,9 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
             lock = stack.enter_context(archive_lock(settings, topic, patience_s=_OTHER_HOST_S))
             extend_archive(None, settings, topic, chunk_records=20_000, progress=progress, held=lock)
             checks.append(lock)
+            table = delta.open_table(settings.archive(topic))
+            if table is not None:  # what is rotten must not be written again as if it were right
+                require_sound(settings, topic, table)
         plan = plan_erasure(settings, asked, value)  # step 3
         if plan.refusals:
             message = f"{erasure_id} waits: {'; '.join(plan.refusals)}; then `rivertwice privacy resume {erasure_id}`"
@@ -269,6 +273,7 @@ def _rewrite_all(
     topics = sorted({topic for one in definitions.values() for topic in one.topics})
     for topic in topics:  # step 4
         rewrite_archive(settings, topic, redactor, progress, check)
+        note_sums(settings, topic)
     for name, definition in definitions.items():
         home = settings.pipeline(name)
         rewrite_tables(home, definition, redactor, progress, check)  # step 5

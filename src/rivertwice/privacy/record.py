@@ -103,6 +103,17 @@ def read_erasures(settings: Settings) -> list[tuple[Erasure, Mapping[str, Any] |
     return sorted(found, key=lambda one: (one[0].asked_at, one[0].id))
 
 
+def erased_topics(settings: Settings) -> dict[str, list[str]]:
+    """Return topic to the erasures that replaced records of its archive, or may have begun to."""
+    place, found = register(settings), dict[str, list[str]]()
+    for name in list_records(place, REQUEST):
+        plan = read_record(place, f"{name}/{PLAN}") or {}
+        for topic, count in plan.get("records", {}).items():
+            if count:
+                found.setdefault(topic, []).append(name)
+    return found
+
+
 def load_erasure(settings: Settings, erasure_id: str) -> tuple[Erasure, Mapping[str, Any] | None]:
     """Return one request and its outcome, None while it is not done.
 

@@ -1,8 +1,9 @@
 """Repair what was found: each step is repeatable, so a repair that was killed is run again.
 
 1. Keep the stream at rest (drain it; the marker holds the agent off while this process lives).
-2. Set torn log entries aside, a commit of nothing in their places; take data files that are not whole out of the tables.
-3. Write lost rows again: out of own data files, or computed again from the recorded ranges; each proved before it is written.
+2. Set damaged files of the archive aside, and read their records from Kafka again: what follows may need them. Set torn log entries aside, a commit of nothing in their places; take data files that are not whole out of the tables.
+3. Write lost rows again: out of own data files, or computed again from the recorded ranges (corrections: from the backfill's stored plan);
+   each proved before it is written.
 4. Copy the ledger's rows again from the changelog's commits; rebuild `served`.
 5. Look again: what is still damaged is named.
 6. Want the stream again, if it was wanted.
@@ -11,7 +12,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +22,13 @@ import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
+from rivertwice.repair.archives import (
+    ArchiveDamage,
+    describe_archive_damage,
+    find_archive_damage,
+    repair_archives,
+)
+from rivertwice.repair.corrections import write_lost_corrections
 from rivertwice.repair.find import all_tables, find_damage
 from rivertwice.repair.model import Damage, Findings, LostRows
 from rivertwice.repair.recompute import recompute
@@ -32,7 +40,7 @@ from rivertwice.store.delta_counts import rows_by
 from rivertwice.store.delta_mend import delete_rows, drop_files, mend_log
 from rivertwice.store.files import put_json_if_absent
 from rivertwice.stream.seal import app_of
-from rivertwice.timeline.intact import CHANGELOG, DEAD, forget_cursor
+from rivertwice.timeline.intact import CHANGELOG, CORRECTIONS, DEAD, forget_cursor
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import METADATA_KEY, heal_ledger
 from rivertwice.timeline.lineage import head_definition
@@ -71,6 +79,7 @@ def repair(
     *,
     now: datetime,
     accept_loss: Collection[str] = (),
+    erased: Mapping[str, Sequence[str]] | None = None,
     progress: Progress,
     spark: SparkSession | None = None,
     drain_seconds: float = DRAIN_S,
@@ -82,6 +91,7 @@ def repair(
         pipeline: its name.
         now: the present instant, for the folder of what is set aside.
         accept_loss: tables whose torn commits are given up though nothing can give back what they held.
+        erased: topic to the erasures that replaced records of its archive; none: nothing of it was ever erased.
         progress: told of every step.
         spark: the session to use; None starts the pipeline's own, where something must be computed.
         drain_seconds: how long to wait for a running driver.
@@ -98,7 +108,7 @@ def repair(
         drain_stream(home, by, wanted, drain_seconds, progress)
         put_json_if_absent(home.drain, marker_of(by))
         try:
-            report = _repair(settings, home, now, accept_loss, progress, spark, running=wanted)
+            report = _repair(settings, home, now, accept_loss, erased or {}, progress, spark, running=wanted)
         finally:
             home.drain.unlink(missing_ok=True)
             if wanted:
@@ -111,30 +121,41 @@ def _repair(
     home: PipelineHome,
     now: datetime,
     accept_loss: Collection[str],
+    erased: Mapping[str, Sequence[str]],
     progress: Progress,
     spark: SparkSession | None,
     *,
     running: bool,
 ) -> RepairReport:
+    rotten = find_archive_damage(settings, home, now, erased)
     found = find_damage(home, now)
     aside = home.root / "damaged" / now.strftime("%Y%m%dT%H%M%SZ")
-    done = _mend(home, found, aside, accept_loss, now)
+    done, unread = repair_archives(settings, home, aside, now, erased, progress) if rotten else ([], [])
+    done += _mend(home, found, aside, accept_loss, now)
     computed, failed = recompute(settings, home, found.lost, progress, spark)
     for one in sorted(
         [*(one for one in found.lost if one.rows is not None), *computed], key=lambda one: (one.row.batch, one.table)
     ):
         done.append(_write(home, one))
         progress(done[-1])
+    again, unwritten = write_lost_corrections(settings, home, found.corrections, progress, spark)
+    done, failed = [*done, *again], [*unread, *failed, *unwritten]
     if found.anything:
         copied = heal_ledger(home, whole=True)
         done += [f"ledger: {copied} rows copied from the changelog's commits"] if copied else []
         forget_cursor(home)
-    left = find_damage(home, now).damages
+    again_rotten = find_archive_damage(settings, home, now, erased) if rotten else []
+    left = [*find_damage(home, now).damages, *_of_archives(home, again_rotten)]
+    before = [*found.damages, *_of_archives(home, rotten)]
     definition = head_definition(home)
-    if found.anything and not any(one.table == CHANGELOG for one in left) and definition is not None:
+    if found.anything and not any(one.table in (CHANGELOG, CORRECTIONS) for one in left) and definition is not None:
         rebuild_served(home, definition, force=True)
         done.append("served: rebuilt")
-    return RepairReport(found.damages, done, failed, left, str(aside) if aside.exists() else None, running)
+    return RepairReport(before, done, failed, left, str(aside) if aside.exists() else None, running)
+
+
+def _of_archives(home: PipelineHome, damaged: Sequence[ArchiveDamage]) -> list[Damage]:
+    return [told for one in damaged for told in describe_archive_damage(home.root.name, one)]
 
 
 def _mend(home: PipelineHome, found: Findings, aside: Path, accept_loss: Collection[str], now: datetime) -> list[str]:

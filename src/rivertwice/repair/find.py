@@ -22,6 +22,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.repair.corrections import describe_lost_corrections, find_lost_corrections
 from rivertwice.repair.model import AGAIN, PROOF, Damage, Findings, LostRows
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import broken_files, rows_by
@@ -29,7 +30,17 @@ from rivertwice.store.delta_log import TornEntry, find_torn
 from rivertwice.store.delta_mend import copy_as_mended, read_files, unnamed_files
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.intact import CHANGELOG, COUNTED, DEAD, LATE, LEDGER, expected_rows, find_holes, stream_tables
+from rivertwice.timeline.intact import (
+    CHANGELOG,
+    CORRECTIONS,
+    COUNTED,
+    DEAD,
+    LATE,
+    LEDGER,
+    expected_rows,
+    find_holes,
+    stream_tables,
+)
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
 from rivertwice.timeline.lineage import late_watermarks_ms, list_timelines, path_of, select_on_path
 from rivertwice.timeline.upkeep import tables_of
@@ -109,8 +120,10 @@ def find_damage(home: PipelineHome, now: datetime) -> Findings:
             lost += _lost(home, view, [(row, late[id(row)]) for row in path if row.timeline == timeline])
         copied = copied if set(torn) & {LEDGER} or len(copied) > 1 else []
         adopted = find_adopted(home, view, torn)
+        corrections = find_lost_corrections(home, view)
         damages = _describe(home.root.name, torn, broken, lost, holes, copied, adopted)
-        return Findings(torn, broken, lost, holes, copied, adopted, damages)
+        damages += [describe_lost_corrections(home.root.name, one) for one in corrections]
+        return Findings(torn, broken, lost, holes, copied, adopted, corrections, damages)
 
 
 def _table_rows(view: PipelineHome) -> list[LedgerRow]:
@@ -283,19 +296,19 @@ def _describe(
 def _meaning(name: str) -> str:
     if name in COUNTED or name == LEDGER:
         return "what the commit wrote is not read; the batches that lost rows by it are named below"
+    if name == CORRECTIONS:
+        return "what the commit wrote is not read; the backfills that lost rows by it are named below"
     if name in _DERIVED:
         return _DERIVED[name]
     if name in _RESULTS:
         return "verdicts of one reconcile run are not read; what is served does not depend on them"
-    return (
-        "head moves, publications, corrections or decisions of one commit are not read: what is served may change by it"
-    )
+    return "head moves, publications or decisions of one commit are not read: what is served may change by it"
 
 
 def _log_cure(pipeline: str, name: str, adopted: pa.Table | None) -> tuple[str, bool]:
     """Return what a repair does about a torn entry, and whether it does anything."""
     first = "the file is set aside and a commit of nothing takes its place"
-    if name in COUNTED or name == LEDGER:
+    if name in COUNTED or name in (LEDGER, CORRECTIONS):
         return f"{first}; lost rows are written again as below", True
     if name in _DERIVED:
         return f"{first}; the table is rebuilt", True

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from rivertwice.backfill.model import BackfillPlan
 from rivertwice.store.delta_log import TornEntry
 from rivertwice.timeline.intact import CHANGELOG, DEAD, LATE
 from rivertwice.timeline.ledger import LedgerRow
@@ -54,6 +55,27 @@ class LostRows:
 
 
 @dataclass(frozen=True)
+class LostCorrections:
+    """A backfill of which the table has fewer rows than were computed.
+
+    Attributes:
+        seq: its publication's number; None: it is not published.
+        gone: chunks without any row. partial: chunks of which a part may be gone; they are replaced.
+        plan: as it is stored; None: it is not there.
+        rows: of the chunks that are gone, where own data files still have them.
+    """
+
+    backfill: str
+    seq: int | None
+    expected: int
+    found: int
+    gone: Sequence[int]
+    partial: Sequence[int]
+    plan: BackfillPlan | None
+    rows: pa.Table | None = None
+
+
+@dataclass(frozen=True)
 class Findings:
     """What is damaged of one pipeline.
 
@@ -61,6 +83,7 @@ class Findings:
         torn: table to its torn log entries. broken: table to data files that are gone or not whole, and how.
         lost: batches whose rows are to be written again.
         holes: timeline to batches that no ledger row is left of. copied: batches that only the ledger's table lost.
+        corrections: backfills that lost rows.
         adopted: table to the rows of its torn commits that their data files still have, where nothing can compute them again.
         damages: all of it, as a person reads it.
     """
@@ -71,6 +94,7 @@ class Findings:
     holes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     copied: Sequence[LedgerRow] = ()
     adopted: Mapping[str, pa.Table] = field(default_factory=dict)
+    corrections: Sequence[LostCorrections] = ()
     damages: Sequence[Damage] = ()
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -89,19 +89,40 @@ def set_aside(path: Path, aside: Path) -> Path:
     return target
 
 
-def drop_files(table: Path, broken: Sequence[Path], aside: Path) -> int:
-    """Take data files that are gone or not whole out of the table, in one commit; return how many. What is left of them goes aside."""
+def drop_files(table: Path, broken: Sequence[Path], aside: Path, keep: Sequence[Path] = ()) -> int:
+    """Take data files that are gone or not whole out of the table, in one commit; return how many. What is left of them goes aside.
+
+    Files of `keep` stay in the table, though one may be gone: empty files stand in their places meanwhile, for delta-rs takes out what is
+    not there. Left behind by a kill, one is a file of another size than the log says.
+    """
     for path in broken:
         if path.exists():
             set_aside(path, aside)
-    found: dict[str, Any] = DeltaTable(str(table)).repair(dry_run=False)
+    stand_ins = [path for path in keep if not path.exists()]
+    for path in stand_ins:
+        make_folder(path.parent)
+        path.touch()
+    try:
+        found: dict[str, Any] = DeltaTable(str(table)).repair(dry_run=False)
+    finally:
+        for path in stand_ins:
+            path.unlink()
     return len(found["files_removed"])
 
 
 def delete_rows(table: Path, timeline: str, batch: int) -> None:
     """Delete the rows of one batch in one commit."""
-    name = timeline.replace("'", "''")
-    DeltaTable(str(table)).delete(f"_timeline = '{name}' AND _batch = {int(batch)}")
+    delete_where(table, {"_timeline": timeline, "_batch": int(batch)})
+
+
+def delete_where(table: Path, values: Mapping[str, str | int]) -> None:
+    """Delete the rows that have these values in these columns, in one commit."""
+    parts = [f"{name} = {_literal(value)}" for name, value in values.items()]
+    DeltaTable(str(table)).delete(" AND ".join(parts))
+
+
+def _literal(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def copy_as_mended(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], target: Path, now: datetime) -> None:

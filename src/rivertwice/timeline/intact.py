@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome, Place
 from rivertwice.errors import DamagedFileError, TableDamageError
@@ -20,9 +21,11 @@ from rivertwice.store.delta_counts import broken_files, rows_by, total_rows
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger
 from rivertwice.timeline.lineage import path_of, select_on_path
+from rivertwice.timeline.serving import Publication
 
 FORMAT = 1
 CHANGELOG, DEAD, LATE, LEDGER = "changelog", "dead_letters", "late_rows", "ledger"
+CORRECTIONS = "corrections"
 COUNTED = (CHANGELOG, DEAD, LATE)
 _MEANING = {
     CHANGELOG: "result rows are missing from what is served",
@@ -206,6 +209,26 @@ def check_stream_rows(home: PipelineHome, ledger: Sequence[LedgerRow], stream: p
     lost = find_shortfalls(ledger, {CHANGELOG: found})
     if lost:
         raise TableDamageError(describe_shortfalls(home.root.name, lost))
+
+
+def check_corrections(pipeline: str, publications: Sequence[Publication], corrections: pa.Table | None) -> None:
+    """Check that publications that are about to be served have all rows that their backfills computed, as far as they say how many.
+
+    A window that a publication covers serves its rows and nothing else: without them it would be served empty, or lack keys.
+
+    Raises:
+        TableDamageError: rows are gone; what is served stays as it is.
+    """
+    counted = [] if corrections is None else pc.value_counts(corrections["_backfill"].combine_chunks()).to_pylist()
+    held = {row["values"]: row["counts"] for row in counted}
+    short = [one for one in publications if one.rows is not None and held.get(one.backfill, 0) < one.rows]
+    if short:
+        shown = ", ".join(f"{one.backfill} ({held.get(one.backfill, 0)} of {one.rows} rows)" for one in short[:5])
+        message = (
+            f"{CORRECTIONS} of {pipeline} have lost rows of backfill {shown}, which is published: its windows would be served without them, "
+            f"so nothing is; `rivertwice repair {pipeline}` says what can be computed again, and does it with --yes"
+        )
+        raise TableDamageError(message)
 
 
 def _counted(home: PipelineHome, name: str, above: tuple[str, int]) -> ByBatch:

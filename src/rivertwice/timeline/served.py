@@ -23,11 +23,11 @@ from rivertwice.errors import LedgerError, LostRaceError, ServiceError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
-from rivertwice.timeline.intact import check_stream_rows
+from rivertwice.timeline.intact import check_corrections, check_stream_rows
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, path_ledger, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
-from rivertwice.timeline.serving import Publication
+from rivertwice.timeline.serving import Publication, select_serving
 from rivertwice.timeline.serving import select_served as select_served
 
 METADATA_KEY = "served"
@@ -132,7 +132,7 @@ def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = 
     With `force` step 2 is left out: rows that a repair wrote again carry the stamps of old batches.
 
     Raises:
-        TableDamageError: the changelog lost rows of the path.
+        TableDamageError: the changelog lost rows of the path, or the corrections those of a publication.
         LostRaceError: others committed to the table each time; it is tried again by whoever looks next.
     """
     for _ in range(_RACES):
@@ -162,6 +162,7 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
             return ServedReport(stamp, rebuilt=False)
         # Step 3.
         delta.require_whole(tables.changelog)
+        delta.require_whole(tables.corrections)
         emitted = _stream_rows(home, _head_path(home, entries), ledger)
         check_stream_rows(home, ledger, emitted)
         stream = None if emitted is None else newest_rows(emitted, definition)
@@ -172,7 +173,11 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
             )
             raise LedgerError(message)
         # Step 4.
-        served = _select(home, definition, entries, ledger, stream)
+        publications = publications_of(entries)
+        serving = select_serving(publications, path_semantics(home, _head_path(home, entries)))
+        corrections = read_corrections(home, publications)
+        check_corrections(home.root.name, serving, corrections)
+        served = _select(home, definition, entries, ledger, stream, corrections)
         metadata = {METADATA_KEY: asdict(stamp)}
         delta.overwrite(tables.served, served, metadata=metadata, at=shown[tables.served])
         # Step 5.
@@ -195,7 +200,9 @@ def rows_served_by(
         ledger: the committed batches on the head's path.
     """
     stream = _newest_stream(home, definition, entries, ledger)
-    return None if stream is None else _select(home, definition, entries, ledger, stream)
+    if stream is None:
+        return None
+    return _select(home, definition, entries, ledger, stream, read_corrections(home, publications_of(entries)))
 
 
 def _newest_stream(
@@ -211,12 +218,17 @@ def _head_path(home: PipelineHome, entries: list[Entry]) -> Sequence[Segment]:
 
 
 def _select(
-    home: PipelineHome, definition: Definition, entries: list[Entry], ledger: Sequence[LedgerRow], stream: pa.Table
+    home: PipelineHome,
+    definition: Definition,
+    entries: list[Entry],
+    ledger: Sequence[LedgerRow],
+    stream: pa.Table,
+    corrections: pa.Table | None,
 ) -> pa.Table:
     publications = publications_of(entries)
     return select_served(
         stream,
-        read_corrections(home, publications),
+        corrections,
         publications,
         semantics=path_semantics(home, _head_path(home, entries)),
         closed_ms=definition.window.closed_ms(ledger[-1].batch_watermark_ms),

@@ -35,6 +35,7 @@ class Publication:
         as_of: topic -> partition -> offset; only records below were counted.
         amendments: decisions about dead letters up to this one were applied; 0: none.
         sessions: whether it publishes sessions.
+        rows: how many rows its backfill computed; None: of a version that did not say so.
     """
 
     seq: int
@@ -45,6 +46,7 @@ class Publication:
     as_of: Mapping[str, Mapping[int, int]]
     amendments: int = 0
     sessions: bool = False
+    rows: int | None = None
 
     def to_payload(self) -> dict[str, Any]:
         """Return the payload of the sequence's row."""
@@ -56,6 +58,7 @@ class Publication:
             "as_of": {topic: {str(p): offset for p, offset in parts.items()} for topic, parts in self.as_of.items()},
             "amendments": self.amendments,
         }
+        payload |= {} if self.rows is None else {"rows": self.rows}
         return {**payload, "sessions": True} if self.sessions else payload
 
     @classmethod
@@ -70,6 +73,7 @@ class Publication:
             as_of={t: {int(p): int(o) for p, o in parts.items()} for t, parts in payload["as_of"].items()},
             amendments=int(payload.get("amendments", 0)),
             sessions=bool(payload.get("sessions", False)),
+            rows=None if payload.get("rows") is None else int(payload["rows"]),
         )
 
 
@@ -97,6 +101,29 @@ def select_winners(
             low, high = np.searchsorted(ordered, [start, end])
             winners[order[low:high]] = publication.seq
     return winners
+
+
+def select_serving(publications: Sequence[Publication], semantics: AbstractSet[str]) -> list[Publication]:
+    """Return the publications from which a window may serve anything: of these semantics, and not wholly covered by newer ones."""
+    newest_first = sorted(
+        (one for one in publications if one.semantics in semantics), key=lambda one: one.seq, reverse=True
+    )
+    serving: list[Publication] = []
+    covers: list[tuple[int, int]] = []
+    for one in newest_first:
+        if one.sessions or any(not _is_covered(pair, covers) for pair in one.ranges):
+            serving.append(one)
+        covers = sorted([*covers, *one.ranges])
+    return serving
+
+
+def _is_covered(pair: tuple[int, int], covers: Sequence[tuple[int, int]]) -> bool:
+    at, end = pair
+    for low, high in covers:  # sorted by their starts
+        if low > at:
+            break
+        at = max(at, high)
+    return at >= end
 
 
 def select_served(

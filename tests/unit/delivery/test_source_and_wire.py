@@ -15,7 +15,7 @@ from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_of
 from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.wire import key_text, plain, position_from_json, position_to_json, value_text
-from rivertwice.errors import LedgerError
+from rivertwice.errors import LedgerError, TableDamageError
 
 SHAPE = Shape("p", "s", "e", ("k",), ("n",))
 AT = Position("t2", 7, 3, "x", 9)
@@ -107,3 +107,14 @@ def test_rows_that_the_ledger_counts_and_the_changelog_lacks_stop_the_delivery(w
         records_of(
             step.__class__(step.kind, step.to, step.closed_ms, tuple(wrong)), None, view, source.shape(view), source
         )
+
+
+def test_a_publication_that_lost_rows_is_not_delivered_as_if_it_had_fewer(world: DeliveryHome) -> None:
+    fill(world, "t1", range(3), 1)
+    world.publish(0, 1, [(0, "a", 5)], count=1)
+    world.publish(1, 2, [(1, "a", 5)], count=2)
+    source = StoredSource(world.home)
+    assert source.look(None).seq == 3
+    assert source.corrections(frozenset({"bf-2"})) is not None
+    with pytest.raises(TableDamageError, match=r"bf-3 \(1 of 2 rows\).*rivertwice repair p"):
+        source.corrections(frozenset({"bf-2", "bf-3"}))

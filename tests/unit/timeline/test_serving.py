@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_views import HOUR, emitted, hours, result
-from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
+from rivertwice.timeline.serving import Publication, select_served, select_serving, to_epoch_ms
 
 MINE, OTHER = "s" * 64, "x" * 64
 
@@ -145,6 +145,21 @@ def test_a_publication_is_of_windows_and_of_no_amendment_unless_it_says_so():
     assert Publication.from_payload(2, older) == plain
     sessions = Publication(3, "bf-1", hours((0, 1)), MINE, "b" * 64, {"flights": {0: 1}}, amendments=4, sessions=True)
     assert Publication.from_payload(3, sessions.to_payload()) == sessions
+
+
+def test_a_publication_serves_as_long_as_newer_ones_of_the_same_meaning_leave_it_a_window():
+    old = publication(2, hours((0, 4)), "bf-1")
+    halves = [publication(3, hours((0, 2)), "bf-2"), publication(4, hours((2, 4)), "bf-3")]
+
+    def serving(*publications):
+        return [one.backfill for one in select_serving(publications, {MINE})]
+
+    assert serving(old) == ["bf-1"]
+    assert serving(old, halves[0]) == ["bf-2", "bf-1"]
+    assert serving(old, *halves) == ["bf-3", "bf-2"]
+    assert serving(old, publication(5, hours((0, 9)), "bf-4", OTHER)) == ["bf-1"]
+    sessions = Publication(1, "bf-0", hours((0, 1)), MINE, "b" * 64, {}, sessions=True)
+    assert serving(sessions, old) == ["bf-1", "bf-0"]  # whose sessions are replaced the ranges do not say
 
 
 def test_served_rows_have_format_1():

@@ -1,0 +1,287 @@
+"""Damage of the archive: files that are not what was written, records that are in no sound file; and those records again, from Kafka."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rivertwice.backfill.intervals import Interval, intersect, merge, subtract
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
+from rivertwice.log import kafka
+from rivertwice.log.addresses import drop_empty, plan_chunks
+from rivertwice.log.archive import archive_lock
+from rivertwice.log.archive_rows import Origin, collect_chunk
+from rivertwice.log.archive_sums import BrokenFile, find_broken, live_sizes, note_sums, read_sums
+from rivertwice.log.archive_table import PARTITION_BY, read_archived, turn_name
+from rivertwice.repair.model import Damage
+from rivertwice.store import delta
+from rivertwice.store.delta_log import TornEntry, find_torn
+from rivertwice.store.delta_mend import copy_as_mended, drop_files, mend_log
+from rivertwice.timeline.lineage import head_definition, load_timeline
+from rivertwice.timeline.sequence import head
+
+Runs = Mapping[int, Sequence[Interval]]
+"""Partition to half-open ranges of offsets."""
+Progress = Callable[[str], None]
+CHUNK_RECORDS = 20_000
+_MEANING = (
+    "what is served does not change; a backfill, a reconcile or a proof that needs its records stops and names it"
+)
+
+
+@dataclass(frozen=True)
+class ArchiveDamage:
+    """What is damaged of one topic's archive.
+
+    Attributes:
+        torn: torn entries of its log.
+        broken: data files that are not what was written, each with the offsets it may have held.
+        missing: records that are in no sound file. lost: those of them that Kafka has not.
+        erased: erasures that replaced records of the topic: Kafka has them as they were before.
+    """
+
+    topic: str
+    topic_id: str
+    torn: Sequence[TornEntry]
+    broken: Sequence[tuple[BrokenFile, Runs]]
+    missing: Runs
+    lost: Runs
+    erased: Sequence[str] = ()
+
+    @property
+    def kept(self) -> list[Runs]:
+        """Where nothing is written: the bounds of files that stay where they are, for they may hold records that are nowhere else."""
+        return [bounds for _, bounds in self.broken if self.erased or overlaps(bounds, self.lost)]
+
+    @property
+    def dropped(self) -> list[Path]:
+        """The files that are taken out."""
+        return [one.path for one, bounds in self.broken if not self.erased and not overlaps(bounds, self.lost)]
+
+    @property
+    def wanted(self) -> Runs:
+        """The records that are written again."""
+        if self.erased:
+            return {}
+        found: dict[int, Sequence[Interval]] = {}
+        for partition, runs in self.missing.items():
+            taken = [*self.lost.get(partition, ()), *(run for one in self.kept for run in one.get(partition, ()))]
+            found[partition] = subtract(runs, taken)
+        return {partition: runs for partition, runs in found.items() if runs}
+
+
+def overlaps(left: Runs, right: Runs) -> bool:
+    """Say whether two have an offset in common. Pure."""
+    return any(intersect(runs, right.get(partition, ())) for partition, runs in left.items())
+
+
+def find_archive_damage(
+    settings: Settings, home: PipelineHome, now: datetime, erased: Mapping[str, Sequence[str]]
+) -> list[ArchiveDamage]:
+    """Return what is damaged of the archives of a pipeline's topics; changes nothing.
+
+    Args:
+        settings: where they lie, and the cluster.
+        home: of the pipeline.
+        now: the present instant.
+        erased: topic to the erasures that replaced records of it.
+    """
+    name, definition = head(home), head_definition(home)
+    if name is None or definition is None:
+        return []
+    ids = load_timeline(home, name).topic_ids
+    found = [_look(settings, topic, ids[topic], now, erased.get(topic, ())) for topic in definition.topics]
+    return [one for one in found if one is not None and (one.torn or one.broken or one.missing)]
+
+
+def _look(settings: Settings, topic: str, topic_id: str, now: datetime, erased: Sequence[str]) -> ArchiveDamage | None:
+    place = settings.archive(topic)
+    if not isinstance(place, Path) or not place.exists():
+        return None
+    torn = find_torn(place)
+    with tempfile.TemporaryDirectory(prefix="rivertwice-repair-") as folder:
+        view = place
+        if torn:
+            view = Path(folder) / place.name
+            copy_as_mended(place, torn, [], view, now)
+        table = delta.open_table(view)
+        if table is None:
+            return None
+        broken = find_broken(place, live_sizes(table), _sums(settings, topic))
+        bad = {one.path for one in broken}
+        held = held_runs((place / name for name in live_sizes(table) if place / name not in bad), topic_id)
+        bounds = _bounds(place, pa.table(table.get_add_actions(flatten=True)).to_pylist())
+        segments = read_archived(table, topic_id).segments
+    wanted = {p: merge(one[p] for one in segments if p in one) for p in {p for one in segments for p in one}}
+    missing = {p: subtract(runs, held.get(p, ())) for p, runs in sorted(wanted.items())}
+    missing = {p: runs for p, runs in missing.items() if runs}
+    lost = _not_in_kafka(settings, topic, topic_id, missing)
+    files = [(one, bounds.get(one.path, missing)) for one in broken]
+    return ArchiveDamage(topic, topic_id, torn, files, missing, lost, erased)
+
+
+def _sums(settings: Settings, topic: str) -> dict[str, str]:
+    try:
+        return read_sums(settings, topic)
+    except DamagedFileError:  # noted again when the archive is written
+        return {}
+
+
+def held_runs(files: Iterable[Path], topic_id: str) -> dict[int, tuple[Interval, ...]]:
+    """Return the offsets of a topic that files hold, by partition; three columns of one file at a time."""
+    found: dict[int, list[Interval]] = {}
+    for file in files:
+        rows = pq.ParquetFile(file).read(columns=["topic_id", "partition", "offset"])
+        rows = rows.cast(pa.schema([("topic_id", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]))
+        ours = rows.filter(pc.equal(rows["topic_id"], topic_id))
+        for partition in pc.unique(ours["partition"]).to_pylist():
+            offsets = np.unique(ours.filter(pc.equal(ours["partition"], partition))["offset"].to_numpy())
+            cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
+            runs = ((int(part[0]), int(part[-1]) + 1) for part in np.split(offsets, cuts))
+            found[partition] = list(merge([*found.get(partition, ()), *runs]))
+    return {partition: tuple(runs) for partition, runs in found.items()}
+
+
+def _bounds(place: Path, actions: Sequence[Mapping[str, Any]]) -> dict[Path, Runs]:
+    """Return the offsets that each file may hold, as far as the table's log says so."""
+    found: dict[Path, Runs] = {}
+    names = ("min.partition", "max.partition", "min.offset", "max.offset")
+    for action in actions:
+        values = [action.get(name) for name in names]
+        if None not in values:
+            first, last, low, high = (int(str(value)) for value in values)
+            found[place / unquote(str(action["path"]))] = {p: [(low, high + 1)] for p in range(first, last + 1)}
+    return found
+
+
+def _not_in_kafka(settings: Settings, topic: str, topic_id: str, missing: Runs) -> Runs:
+    """Return what of the missing records Kafka does not have; all of it if it does not answer, or has another topic of that name."""
+    if not missing:
+        return {}
+    try:
+        if not kafka.topic_exists(settings, topic) or kafka.topic_id(settings, topic) != topic_id:
+            return missing
+        begin, end = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
+    except ServiceError:
+        return missing
+    lost = {p: subtract(runs, [(begin.get(p, 0), end.get(p, 0))]) for p, runs in missing.items()}
+    return {p: runs for p, runs in lost.items() if runs}
+
+
+def describe_archive_damage(pipeline: str, one: ArchiveDamage) -> list[Damage]:
+    """Return what to say of a damaged archive. Pure."""
+    table = f"archive of {one.topic}"
+    if one.erased:
+        cure = (
+            f"not repaired: {', '.join(one.erased[:5])} replaced records of this topic, and Kafka may have them as they were before; put the "
+            "file back from a backup that was made after it"
+        )
+    elif one.lost:
+        cure = (
+            f"cannot be repaired: {_told(one.lost)} is in no sound file, and Kafka does not have it or does not answer; put the file back from "
+            "a backup; what needs none of these records goes on"
+        )
+    else:
+        cure = f"set aside; {_told(one.missing) or 'no record'} is read from Kafka again"
+    kept = {path for path, bounds in one.broken if one.erased or overlaps(bounds, one.lost)}
+    told = [
+        Damage(table, f"log entry {entry.version} is {entry.how} ({entry.path})", _MEANING, cure, not one.erased)
+        for entry in one.torn
+    ]
+    told += [
+        Damage(table, f"data file {file.path} {file.how}", _MEANING, cure, file not in kept) for file, _ in one.broken
+    ]
+    if one.missing and not told:
+        told.append(
+            Damage(table, f"{_told(one.missing)} is in no data file", _MEANING, cure, not one.erased and not one.lost)
+        )
+    return told
+
+
+def _told(runs: Runs) -> str:
+    return ", ".join(f"partition {p} [{start}, {end})" for p, pairs in sorted(runs.items()) for start, end in pairs)
+
+
+def repair_archives(
+    settings: Settings,
+    home: PipelineHome,
+    aside: Path,
+    now: datetime,
+    erased: Mapping[str, Sequence[str]],
+    progress: Progress,
+) -> tuple[list[str], list[str]]:
+    """Set damaged files of the archives aside and write their records again from Kafka. Returns what was done, and what was not and why.
+
+    Killed between the two, the records are in no file: readers count and stop, and the next repair finds them missing.
+    """
+    done: list[str] = []
+    failed: list[str] = []
+    for topic in sorted({one.topic for one in find_archive_damage(settings, home, now, erased)}):
+        try:
+            with archive_lock(settings, topic) as check:
+                for one in find_archive_damage(settings, home, now, erased):  # as it is now, under the lock
+                    if one.topic == topic:
+                        done += _repair(settings, one, aside / f"archive-{topic}", now, check, progress)
+        except RivertwiceError as error:
+            failed.append(f"the archive of {topic} could not be repaired: {error}")
+    return done, failed
+
+
+def _repair(
+    settings: Settings,
+    one: ArchiveDamage,
+    aside: Path,
+    now: datetime,
+    check: Callable[[], None],
+    progress: Progress,
+) -> list[str]:
+    place = settings.archive(one.topic)
+    assert isinstance(place, Path), "archives on S3 are not looked at"
+    if one.erased:
+        return []
+    done = []
+    check()
+    if one.torn:
+        mend_log(place, one.torn, aside, now)
+        done.append(
+            f"archive of {one.topic}: {len(one.torn)} log entries set aside, commits of nothing in their places"
+        )
+    if one.dropped:
+        kept = [file.path for file, _ in one.broken if file.path not in one.dropped]
+        done.append(f"archive of {one.topic}: {drop_files(place, one.dropped, aside, kept)} data files taken out")
+    count = 0
+    for ranges in passes(one.wanted):
+        for chunk in plan_chunks(ranges, CHUNK_RECORDS):
+            rows = collect_chunk(None, settings, Origin(kafka.cluster_id(settings), one.topic_id, one.topic), chunk)
+            check()
+            turn = read_archived(delta.open_table(place), one.topic_id).turn
+            metadata = {"archive": {"topic_id": one.topic_id, "records": rows.num_rows, "repaired": True}}
+            transactions = {turn_name(one.topic_id): turn + 1}
+            delta.append(place, rows, transactions=transactions, metadata=metadata, partition_by=PARTITION_BY)
+            count += rows.num_rows
+    note_sums(settings, one.topic)
+    if count:
+        done.append(f"archive of {one.topic}: {count} records written again from Kafka ({_told(one.wanted)})")
+    for line in done:
+        progress(line)
+    return done
+
+
+def passes(wanted: Runs) -> list[dict[int, Interval]]:
+    """Return runs as ranges of which each has at most one of a partition. Pure."""
+    depth = max((len(runs) for runs in wanted.values()), default=0)
+    return [
+        drop_empty({partition: runs[number] for partition, runs in wanted.items() if number < len(runs)})
+        for number in range(depth)
+    ]
