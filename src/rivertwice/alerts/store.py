@@ -24,6 +24,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.store.files import replace_json
+from rivertwice.store.log_files import append_line as append_whole_line
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
@@ -154,11 +155,7 @@ def append_line(path: Path, value: Any, *, limit: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > limit:
         path.replace(path.with_name(f"{path.name}.1"))
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(handle, json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n")
-    finally:
-        os.close(handle)
+    append_whole_line(path, json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 
 def _to_plain(state: State) -> dict[str, Any]:

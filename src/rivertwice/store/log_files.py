@@ -8,6 +8,7 @@ is kept nowhere else.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -28,6 +29,34 @@ def open_log(path: Path) -> IO[bytes]:
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.fchmod(handle, 0o600)  # one of an earlier version is open to all
     return os.fdopen(handle, "ab", buffering=0)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line, whole or not at all; lines of several processes never mix.
+
+    On a disk that is all but full the system writes a part and says so. A part is taken back: the next line would be joined to it, and both
+    could not be read. Where it cannot be, for another process has appended meanwhile, the next line begins on one of its own.
+
+    Args:
+        path: of the file; only its owner may read it.
+        line: with its end.
+
+    Raises:
+        OSError: there was no room for it; the file is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        whole = line if not size or os.pread(handle, 1, size - 1) == b"\n" else b"\n" + line
+        written = os.write(handle, whole)  # one write
+        if written < len(whole):
+            end = os.lseek(handle, 0, os.SEEK_CUR)
+            if os.fstat(handle).st_size == end:
+                os.ftruncate(handle, end - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(handle)
 
 
 def rotate_log(path: Path, limit: int = LOG_LIMIT, kept: int = LOGS_KEPT) -> bool:

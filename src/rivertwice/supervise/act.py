@@ -18,7 +18,7 @@ from rivertwice.instants import to_iso
 from rivertwice.process_identity import NEVER_SEEN, Started, own_start, started_of
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import put_json_if_absent
-from rivertwice.store.log_files import open_log
+from rivertwice.store.log_files import append_line, open_log
 from rivertwice.supervise.memory import DriverRef, FallBack
 from rivertwice.supervise.observe import START_LINE
 
@@ -96,7 +96,8 @@ def record_event(
 ) -> None:
     """Append one line to the agent's events."""
     event = {"format": FORMAT, "at": to_iso(now), "kind": kind, "pipeline": pipeline, "message": message, **fields}
-    _append(settings.home / "agent" / "events.jsonl", event)
+    line = json.dumps(event, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    append_line(settings.home / "agent" / "events.jsonl", line)
 
 
 def page(
@@ -146,13 +147,3 @@ def page_over(
         )
 
     alerts_of(settings).resolve(is_over, why, now)
-
-
-def _append(path: Path, value: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n"
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(handle, line)  # one write, so that lines of several processes never mix
-    finally:
-        os.close(handle)

@@ -121,7 +121,9 @@ _SIGNS = (
 _SIGNALS = frozenset({-9, -15, -2, -6, -11, 128 + 9, 128 + 15})
 
 
-def classify_exit(record_class: str | None, log_tail: str, returncode: int | None) -> FailureClass:
+def classify_exit(
+    record_class: str | None, log_tail: str, returncode: int | None, *, full: bool = False
+) -> FailureClass:
     """Return why a driver ended.
 
     The driver's own record wins, then the last telling line of its log, then the signal that ended it. A kill by
@@ -131,6 +133,7 @@ def classify_exit(record_class: str | None, log_tail: str, returncode: int | Non
         record_class: `class` of the exit record of this very epoch, or None if it wrote none.
         log_tail: the end of the driver's log since its start.
         returncode: of the process if the agent was its parent, else None.
+        full: the disk of the home has no room: a driver that could write neither record nor log ended for that, as far as anybody knows.
     """
     named = _WORDS.get(record_class or "")
     if named is not None and named is not FailureClass.UNKNOWN:
@@ -141,6 +144,8 @@ def classify_exit(record_class: str | None, log_tail: str, returncode: int | Non
     position, found = max(positions, key=lambda pair: pair[0])
     if position >= 0:
         return found
+    if record_class is None and full:
+        return FailureClass.DISK
     if record_class is None and returncode is None:
         return FailureClass.KILLED
     return FailureClass.UNKNOWN

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,11 +16,11 @@ from pathlib import Path
 
 from rivertwice.config import Settings
 from rivertwice.instants import to_iso, utc_now
+from rivertwice.store.room import RESERVE, has_room
 from rivertwice.supervise.act import page, page_over, record_event
 
 LOG = logging.getLogger(__name__)
 KIND = "disk_full"
-RESERVE = 1 << 20  # bytes
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -91,7 +90,7 @@ class DiskWatch:
         Raises:
             OSError: there is not, after all.
         """
-        room = shutil.disk_usage(self._settings.home).free > 2 * RESERVE  # the reserve that was given up is no room yet
+        room = has_room(self._settings.home)
         if self._since is None and room:  # an earlier agent may have reported it
             page_over(self._settings, {KIND}, None, f"the disk of {self._settings.home} has room", now)
         if self._since is not None and room:

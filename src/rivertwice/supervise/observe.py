@@ -12,6 +12,7 @@ from rivertwice.process_identity import is_alive, may_live, same_start
 from rivertwice.savepoint.operation import read_fall_back
 from rivertwice.store.files import read_json
 from rivertwice.store.log_files import read_tail
+from rivertwice.store.room import has_room
 from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.supervise.classify import FailureClass, classify_exit
 from rivertwice.supervise.decide import Drain, Observed
@@ -126,7 +127,8 @@ def _end_of(home: PipelineHome, driver: DriverRef, returncode: int | None) -> En
     record = read_exit(home)
     mine = record is not None and (record.epoch == epoch if epoch is not None else record.at >= driver.since)
     tail = _tail(home.logs / "driver.log")
-    failure = classify_exit(record.failure if mine and record else None, tail, returncode)
+    full = not has_room(home.root)
+    failure = classify_exit(record.failure if mine and record else None, tail, returncode, full=full)
     beat = read_heartbeat(home)
     position = None
     if beat is not None and beat.epoch == epoch and beat.batch is not None:

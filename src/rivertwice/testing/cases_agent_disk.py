@@ -9,7 +9,8 @@ from contextlib import suppress
 import psutil
 
 from rivertwice.instants import utc_now
-from rivertwice.supervise.disk import KIND, RESERVE
+from rivertwice.store.room import RESERVE
+from rivertwice.supervise.disk import KIND
 from rivertwice.supervise.launch import agent_status
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.cases_store import fill, small_disk, take_whole

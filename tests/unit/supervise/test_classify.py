@@ -28,6 +28,22 @@ def test_an_exit_is_classified(
     assert classify_exit(record, tail, code) is expected, title
 
 
+@pytest.mark.parametrize(
+    ("record", "tail", "code", "expected"),
+    [
+        (None, "", 1, FailureClass.DISK),
+        (None, "batch 7: 12 re", None, FailureClass.DISK),
+        (None, "", -9, FailureClass.KILLED),
+        (None, "LogGapError", 1, FailureClass.RETENTION),
+        ("unknown", "something broke", 1, FailureClass.UNKNOWN),
+    ],
+)
+def test_a_driver_that_could_write_neither_record_nor_log_on_a_full_disk_ended_for_that(
+    record: str | None, tail: str, code: int | None, expected: FailureClass
+) -> None:
+    assert classify_exit(record, tail, code, full=True) is expected
+
+
 def test_every_word_the_driver_writes_is_known_here() -> None:
     written = {name for _, name in failures._BY_TYPE} | {name for _, name in failures._BY_TEXT}
     for word in written | {failures.DRAINED}:
