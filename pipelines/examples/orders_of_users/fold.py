@@ -28,9 +28,7 @@ def changed_order(state, event):
         return kept({**state, "orders": orders}), gone
     if state["orders"].get(order) == str(amount):
         return kept(state), []
-    return {**state, "orders": {**state["orders"], order: str(amount)}}, [
-        shown(event["order_id"], state["name"], amount)
-    ]
+    return {**state, "orders": {**state["orders"], order: str(amount)}}, [shown(event["order_id"], state["name"], amount)]
 
 
 def shown(order, name, amount, *, deleted=False):

@@ -15,9 +15,4 @@ def fold(state, event):
 
 def row(order, quantity, price):
     """Return an order as it is shown."""
-    return {
-        "order_id": order,
-        "quantity": quantity,
-        "price": price,
-        "total": None if price is None else price * quantity,
-    }
+    return {"order_id": order, "quantity": quantity, "price": price, "total": None if price is None else price * quantity}
