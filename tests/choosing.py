@@ -2,11 +2,13 @@
 
 Tests marked `faults` are slow: `make test-slow` runs all of them. Of those below, each of which alone proves a promise of
 the documentation, every run of CI takes a share, another one each day, so that a week of runs has taken all of them.
+The same goes for wide families of one test, of which each member costs much and proves the same of another input.
+`make test` takes the families whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 SHARES = 7
@@ -31,6 +33,15 @@ PROMISES = (
     "spark/test_archive.py",
 )
 """Beginnings of the ids, below `tests/`, of tests marked `faults`."""
+
+FAMILIES: Mapping[str, int] = {
+    "integration/test_faults_quick.py::test_nothing_is_lost_duplicated_wrong_or_unexplained": 3,
+    "model/test_schedules.py::test_a_rule_that_is_broken_on_purpose_is_caught": 2,
+    "spark/test_example_pipelines.py::test_a_case_of_an_example_holds_in_both_modes": 3,
+    "spark/test_fold_orders.py::test_rows_are_those_of_the_order_that_was_read": 3,
+    "spark/test_late_rule_histories.py::": 2,
+}
+"""Beginning of the ids of a family, below `tests/`, to the number of shares that its parameters are dealt to, one after the other."""
 
 SLOWEST = (
     "integration/test_airflow",
@@ -73,6 +84,24 @@ def shared(ids: Sequence[str], share: int | None) -> set[str]:
         return set()
     promised = sorted(one for one in ids if one.removeprefix("tests/").startswith(PROMISES))
     return set(promised[share::SHARES])
+
+
+def of_another_share(ids: Sequence[str], share: int | None) -> set[str]:
+    """Return the members of the families that a share leaves to the shares after it; without a share, none. Pure."""
+    if share is None:
+        return set()
+    left: set[str] = set()
+    for start, shares in FAMILIES.items():
+        members = [one for one in ids if one.removeprefix("tests/").startswith(start) and "[" in one]
+        inputs = sorted({_input(one) for one in members})
+        taken = {*inputs[share % shares :: shares]}
+        left |= {one for one in members if _input(one) not in taken}
+    return left
+
+
+def _input(node: str) -> str:
+    """Return the parameters of a test's id: what they have in common is made once for all tests of a file."""
+    return node.partition("[")[2]
 
 
 def rank(node: str) -> int:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
-from choosing import rank, share_of, shared
+from choosing import of_another_share, rank, share_of, shared
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
@@ -59,7 +59,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the slowest files first, and leave out slow tests that neither `-m` nor today's share asks for."""
+    """Put the slowest files first, and leave out what neither `-m` nor today's share asks for."""
     items.sort(key=lambda item: rank(item.nodeid))  # stable: the order within a file stays
     slow = [item.nodeid for item in items if item.get_closest_marker("faults")]
     for item in items:
@@ -67,8 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(SLOW_TEST_S))
     if config.option.markexpr:
         return
-    taken = shared(slow, share_of(os.environ[SHARE], utc_now().date()))
-    left_out = {*slow} - taken
+    share = share_of(os.environ[SHARE], utc_now().date())
+    left_out = {*slow} - shared(slow, share) | of_another_share([item.nodeid for item in items], share)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from choosing import PROMISES, SHARES, rank, share_of, shared
+from choosing import FAMILIES, PROMISES, SHARES, of_another_share, rank, share_of, shared
 
 TESTS = Path(__file__).resolve().parents[1]
 IDS = [f"tests/{start if '::' in start else f'{start}::test_{number}'}" for start in PROMISES for number in range(2)]
@@ -37,6 +37,29 @@ def test_each_promise_names_a_slow_test_that_exists() -> None:
         text = (TESTS / file).read_text()
         assert "mark.faults" in text, start
         assert re.search(rf"def {re.escape(name.partition('[')[0])}", text), start
+
+
+def test_each_member_of_a_family_is_taken_within_the_shares_of_a_week() -> None:
+    ids = [f"tests/{start}[{number}]" for start in FAMILIES for number in range(7)] + ["tests/unit/test_cli.py::test_a"]
+    taken = [{*ids} - of_another_share(ids, share) for share in range(SHARES)]
+    assert set.union(*taken) == {*ids}
+    assert set.intersection(*taken) == {"tests/unit/test_cli.py::test_a"}
+    for start, shares in FAMILIES.items():
+        members = [one for one in ids if one.startswith(f"tests/{start}")]
+        for first in range(SHARES - shares + 1):
+            in_a_row = [one for share in taken[first : first + shares] for one in share if one in members]
+            assert sorted(in_a_row) == members
+
+
+def test_without_a_share_families_are_taken_whole() -> None:
+    assert of_another_share([f"tests/{start}[1]" for start in FAMILIES], None) == set()
+
+
+def test_each_family_is_of_tests_with_parameters() -> None:
+    for start in FAMILIES:
+        file, _, name = start.partition("::")
+        text = (TESTS / file).read_text()
+        assert re.search(rf"@pytest\.mark\.parametrize\([^@]*\ndef {re.escape(name)}", text) or "params=" in text, start
 
 
 def test_the_slowest_files_come_first() -> None:
