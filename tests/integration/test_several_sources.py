@@ -66,7 +66,7 @@ class World:
             "a": two.source(self.topics["a"], partitions=PARTITIONS["a"]),
             "b": two.source(self.topics["b"], partitions=PARTITIONS["b"], watermark="20 s"),
         }
-        stream = {"max_offsets_per_trigger": 12, "shuffle_partitions": 1}
+        stream = {"max_offsets_per_trigger": 24, "shuffle_partitions": 1}
         pipeline = folder / "project" / "pipelines" / two.NAME
         pipeline.mkdir(parents=True)
         for name, data in two.files(sources=sources, stream=stream).items():
