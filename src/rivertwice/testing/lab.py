@@ -165,6 +165,8 @@ class Lab:
     ) -> subprocess.Popen[bytes]:
         """Start a driver in a session of its own; its log is `driver.log` in the run's folder.
 
+        As the agent does, it takes away the drain marker of an operation that was killed when all but that was done.
+
         Args:
             until_end: it drains once everything in the log is committed.
             env: over the environment.
@@ -172,6 +174,7 @@ class Lab:
             program: runs the driver, instead of its own module.
         """
         used = settings or self.settings
+        used.pipeline(PIPELINE).drain.unlink(missing_ok=True)
         command = self.command(until_end=until_end, settings=used)
         if program is not None:
             command = [*program, *command[3:]]
