@@ -28,7 +28,14 @@ from rivertwice.reconcile.gaps import (
     without_end,
 )
 from rivertwice.reconcile.late_rule import NEVER_MS, Rule
-from rivertwice.reconcile.meanings import Rules, exchanged, replaced, sort_out_meanings, touched_by_own
+from rivertwice.reconcile.meanings import (
+    Rules,
+    exchanged,
+    has_same_windows,
+    replaced,
+    sort_out_meanings,
+    touched_by_own,
+)
 from rivertwice.reconcile.model import (
     SERVED,
     STREAM,
@@ -136,7 +143,11 @@ def gather_evidence(view: HeadView, derived: Derived, rules: Rules) -> tuple[Evi
         reason = "mixed: more than one definition made the states that the fold went on from"
         mixed = {row.start_ms: reason for row in {*truth, *expected, *stream}}
     elif len(view.meanings) > 1:
-        theirs = {number: unique_rows(rules[number].truth(one), shape) for number, one in view.older.items()}
+        theirs = {
+            number: unique_rows(rules[number].truth(one), shape)
+            for number, one in view.older.items()
+            if has_same_windows(view, number)
+        }
         known = {row[:2] for row in {*truth, *expected, *stream}}
         known |= {row[:2] for rows in theirs.values() for row in rows}
         unlike, pure = sort_out_meanings(view, derived.chain, rules, known)

@@ -173,7 +173,7 @@ class DerivedLog:
     def judged_by_older(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> dict[int, Rule]:
         """Return the same by the rules of the older definitions, each over the whole log as it decodes it, by their numbers."""
         return {
-            number: self._judged_by(one, self._tagged_older.get(number, self.tagged), chain, groups, cures)
+            number: self._judged_by(one, self._tagged_older.get(number, self.tagged), chain, groups, cures, number)
             for number, one in self._older.items()
         }
 
@@ -184,10 +184,11 @@ class DerivedLog:
         chain: Chain,
         groups: Sequence[int],
         cures: Sequence[Cure],
+        own: int | None = None,
     ) -> Rule:
         rows = self._accepted_by_view(definition, views, chain, groups)
         amended = amended_rows(self._spark, definition, cures)
-        return late_rule(self._spark, definition, rows, chain, amended, self._jumps)
+        return late_rule(self._spark, definition, rows, chain, amended, self._jumps, own)
 
     def accepted_by_view(self, chain: Chain, groups: Sequence[int]) -> dict[str, DataFrame]:
         """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`late_rule.with_watermarks`)."""

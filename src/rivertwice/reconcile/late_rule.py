@@ -30,6 +30,8 @@ from rivertwice.reconcile.session_served import PublishedSessions
 
 NEVER_MS = -(1 << 50)
 """A watermark that nothing is late by."""
+AMENDED_GROUP = -1
+"""Number of a definition that what a dead letter should have been has: it belongs to the truth of each."""
 
 
 def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: Sequence[int]) -> DataFrame:
@@ -60,7 +62,7 @@ def is_below(ends: Mapping[int, int]) -> Column:
 def as_read(amended: DataFrame) -> DataFrame:
     """Return what dead letters should have been, with the columns of rows that a batch read."""
     return amended.withColumns(
-        {"_index": F.lit(AMENDED_INDEX), "_late_ms": F.lit(NEVER_MS).cast("long"), "_group": F.lit(-1)}
+        {"_index": F.lit(AMENDED_INDEX), "_late_ms": F.lit(NEVER_MS).cast("long"), "_group": F.lit(AMENDED_GROUP)}
     )
 
 
@@ -148,10 +150,18 @@ class LateRule:
         rows: DataFrame,
         view: str | None = None,
         amended: DataFrame | None = None,
+        own: int | None = None,
     ) -> None:
         """Take accepted rows with `_index`, `_late_ms` and `_group`, and what dead letters should have been.
 
-        `view` says of which source they are, None: of the only one.
+        Args:
+            spark: the session of the rows.
+            definition: whose rule this is.
+            rows: accepted by it.
+            view: source that they are of; None: the only one.
+            amended: what dead letters should have been.
+            own: number of the definition if it is an older one: results are computed of what its own batches read. No other
+                record belongs to a window that it alone made, and one that it would take may be what a later rule rejects.
         """
         self._spark = spark
         self._definition = definition
@@ -160,6 +170,7 @@ class LateRule:
         self._cures = None if amended is None else self._paired(as_read(amended), view)
         self._log = self._paired(rows, view)
         self._rows = rows if amended is None else _joined(rows, as_read(amended.where("_until IS NULL")))
+        self._is_own = F.lit(True) if own is None else F.col("_group").isin(own, AMENDED_GROUP)
         self._pairs = self._log if amended is None else self._paired(self._rows, view)
         self._truths: dict[tuple[str, str | None], pa.Table] = {}
 
@@ -176,12 +187,12 @@ class LateRule:
         """Return the batch result over all accepted rows."""
         text = (definition.transform_sql, definition.rows_sql)
         if text not in self._truths:
-            self._truths[text] = compile_batch(self._spark, definition, self._rows).toArrow()
+            self._truths[text] = compile_batch(self._spark, definition, self._rows.where(self._is_own)).toArrow()
         return self._truths[text]
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
-        kept = self._pairs.where(~F.col("_late") & is_read())
+        kept = self._pairs.where(~F.col("_late") & is_read() & self._is_own)
         if definition.window.passes == 1:
             return compile_batch(self._spark, definition, kept).toArrow()
         truth = self.truth(definition)

@@ -107,7 +107,7 @@ def sort_out_meanings(
         only = next(iter(groups)) if len(groups) == 1 else None
         if only is None:
             mixed[start] = "mixed: more than one definition read or emitted the window"
-        elif view.meanings[only] is not view.newest and not _has_same_windows(view, only):
+        elif view.meanings[only] is not view.newest and not has_same_windows(view, only):
             mixed[start] = (
                 "mixed: another definition made the window, and records are followed by the newest one's windows"
             )
@@ -116,7 +116,7 @@ def sort_out_meanings(
     return mixed, pure
 
 
-def _has_same_windows(view: HeadView, group: int) -> bool:
+def has_same_windows(view: HeadView, group: int) -> bool:
     """Say whether the newest definition's windows place the records as an older one's did; sessions depend on its row filter."""
     new, old = view.newest.definition, view.meanings[group].definition
     if new.window != old.window:

@@ -22,11 +22,12 @@ def late_rule(
     chain: Chain,
     amended: Mapping[str, DataFrame] | None = None,
     jumps: Sequence[Jump] = (),
+    own: int | None = None,
 ) -> Rule:
     """Return the rule of the definition's windows over view to accepted rows with `_index`, `_late_ms` and `_group`.
 
     `amended` gives view to what dead letters should have been (`deadletters.cure.amended_rows`), where that is applied; `jumps`
-    are the accepted gaps of the path, which a fold's order depends on.
+    are the accepted gaps of the path, which a fold's order depends on; `own` is the number of an older definition (`LateRule`).
     """
     cures = amended or {}
     if definition.window.is_sliced:
@@ -36,4 +37,4 @@ def late_rule(
     ((view, only),) = rows.items()
     if definition.window.is_session:
         return SessionRule(spark, definition, only, chain, cures.get(view))
-    return LateRule(spark, definition, only, amended=cures.get(view))
+    return LateRule(spark, definition, only, amended=cures.get(view), own=own)

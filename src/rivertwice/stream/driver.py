@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -33,13 +33,14 @@ from rivertwice.stream.begin import FIRST, check_topics, require_checked, resolv
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.damage import check_checkpoint, sweep_unplanned
 from rivertwice.stream.dead import dead_table, write_dead_letters
-from rivertwice.stream.failures import DRAINED, RETENTION, classify_failure
+from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.late import write_late_rows
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.sink import Sink, SinkContext
 from rivertwice.stream.source import kafka_stream
+from rivertwice.stream.throwing import explain_throw
 from rivertwice.stream.versions import KnownVersions, write_versions
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intact import require_rows, require_whole_logs
@@ -101,6 +102,7 @@ class Driver:
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
         self._error: BaseException | None = None
+        self._throw: Callable[[], str | None] = lambda: None
         beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now())
         self.heartbeat = HeartbeatThread(
             self._home,
@@ -185,7 +187,8 @@ class Driver:
             try:
                 sink.write(frame, batch)
             except BaseException as error:
-                self._error = error  # py4j passes only its text on
+                self._error = thrown = error  # py4j passes only its text on
+                self._throw = lambda: explain_throw(spark, self._settings, context, batch, thrown)
                 raise
             if self.heartbeat.draining.is_set():
                 self._running()._jsq.streamingQuery().state().set(self._terminated)
@@ -201,6 +204,16 @@ class Driver:
         self._started.set()
         self.heartbeat.say("running")
         self._stay(self._query)
+
+    def explain(self, failure: str) -> str | None:
+        """Return what made the stream fail where more than the error's own text is known, or None.
+
+        Args:
+            failure: class of the failure, see `classify_failure`.
+        """
+        if failure == RETENTION and self._goal is None:
+            return explain_loss(self._settings, self._definition, utc_now())
+        return self._throw() if failure == POISON else None
 
     def _require_checked(self, bundle: Bundle) -> None:
         """Refuse a definition that the checks refuse, before anything of it is stored. The verdict is kept: it is asked for once.
@@ -309,7 +322,7 @@ def main(argv: list[str] | None = None) -> int:
         driver.run()
     except BaseException as error:
         failure = classify_failure(error)
-        named = explain_loss(settings, definition, utc_now()) if failure == RETENTION and goal is None else None
+        named = driver.explain(failure)
         _log.exception("the stream of %s failed (%s): %s", definition.name, failure, named or "see below")
         write_exit(home, Exit(lease.epoch, utc_now(), failure, (named or str(error))[:4000], clean=False))
         driver.heartbeat.finish("failed")

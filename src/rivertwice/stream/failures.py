@@ -20,6 +20,7 @@ DRAINED = "drained"
 RETENTION = "retention"
 LEDGER = "ledger"
 UNKNOWN = "unknown"
+POISON = "poison"
 
 CHECKPOINT = "checkpoint"
 # What Spark says of a checkpoint that it cannot go on with. A state of another layout is among it: the definition's
@@ -42,6 +43,9 @@ _DAMAGED = (
     "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
 )
 
+THROWN = ("SQLSTATE: 22", "SQLSTATE: P0001")
+"""What Spark's text holds where a value made an expression throw: data exceptions (ISO 9075, class 22) and `raise_error`."""
+
 _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (LeaseLostError, "lease_lost"),
     (FingerprintError, "fingerprint"),
@@ -55,7 +59,7 @@ _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (UnknownOutcomeError, "store"),
 )
 _BY_TEXT: tuple[tuple[str, str], ...] = (
-    ("FoldError", "poison"),
+    ("FoldError", POISON),
     ("OutOfMemoryError", "out_of_memory"),
     ("Some data may have been lost", RETENTION),
     ("offset was changed from", RETENTION),
@@ -65,6 +69,7 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
     ("File too large", "disk"),
     ("CONCURRENT_STREAM_LOG_UPDATE", "lease_lost"),
     *((mark, CHECKPOINT) for mark in _DAMAGED),
+    *((mark, POISON) for mark in THROWN),
 )
 
 
