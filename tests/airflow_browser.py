@@ -80,6 +80,20 @@ class Browser:
         script = f"(() => {{ try {{ return {frame}.body.innerText }} catch {{ return '' }} }})()"
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value") or ""
 
+    def run(self, script):
+        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+
+    def open_trigger_form(self, dag):
+        """Open the form of a DAG as a click does; return the labels of its buttons to whether each can be pressed."""
+        self.open(f"/dags/{dag}")
+        self.wait_for_text("Trigger")
+        self.run("[...document.querySelectorAll('button')].find(one => one.innerText.trim() == 'Trigger').click()")
+        self.wait_for_text("Advanced Options")
+        buttons = self.run(
+            "[...document.querySelectorAll('[role=dialog] button')].map(b => [b.innerText, !b.disabled])"
+        )
+        return dict(buttons)
+
     def wait_for_text(self, wanted, frame="document", timeout=60):
         deadline = time.monotonic() + timeout
         while wanted not in self.text(frame):

@@ -188,6 +188,19 @@ def test_the_page_opens_inside_airflow(world: World) -> None:
     assert "[object" not in text
 
 
+@pytest.mark.browser
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine")
+def test_forms_open_ready_to_be_sent_and_without_airflows_own_backfill(world: World) -> None:
+    info = airflow_info(world.settings)
+    with Browser(info.url, log_in(info), height=1400) as browser:
+        for verb in ("backfill", "rotate", "reconcile", "archive"):
+            assert browser.open_trigger_form(f"{verb}__{PIPELINE}")["Trigger"], f"Trigger of {verb} cannot be pressed"
+            choices = browser.run(
+                "[...document.querySelectorAll('[role=dialog] input[type=radio]')].map(one => !one.disabled)"
+            )
+            assert choices[:2] == [True, False], f"a single run and Airflow's own backfill of {verb}: {choices}"
+
+
 @pytest.mark.parametrize("verb", ["backfill", "rotate", "reconcile", "archive"])
 def test_airflows_own_backfill_is_refused_for_no_run_of_ours_means_its_date(world: World, verb: str) -> None:
     info = airflow_info(world.settings)
