@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from rivertwice.cli import cli
 from rivertwice.commands import frame as frame_module
 from rivertwice.commands.checks import exit_code_of_gate, summary_text
-from rivertwice.commands.frame import as_table, exit_code_of, to_plain
+from rivertwice.commands.frame import as_table, as_unexpected, exit_code_of, to_plain
 from rivertwice.config import Settings
 from rivertwice.errors import (
     AuditError,
@@ -366,3 +366,14 @@ def test_an_agent_that_lives_but_is_silent_fails_its_health_check(run: Any, tmp_
     told = run("agent", "status", "--max-age", "60")
     assert told.exit_code == 1
     assert "lives but last spoke" in told.output
+
+
+def test_a_value_that_makes_sql_throw_is_named_with_the_way_on() -> None:
+    error = as_unexpected(
+        ArithmeticError("[ARITHMETIC_OVERFLOW] overflow. SQLSTATE: 22003\nand two hundred lines of Scala")
+    )
+    assert error.reason == "poison"
+    for word in ("[ARITHMETIC_OVERFLOW] overflow", "a rule of their source", "`rivertwice upgrade NAME --confirm`"):
+        assert word in str(error)
+    assert "Scala" not in str(error)
+    assert as_unexpected(KeyError("k")).reason == "unexpected"
