@@ -16,6 +16,7 @@ from rivertwice.savepoint.plan import (
     require_fingerprint,
     require_on_path,
     require_one_definition,
+    require_recorded,
     require_reach,
     select_proof_end,
 )
@@ -59,6 +60,19 @@ def test_a_hole_in_the_ledger_is_refused_by_its_batch():
         plan([row(3), row(4, start_offsets={"flights": {"0": 41}}), row(5)])
     with pytest.raises(LedgerError, match="batch 5"):
         plan([row(3), row(5)])
+
+
+def test_a_manifest_that_the_ledger_contradicts_is_refused_with_what_each_says():
+    same = row(2, offsets_text=AT_2.offsets_text, batch_watermark_ms=AT_2.watermark_ms)
+    require_recorded(AT_2, [row(1), same])
+    with pytest.raises(
+        SavepointError, match=r"timeline t1 ended at .*, but the ledger has no such batch: the manifest"
+    ):
+        require_recorded(AT_2, [row(1), row(3)])
+    with pytest.raises(
+        SavepointError, match=r"but the ledger recorded the end \{'flights': \{'0': 99\}\}: the manifest"
+    ):
+        require_recorded(AT_2, [replace(same, end_offsets={"flights": {"0": 99}})])
 
 
 def test_a_batch_of_another_definition_or_another_topic_is_refused():
