@@ -16,8 +16,8 @@ from rivertwice.savepoint.plan import (
     require_fingerprint,
     require_on_path,
     require_one_definition,
-    require_recorded,
     require_reach,
+    require_recorded,
     select_proof_end,
 )
 from rivertwice.savepoint.proof import describe_proof
