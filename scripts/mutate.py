@@ -52,7 +52,11 @@ MODULES: dict[str, tuple[str, ...]] = {
         "supervise/test_contended_lease.py",
         "supervise/test_decide_histories.py",
     ),
-    "supervise/backoff": ("supervise/test_backoff.py", "supervise/test_contended_lease.py"),
+    "supervise/backoff": (
+        "supervise/test_backoff.py",
+        "supervise/test_contended_lease.py",
+        "supervise/test_full_disk.py",
+    ),
     "backfill/plan": ("backfill/test_plan.py", "backfill/test_hopping_plan.py", "backfill/test_late_queue.py"),
     "backfill/late_queue": ("backfill/test_late_queue.py",),
     "backfill/intervals": ("backfill/test_intervals.py", "backfill/test_hopping_plan.py"),

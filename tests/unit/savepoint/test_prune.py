@@ -108,6 +108,18 @@ def test_a_deletion_that_died_half_way_is_finished_by_the_next_prune(tmp_path):
     assert not (home.savepoints / old.id).exists()
 
 
+def test_a_deletion_ends_with_its_manifest_and_then_its_mark(tmp_path, monkeypatch):
+    """Killed before, the mark still says that what is left is being deleted."""
+    settings, _ = make_home(tmp_path)
+    taken = take_savepoint(settings, "p", now=NOW)
+    real, deleted = type(taken.store).delete, []
+    monkeypatch.setattr(type(taken.store), "delete", lambda store, key: (deleted.append(key), real(store, key))[1])
+    assert delete_savepoint(taken.store, taken.id, now=NOW)
+    assert deleted.index(f"{taken.id}/checkpoint/metadata") < len(deleted) - 2
+    assert deleted[-2:] == [f"{taken.id}/manifest.json", f"{taken.id}/deleting.json"]
+    assert len({*deleted}) == len(deleted)
+
+
 def test_a_savepoint_leased_or_pinned_at_the_last_moment_is_left_whole(tmp_path):
     settings, home = make_home(tmp_path)
     taken = take_savepoint(settings, "p", now=NOW)

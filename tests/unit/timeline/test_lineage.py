@@ -98,6 +98,12 @@ def test_names_of_timelines_are_never_used_twice(home: PipelineHome) -> None:
     assert next_timeline_name(home) == "t3"
 
 
+def test_a_timeline_whose_name_is_taken_is_not_recorded_again(home: PipelineHome) -> None:
+    assert create_timeline(home, T1)
+    assert not create_timeline(home, replace(T1, first_batch=T1.first_batch + 7))
+    assert load_timeline(home, "t1") == T1
+
+
 def test_timelines_are_listed_in_the_order_of_their_creation(home: PipelineHome) -> None:
     for name in ("t10", "t2", "t1"):
         create_timeline(home, replace(T1, timeline=name))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,7 +142,8 @@ def test_a_publication_is_of_windows_and_of_no_amendment_unless_it_says_so():
     plain = publication(2, hours((0, 1)), "bf-1")
     payload = plain.to_payload()
     assert payload["amendments"] == 0
-    assert "sessions" not in payload
+    assert not {"sessions", "rows"} & payload.keys()
+    assert replace(plain, rows=0).to_payload()["rows"] == 0
     older = {name: value for name, value in payload.items() if name != "amendments"}  # as 0.1 wrote it at first
     assert Publication.from_payload(2, older) == plain
     sessions = Publication(3, "bf-1", hours((0, 1)), MINE, "b" * 64, {"flights": {0: 1}}, amendments=4, sessions=True)
