@@ -122,7 +122,7 @@ def pipelines(frame: Frame) -> None:
     found, broken = load_each(frame.settings.definitions)
     rows = []
     for name, definition in found.items():
-        streams = [] if definition.window.is_fold else definition.streams.values()
+        streams = definition.streams.values() if definition.window.kind.has_watermark else []
         delays = ", ".join(str(source.watermark) for source in streams) or "none"
         rows.append((name, ", ".join(definition.topics), definition.window.text, delays, ", ".join(definition.keys)))
     value: list[Any] = [

@@ -35,7 +35,7 @@ def cure_applies(definition: Definition, topic: str) -> bool:
     A fold is changed from there on, and so is a table: no rule explains those yet.
     """
     found = definition.by_topic.get(topic)
-    return found is not None and not (definition.window.is_fold or found[1].is_table)
+    return found is not None and definition.window.kind.takes_cures and not found[1].is_table
 
 
 def amended_rows(spark: SparkSession, definition: Definition, cures: Sequence[Cure]) -> dict[str, DataFrame]:

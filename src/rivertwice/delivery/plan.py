@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rivertwice.delivery.model import BATCHES, BEFORE_ALL, MOVED, PUBLISHED, Committed, Line, Position, Step, View
 from rivertwice.errors import LedgerError
-from rivertwice.pipeline.windows import FOREVER_MS
+from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication
 

@@ -20,7 +20,7 @@ from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fast import fast_records, fast_rows
-from rivertwice.pipeline.model import RECORD
+from rivertwice.pipeline.names import RECORD
 
 SHOWN = 20
 Row = tuple[int, int, str]

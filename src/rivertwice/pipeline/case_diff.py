@@ -8,16 +8,16 @@ from typing import Any
 
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import to_iso
-from rivertwice.pipeline.model import RECORD, ROW, Definition
+from rivertwice.pipeline.model import Definition
 
 Row = dict[str, Any]
 
 
 def diff_rows(definition: Definition, mode: str, expected: list[Row], found: list[Row]) -> list[str]:
     """Return what differs, one sentence each; empty when the rows are the expected ones, each as often as expected."""
-    keys = _keys(definition, expected)
-    if definition.window.is_fold:
-        expected = [{ROW: 0, **row} for row in expected]
+    kind = definition.window.kind
+    keys = kind.case_keys(definition, expected)
+    expected = kind.case_rows(expected)
     wanted, came = _by_identity(keys, expected), _by_identity(keys, found)
     lines = []
     for identity in sorted({*wanted, *came}):
@@ -37,16 +37,6 @@ def newest_rows(definition: Definition, batches: list[list[Row]]) -> list[Row]:
     for batch in batches:
         newest |= _by_identity([definition.window.start_column, *definition.keys], batch)
     return [row for rows in newest.values() for row in rows]
-
-
-def _keys(definition: Definition, expected: list[Row]) -> list[str]:
-    """Return the columns that identify a row of a case."""
-    start = definition.window.start_column
-    if definition.window.is_fold:
-        return [RECORD, ROW]  # the id of the event, and which of its rows
-    if definition.window.is_sliced and not all(start in row for row in expected):
-        return definition.keys  # a slice's window begins before it; who writes a case thinks of the slice
-    return [start, *definition.keys]
 
 
 def _by_identity(keys: list[str], rows: list[Row]) -> dict[tuple[str, ...], list[Row]]:

@@ -34,7 +34,8 @@ from rivertwice.pipeline.definition import FOLD_FILE, TRANSFORM_FILE, load_defin
 from rivertwice.pipeline.engine import watermark_confs
 from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging
 from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed
-from rivertwice.pipeline.model import RECORD, Definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.tables import late_versions, window_closes
 
 CASE_CONFS = {
@@ -192,7 +193,7 @@ def _named(definition: Definition, ids: list[str], rows: list[Row]) -> list[Row]
 def _late_offsets(
     spark: SparkSession, definition: Definition, case: Case, rows: Mapping[str, DataFrame], watermarks: list[int]
 ) -> list[int]:
-    if definition.window.is_fold:
+    if not definition.window.kind.has_watermark:
         return []
     batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
     late: set[int] = set()

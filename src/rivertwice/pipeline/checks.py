@@ -20,7 +20,8 @@ from rivertwice.instants import EPOCH
 from rivertwice.pipeline.compile import compile_sources, result_schema, rows_schema, run_sql, transform
 from rivertwice.pipeline.definition import FAST_FILE, FOLD_FILE, ROWS_FILE, TRANSFORM_FILE, YAML_FILE
 from rivertwice.pipeline.fast import fast_plan
-from rivertwice.pipeline.model import RECORD, Definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.plan_check import (
     HOPPING_NODES,
     RESULT_NODES,

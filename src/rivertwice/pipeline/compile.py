@@ -11,17 +11,8 @@ from pyspark.sql.types import StructType
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
-from rivertwice.pipeline.folds import batch_fold, stream_fold
 from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.slices import (
-    RowsOf,
-    SliceSink,
-    VersionsAt,
-    no_versions,
-    slice_result,
-    slice_views,
-    stream_slices,
-)
+from rivertwice.pipeline.slices import RowsOf, VersionsAt, no_versions
 from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.views import run_views
 
@@ -51,12 +42,7 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
         observe: whether the observations are wanted.
     """
     branches = accepted_branches(definition, raw, observe=observe)
-    if definition.window.is_sliced:
-        return stream_slices(definition, branches)
-    if definition.window.is_fold:
-        return stream_fold(definition, branches)
-    (rows,) = branches.values()
-    return transform(spark, definition, included(spark, definition, rows))
+    return definition.window.kind.compile_stream(spark, definition, branches)
 
 
 def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool = True) -> dict[str, DataFrame]:
@@ -109,7 +95,7 @@ def batch_rows(definition: Definition, versions: VersionsAt = no_versions) -> Ro
 
     All of the batch's state is materialised. `versions` gives what is known of the tables when a batch runs.
     """
-    return SliceSink(definition, versions).rows if definition.window.is_sliced else lambda frame, _: frame.toArrow()
+    return definition.window.kind.batch_rows(definition, versions)
 
 
 def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
@@ -117,20 +103,17 @@ def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[s
 
     Nothing here says in what order they were read: a fold takes them source by source (`folds.batch_fold`).
     """
-    if definition.window.is_fold:
-        return batch_fold(definition, rows)
-    if not definition.window.is_sliced:
-        (only,) = rows.values()
-        return compile_batch(spark, definition, only)
-    pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
-    known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
-    return slice_result(spark, definition, slice_views(definition, pairs, known))
+    return definition.window.kind.compile_batch(spark, definition, rows)
 
 
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
     """Return the result of the same transform over `accepted_rows` of the one source (no slices): all or any subset."""
-    if definition.window.is_fold:
-        return batch_fold(definition, {definition.source[0]: accepted_rows})
+    return definition.window.kind.compile_batch(spark, definition, {definition.source[0]: accepted_rows})
+
+
+def compile_one_source(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Return what `rows.sql` and the transform make of the accepted rows of the one source, streaming or not."""
+    (accepted_rows,) = rows.values()
     return transform(spark, definition, included(spark, definition, accepted_rows))
 
 
@@ -151,7 +134,7 @@ def with_window_end(rows: DataFrame, definition: Definition, view: str | None = 
     source = definition.source[1] if view is None else definition.sources[view]
     size, step = window_micros(definition)
     event = F.unix_micros(source.event_time)
-    if definition.window.is_session:
+    if not definition.window.kind.is_aligned:
         return rows.withColumn("_window_end", F.timestamp_micros(event + F.lit(size)))
     first = event - F.pmod(event, F.lit(step)) + F.lit(step)
     if definition.window.passes == 1:

@@ -11,10 +11,10 @@ def contract_of(definition: Definition) -> dict[str, str]:
     limits = definition.alerts
     compared = "reconciled against a recompute, every differing row with a named cause"
     return {
-        "guarantee": _guarantee(definition),
+        "guarantee": definition.window.kind.guarantee(),
         "boundary": _boundary(definition),
         "idempotence": "one commit per batch, known by (timeline, batch) and its offset range",
-        "window": _window_text(definition),
+        "window": definition.window.kind.contract_text(definition.window),
         **_waiting(definition),
         "emit": definition.emit,
         "comparison": compared if definition.compare else "none (compare: false)",
@@ -26,16 +26,8 @@ def contract_of(definition: Definition) -> dict[str, str]:
     }
 
 
-def _guarantee(definition: Definition) -> str:
-    if definition.window.is_fold:
-        return "every record is in exactly one of emitted, dead, excluded (it yielded no row); a row is emitted once"
-    return (
-        "every (record, window) pair is in exactly one of emitted, open, late, dead, excluded; a window is emitted once"
-    )
-
-
 def _waiting(definition: Definition) -> dict[str, str]:
-    if definition.window.is_fold:
+    if not definition.window.kind.has_watermark:
         return {"watermark": "none: rows are final when they are emitted", "lateness": "no event is late"}
     return {
         "watermark": _watermark_text(definition),
@@ -59,14 +51,3 @@ def _watermark_text(definition: Definition) -> str:
     each = ", ".join(f"{view} {delay}" for view, delay in zip(definition.streams, delays, strict=True))
     which = "slowest" if definition.watermark_policy == "min" else "fastest"
     return f"each source's own behind its largest event time ({each}), of these the {which}; it rises between batches"
-
-
-def _window_text(definition: Definition) -> str:
-    window = definition.window
-    if window.is_session:
-        return f"session, gap {format_duration(window.length)}"
-    if window.is_sliced or window.is_fold:
-        return window.text
-    if window.slide is not None:
-        return f"hopping, {format_duration(window.length)} every {format_duration(window.slide)}"
-    return f"tumbling, {format_duration(window.length)}"

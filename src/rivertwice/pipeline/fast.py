@@ -6,7 +6,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.model import RECORD, Definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.views import record_column, run_views
 
 _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}

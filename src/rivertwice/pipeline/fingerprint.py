@@ -13,7 +13,6 @@ from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.parts import NO_TIME
 from rivertwice.pipeline.refusals import normalise, tokens
 from rivertwice.pipeline.source_model import Source
-from rivertwice.pipeline.windows import Window
 from rivertwice.store.files import encode_json
 
 # Raised by whoever changes what `decode` or `compile` makes of the same definition and the same records.
@@ -80,14 +79,14 @@ class Change:
 def fingerprint_of(definition: Definition) -> Fingerprint:
     """Return the fingerprint of a definition. Comments, white space and stream pins do not matter."""
     used = {word.lower().strip("`") for word in tokens(definition.transform_sql)}
-    keeps_records = definition.window.is_sliced
+    keeps_records = definition.window.kind.keeps_records
     sources = {
         view: _source_parts(view, source, source.schema_ if keeps_records else used)
         for view, source in definition.sources.items()
     }
     components: dict[str, Any] = {
         "compiler": COMPILER_VERSION,
-        "window": _window_parts(definition.window),
+        "window": definition.window.kind.fingerprint_parts(definition.window),
         "keys": definition.keys,
         "columns": list(definition.columns),
         "transform": normalise(definition.transform_sql),
@@ -97,7 +96,7 @@ def fingerprint_of(definition: Definition) -> Fingerprint:
         **_joined(sources),
         **_fold_parts(definition),
     }
-    if len(sources) > 1 and not definition.window.is_fold:
+    if len(sources) > 1 and definition.window.kind.has_watermark:
         components["watermark_policy"] = definition.watermark_policy
     return Fingerprint(
         state=_hash(components, STATE),
@@ -184,20 +183,6 @@ def _schema_parts(source: Source) -> dict[str, Any]:
     if source.format == "protobuf":
         parts["pinned"] = {"message": source.message_type.text}
     return parts
-
-
-def _window_parts(window: Window) -> list[str]:
-    """Return what tells windows apart; of a tumbling one, what was always hashed, so stored fingerprints stay valid."""
-    columns = [window.start_column, window.end_column]
-    if window.is_session:
-        return ["session", format_duration(window.length), *columns]
-    if window.fold is not None:
-        return ["fold", format_duration(window.fold), str(window.at), *columns]
-    if window.every is not None:
-        reach = [format_duration(one) for one in (window.every, window.lookback, window.lookahead)]
-        return ["slices", *reach, str(window.at), *columns]
-    slide = [] if window.slide is None else ["slide", format_duration(window.slide)]
-    return [format_duration(window.length), *columns, *slide]
 
 
 def _hash(components: Mapping[str, Any], names: Iterable[str]) -> str:

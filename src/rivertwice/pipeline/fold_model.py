@@ -50,12 +50,7 @@ StateType = Annotated[str, AfterValidator(_state_type)]
 
 
 def find_fold_conflict(definition: DefinitionFile) -> str | None:
-    """Return what of a definition does not go together with being a fold, or with being none; None if all does."""
-    if not definition.window.is_fold:
-        given = [name for name in ("by", "state", "types", "deleted") if getattr(definition, name)]
-        for name in (*given, *({"order"} & definition.model_fields_set)):
-            return f"{name} is of folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
-        return next(filter(None, itertools.starmap(_source_conflict, definition.sources.items())), None)
+    """Return what of a definition does not go together with being a fold; None if all does."""
     for view, source in definition.sources.items():
         if source.is_table:
             return f"source {view!r} says role: table, which is of slices: a fold takes each of its records as an event; remove role and table_keys"
@@ -66,6 +61,14 @@ def find_fold_conflict(definition: DefinitionFile) -> str | None:
             f"count_column is {definition.count_column!r}, but rows of a fold are told apart by their record; remove it"
         )
     return _key_conflict(definition) or _type_conflict(definition) or _order_conflict(definition)
+
+
+def find_stray_fold_part(definition: DefinitionFile) -> str | None:
+    """Return what of a definition is of folds alone, or which source lacks a watermark, though it is no fold; None if nothing is wrong."""
+    given = [name for name in ("by", "state", "types", "deleted") if getattr(definition, name)]
+    for name in (*given, *({"order"} & definition.model_fields_set)):
+        return f"{name} is of folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
+    return next(filter(None, itertools.starmap(_source_conflict, definition.sources.items())), None)
 
 
 def _source_conflict(view: str, source: Source) -> str | None:

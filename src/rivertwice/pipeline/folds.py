@@ -25,7 +25,8 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from rivertwice.pipeline.fold_order import NUMBER
 from rivertwice.pipeline.fold_run import Emitted, FoldRun, FoldSource, FoldSpec
-from rivertwice.pipeline.model import RECORD, ROW, SOURCE, Definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.names import RECORD, ROW, SOURCE
 
 if TYPE_CHECKING:
     import pandas as pd

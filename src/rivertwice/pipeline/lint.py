@@ -219,7 +219,7 @@ def _keys(definition: Definition, verdict: Verdict | None) -> LintFinding:
 
 def _late_measured(definition: Definition) -> LintFinding:
     check = "unmeasured late drops"
-    if definition.window.is_fold:
+    if not definition.window.kind.has_watermark:
         return LintFinding(check, HOLDS, "a fold has no watermark: no event is late, and none is dropped")
     if not definition.compare:
         return LintFinding(
@@ -264,7 +264,7 @@ def _state_bound(definition: Definition) -> LintFinding:
 
 
 def _idle_source(definition: Definition) -> list[LintFinding]:
-    if len(definition.streams) == 1 or definition.window.is_fold:
+    if len(definition.streams) == 1 or not definition.window.kind.has_watermark:
         return []
     check, shows = "idle source", f"`rivertwice diagnose {definition.name}` names a silent one"
     if definition.watermark_policy == "min":

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from rivertwice.config import NAME
 from rivertwice.pipeline.delivery_model import Delivery, find_delivery_conflict
 from rivertwice.pipeline.fast_model import FastPath, find_fast_conflict
-from rivertwice.pipeline.fold_model import StateType, find_fold_conflict
+from rivertwice.pipeline.fold_model import StateType
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column, without_null
 from rivertwice.pipeline.parts import (
@@ -18,21 +18,10 @@ from rivertwice.pipeline.parts import (
     StreamPins,
     Strict,
     find_emit_conflict,
-    find_late_conflict,
 )
 from rivertwice.pipeline.source_model import Source, SqlType
 from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
 from rivertwice.pipeline.windows import Window
-
-VALID_FROM, VALID_TO = "valid_from", "valid_to"
-VERSION = {VALID_FROM, VALID_TO}
-"""Columns of a table's view: when a version was valid; `valid_to` is NULL of one that still is."""
-RECORD = "record"
-"""Column of a slice's views: the record's place in its topic, different for every record; it breaks ties. Of a fold's rows: the event's."""
-SOURCE = "source"
-"""Column of a fold's rows, where it has several sources: the view that the event is of."""
-ROW = "row"
-"""Column of a fold's rows: which of the rows of one event it is, from 0."""
 
 
 def _optional_part(schema: dict[str, Any]) -> None:
@@ -113,9 +102,13 @@ class DefinitionFile(Strict):
         conflict = find_sources_conflict(self) or find_topics_conflict(self)
         if conflict:
             raise ValueError(conflict)
-        if self.window.is_session:
-            self._check_session_keys()
-        conflict = find_delivery_conflict(self.deliver, self.topics, folds=self.window.is_fold) or self._time_conflict()
+        kind = self.window.kind
+        conflict = (
+            kind.find_key_conflict(self)
+            or find_delivery_conflict(self.deliver, self.topics, folds=kind.has_newest_rows)
+            or kind.find_late_conflict(self.late)
+            or find_emit_conflict(self.window, has_updates=self.has_updates)
+        )
         if conflict:
             raise ValueError(conflict)
         names = self.result_columns
@@ -123,63 +116,10 @@ class DefinitionFile(Strict):
         if twice:
             message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
             raise ValueError(message)
-        wrong = find_fast_conflict(self) or find_fold_conflict(self)
+        wrong = find_fast_conflict(self) or kind.find_conflict(self)
         if wrong:
             raise ValueError(wrong)
-        if self.window.is_fold:
-            return self
-        if self.window.is_sliced:
-            self._check_slices()
-            return self
-        if self.count_column is None:
-            message = "count_column is missing; name the column that is count(*): the balance is built on it"
-            raise ValueError(message)
-        if self.count_column not in self.columns:
-            message = f"count_column {self.count_column!r} is not among columns {list(self.columns)}; correct it"
-            raise ValueError(message)
-        if self.columns[self.count_column].compare != "exact":
-            message = f"count_column {self.count_column!r} must be compared exactly; the balance is built on it"
-            raise ValueError(message)
         return self
-
-    def _time_conflict(self) -> str | None:
-        """Return why what becomes of late rows, or when rows are emitted, does not go with the rest; None if it does."""
-        return find_late_conflict(self.window, self.late) or find_emit_conflict(
-            self.window, has_updates=self.has_updates
-        )
-
-    def _check_slices(self) -> None:
-        if self.count_column is not None:
-            message = (
-                f"count_column is {self.count_column!r}, but rows of slices are not counted by a column; remove it"
-            )
-            raise ValueError(message)
-        if not self.keys:
-            message = "slices need keys: the result columns that tell a row from all others of its slice; name them"
-            raise ValueError(message)
-        if self.window.at not in (*self.keys, *self.columns):
-            message = f"window.at {self.window.at!r} is neither a key nor a column; add it to the result, or correct it"
-            raise ValueError(message)
-        reserved = {self.window.start_column, self.window.end_column, RECORD}
-        for view, source in self.sources.items():
-            taken = sorted((reserved | (VERSION if source.is_table else set())) & set(source.schema_))
-            if taken:
-                message = (
-                    f"field {taken[0]!r} of source {view!r} has the name of a column that slices add to every view; rename the "
-                    "window's columns (window.start_column, window.end_column), or the field before the log"
-                )
-                raise ValueError(message)
-
-    def _check_session_keys(self) -> None:
-        schema = self.source[1].schema_
-        wrong = [key for key in self.keys if schema.get(key, "double") == "double"]
-        if not self.keys or wrong:
-            found = "there are none" if not self.keys else f"{wrong[0]!r} is {schema.get(wrong[0], 'no field')}"
-            message = (
-                "sessions are built per key, and what the stream did is derived by following each key, so keys must be fields "
-                f"of the source's schema and no doubles; {found}: name at least one such field"
-            )
-            raise ValueError(message)
 
     @property
     def source(self) -> tuple[str, Source]:
@@ -229,14 +169,12 @@ class DefinitionFile(Strict):
     @property
     def row_keys(self) -> list[str]:
         """The result columns that tell a row from all others of its window: the keys, of a fold its event's place too."""
-        if not self.window.is_fold:
-            return self.keys
-        return [*([SOURCE] if self.has_several_sources else []), RECORD, ROW, *self.keys]
+        return self.window.kind.row_keys(self)
 
     @property
     def session_keys(self) -> list[str] | None:
         """The key columns if windows are sessions, which their key and stretch tell apart; else None."""
-        return self.keys if self.window.is_session else None
+        return self.window.kind.session_keys(self)
 
     @property
     def row_types(self) -> dict[str, str]:

@@ -37,3 +37,13 @@ def without_null(schema: dict[str, Any]) -> None:
     kinds = [kind for kind in schema.pop("anyOf") if kind != {"type": "null"}]
     schema.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
     schema.pop("default")
+
+VALID_FROM, VALID_TO = "valid_from", "valid_to"
+VERSION = {VALID_FROM, VALID_TO}
+"""Columns of a table's view: when a version was valid; `valid_to` is NULL of one that still is."""
+RECORD = "record"
+"""Column of a slice's views: the record's place in its topic, different for every record; it breaks ties. Of a fold's rows: the event's."""
+SOURCE = "source"
+"""Column of a fold's rows, where it has several sources: the view that the event is of."""
+ROW = "row"
+"""Column of a fold's rows: which of the rows of one event it is, from 0."""

@@ -79,18 +79,6 @@ class LatePolicy(Strict):
         return self.policy != "drop"
 
 
-def find_late_conflict(window: Window, late: LatePolicy) -> str | None:
-    """Return why a late policy does not go with a kind of windows, or None."""
-    if window.is_fold and late.keeps_rows:
-        return f"late.policy is {late.policy}, but nothing of a fold waits or is late; remove it"
-    if window.is_session and late.policy == "correct":
-        return (
-            "late.policy is correct, but a late row does not say which session it belongs to, and a session may come apart without any, so "
-            "none is queued; say side_output, which keeps the late rows: a backfill without a range repairs what a reconcile found LATE"
-        )
-    return None
-
-
 def find_emit_conflict(window: Window, *, has_updates: bool) -> str | None:
     """Return why rows cannot be emitted with every batch that changes them, or None."""
     if not has_updates:

@@ -12,7 +12,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from rivertwice.pipeline.model import RECORD, Definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.plan_check import (
     SUBQUERIES,
     class_of,

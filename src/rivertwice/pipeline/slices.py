@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.model import RECORD, VALID_FROM, VALID_TO, Definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.names import RECORD, VALID_FROM, VALID_TO
 from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.tables import table_rows
 from rivertwice.pipeline.views import record_column, run_views

@@ -12,7 +12,7 @@ def find_sources_conflict(definition: DefinitionFile) -> str | None:
     """Return why a definition may not have so many sources, or None."""
     if not definition.streams:
         return "every source is a table, so nothing happens that results could be computed of; add a stream"
-    if len(definition.sources) > 1 and not (definition.window.is_sliced or definition.window.is_fold):
+    if len(definition.sources) > 1 and not definition.window.kind.takes_several_sources:
         return (
             f"sources are {list(definition.sources)}, but windows and sessions take exactly one; keep one, or let the window be of slices "
             "(every, lookback, lookahead, at), which join several, or a fold (fold, at), which follows keys through several"
@@ -32,7 +32,7 @@ def find_topics_conflict(definition: DefinitionFile) -> str | None:
         )
     if "watermark_policy" not in definition.model_fields_set:
         return None
-    if definition.window.is_fold:
+    if not definition.window.kind.has_watermark:
         return f"watermark_policy is {definition.watermark_policy!r}, but a fold has no watermark; remove it"
     if len(definition.streams) == 1:
         return (

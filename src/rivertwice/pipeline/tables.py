@@ -19,7 +19,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.envelope import is_gone
-from rivertwice.pipeline.model import RECORD, VALID_FROM, VALID_TO, Definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.names import RECORD, VALID_FROM, VALID_TO
 from rivertwice.pipeline.views import record_column
 
 ALL = (1 << 31) - 1

@@ -66,12 +66,10 @@ def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> Dec
 
 def _obstacle(change: Change, new: Bundle) -> str | None:
     window = new.definition.window
-    if window.is_fold:
-        return (
-            "a fold goes on from states that it would have folded otherwise: none of its later rows could be compared"
-        )
-    if (window.is_session or window.is_sliced) and change.component in CARRIED - {"watermark", "late_policy"}:
-        return "sessions and slices whose records two definitions chose cannot be compared"
+    chooses_records = change.component in CARRIED - {"watermark", "late_policy"}
+    obstacle = window.kind.find_upgrade_obstacle(chooses_records=chooses_records)
+    if obstacle is not None:
+        return obstacle
     if change.component == "watermark" and len(new.definition.streams) > 1:
         return "of several sources the running stream alone knows how far each of them is"
     if change.component in CARRIED:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.model import RECORD
+from rivertwice.pipeline.names import RECORD
 
 # A temp view lives from its creation to the analysis of one statement; two threads of one session must not mix.
 _VIEW = threading.Lock()

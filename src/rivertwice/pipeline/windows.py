@@ -8,13 +8,12 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rivertwice.pipeline.durations import Duration, format_duration
+from rivertwice.pipeline.kinds import Kind, kind_of
 from rivertwice.pipeline.names import Column, without_null
 
 MOST_PASSES = 60
 """A record belongs to at most so many hopping windows: each of them costs a recompute a run of the transform."""
 _NONE = timedelta(0)
-FOREVER_MS = 253_402_214_400_000
-"""9999-12-31: rows of a fold are final at once, as if the watermark stood there."""
 
 
 class Window(BaseModel):
@@ -142,15 +141,16 @@ class Window(BaseModel):
 
     def closed_ms(self, watermark_ms: int) -> int:
         """Return up to which window end rows are final at a watermark (epoch ms); a fold's are when they are emitted."""
-        return FOREVER_MS if self.is_fold else watermark_ms
+        return self.kind.closed_ms(watermark_ms)
 
     def first_end_ms(self, event_ms: int) -> int:
         """Return the end of the earliest window that an event belongs to (epoch ms); of a session, that of it alone."""
-        millisecond = timedelta(milliseconds=1)
-        if self.is_session:
-            return event_ms + self.length // millisecond
-        step = self.step // millisecond
-        return event_ms // step * step + step
+        return self.kind.first_end_ms(self, event_ms)
+
+    @property
+    def kind(self) -> Kind:
+        """What differs between the kinds of windows, answered for this one."""
+        return kind_of(self)
 
     @property
     def is_fold(self) -> bool:
@@ -170,16 +170,12 @@ class Window(BaseModel):
     @property
     def length(self) -> timedelta:
         """Length of a window; of a session the gap, which is the shortest it can be; of a slice with what it sees; of a fold its address."""
-        if self.every is not None:
-            return self.lookback + self.every + self.lookahead
-        length = self.session or self.size or self.fold
-        assert length is not None, "the definition was checked"
-        return length
+        return self.kind.length(self)
 
     @property
     def step(self) -> timedelta:
         """Time between the starts of two windows; of sessions the gap."""
-        return self.slide or self.every or self.length
+        return self.kind.step(self)
 
     @property
     def passes(self) -> int:
@@ -189,17 +185,9 @@ class Window(BaseModel):
     @property
     def function(self) -> str:
         """Spark's function that makes the windows."""
-        return "session_window" if self.is_session else "window"
+        return self.kind.function
 
     @property
     def text(self) -> str:
         """The windows in words."""
-        if self.session is not None:
-            return f"session, gap {format_duration(self.session)}"
-        if self.every is not None:
-            seen = f"{format_duration(self.lookback)} before and {format_duration(self.lookahead)} behind"
-            return f"slices of {format_duration(self.every)} that see {seen}"
-        if self.fold is not None:
-            return f"fold, by {format_duration(self.fold)}"
-        every = "" if self.slide is None else f" every {format_duration(self.slide)}"
-        return f"{format_duration(self.length)}{every}"
+        return self.kind.text(self)

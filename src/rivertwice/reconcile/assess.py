@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.windows import FOREVER_MS
+from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.reconcile.copies import check_served_rows, choose_again
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.fold_rule import is_read_by

@@ -32,7 +32,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging, select_newest
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
 from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed, spread_keys
-from rivertwice.pipeline.model import RECORD, SOURCE
+from rivertwice.pipeline.names import RECORD, SOURCE
 from rivertwice.pipeline.views import record_column
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses

@@ -89,7 +89,7 @@ def check_windows(rows: pa.Table, definition: Definition) -> None:
     size_us = window.length // timedelta(microseconds=1)
     start = rows.column(window.start_column).cast(pa.int64())
     end = rows.column(window.end_column).cast(pa.int64())
-    differs = pc.less if window.is_session else pc.not_equal
+    differs = pc.not_equal if window.kind.is_aligned else pc.less
     wrong = pc.sum(differs(pc.subtract(end, start), size_us).cast(pa.int64())).as_py() or 0
     if wrong:
         message = (

@@ -15,7 +15,8 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.model import RECORD, ROW, SOURCE, Definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.names import RECORD, ROW, SOURCE
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import ServedStamp, read_provisional, read_served, served_stamp
@@ -88,7 +89,7 @@ def check_request(definition: Definition, key: Mapping[str, Any] | None) -> None
     Raises:
         RequestError: it is no fold, or the key names no key column.
     """
-    if not definition.window.is_fold and not definition.has_updates:
+    if not definition.window.kind.has_newest_rows and not definition.has_updates:
         message = (
             f"{definition.name} has windows ({definition.window.text}) that are emitted when they close, and a view is of a fold's "
             "keys, or of open windows (emit: updates); read its `served` table instead"

@@ -21,7 +21,7 @@ from rivertwice.delivery.plan import Limits
 from rivertwice.delivery.wire import check_rows, key_text, position_from_json, position_to_json, rows_told, value_text
 from rivertwice.errors import LedgerError
 from rivertwice.instants import from_ms
-from rivertwice.pipeline.windows import FOREVER_MS
+from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 
 VIEWS = ("users", "orders")
 FOLD = Shape(

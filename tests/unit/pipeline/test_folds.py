@@ -18,8 +18,8 @@ from rivertwice.pipeline.fold_code import check_fold, normalise_fold
 from rivertwice.pipeline.fold_run import FoldRun
 from rivertwice.pipeline.fold_values import FoldValueError, dump, load, settle
 from rivertwice.pipeline.folds import fold_spec
+from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.pipeline.lint import TopicFacts, contract_of, lint_definition
-from rivertwice.pipeline.windows import FOREVER_MS
 
 YAML = """
 name: p

@@ -12,7 +12,7 @@ from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fold_model import NO_WATERMARK
 from rivertwice.pipeline.fold_order import AS_READ, NUMBER
-from rivertwice.pipeline.windows import FOREVER_MS
+from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.fold_rule import is_read_by, place_of, settle

@@ -1,0 +1,105 @@
+"""Intervals, `every` in a definition and called slices there: a stretch of event time computed at once, from raw records."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.fold_model import find_stray_fold_part
+from rivertwice.pipeline.kinds.kind import Kind
+from rivertwice.pipeline.names import RECORD, VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rivertwice.pipeline.model import Definition, DefinitionFile
+    from rivertwice.pipeline.slices import RowsOf, VersionsAt
+    from rivertwice.pipeline.windows import Window
+
+
+class Intervals(Kind):
+    """Stretches of `every`, whose rows are computed from the records of a window around each. The length is all it sees."""
+
+    setting = "every"
+    takes_several_sources = True
+    keeps_records = True
+
+    def length(self, window: Window) -> timedelta:
+        """Return the length of a window."""
+        return window.lookback + self.step(window) + window.lookahead
+
+    def step(self, window: Window) -> timedelta:
+        """Return the time between the starts of two windows."""
+        assert window.every is not None, "the definition was checked"
+        return window.every
+
+    def text(self, window: Window) -> str:
+        """Return the windows in words."""
+        seen = f"{format_duration(window.lookback)} before and {format_duration(window.lookahead)} behind"
+        return f"slices of {format_duration(self.step(window))} that see {seen}"
+
+    def find_conflict(self, definition: DefinitionFile) -> str | None:
+        """Return what else of a definition does not go with such windows, or None."""
+        window = definition.window
+        stray = find_stray_fold_part(definition)
+        if stray:
+            return stray
+        if definition.count_column is not None:
+            return f"count_column is {definition.count_column!r}, but rows of slices are not counted by a column; remove it"
+        if not definition.keys:
+            return "slices need keys: the result columns that tell a row from all others of its slice; name them"
+        if window.at not in (*definition.keys, *definition.columns):
+            return f"window.at {window.at!r} is neither a key nor a column; add it to the result, or correct it"
+        reserved = {window.start_column, window.end_column, RECORD}
+        for view, source in definition.sources.items():
+            taken = sorted((reserved | (VERSION if source.is_table else set())) & set(source.schema_))
+            if taken:
+                return (
+                    f"field {taken[0]!r} of source {view!r} has the name of a column that slices add to every view; rename the "
+                    "window's columns (window.start_column, window.end_column), or the field before the log"
+                )
+        return None
+
+    def fingerprint_parts(self, window: Window) -> list[str]:
+        """Return what tells windows apart."""
+        reach = [format_duration(one) for one in (self.step(window), window.lookback, window.lookahead)]
+        return ["slices", *reach, str(window.at), window.start_column, window.end_column]
+
+    def find_upgrade_obstacle(self, *, chooses_records: bool) -> str | None:
+        """Return why a changed component cannot be carried over, or None."""
+        return "sessions and slices whose records two definitions chose cannot be compared" if chooses_records else None
+
+    def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
+        """Return the keys alone where a case leaves the start out: a window begins before its slice."""
+        if not all(definition.window.start_column in row for row in expected):
+            return definition.keys
+        return super().case_keys(definition, expected)
+
+    def compile_stream(
+        self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]
+    ) -> DataFrame:
+        """Return the records of closed windows: `batch_rows` computes the result from them."""
+        from rivertwice.pipeline.slices import stream_slices
+
+        del spark
+        return stream_slices(definition, branches)
+
+    def compile_batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the same result over the records of each window."""
+        from pyspark.sql import functions as F
+
+        from rivertwice.pipeline.compile import with_window_end
+        from rivertwice.pipeline.slices import slice_result, slice_views
+
+        pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
+        known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
+        return slice_result(spark, definition, slice_views(definition, pairs, known))
+
+    def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
+        """Return what computes the result from the records of closed windows."""
+        from rivertwice.pipeline.slices import SliceSink
+
+        return SliceSink(definition, versions).rows

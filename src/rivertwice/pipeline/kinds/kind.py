@@ -1,0 +1,134 @@
+"""What the rest of the program asks a kind of windows. Pure: nothing here or in the kinds imports Spark at module level."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rivertwice.pipeline.model import Definition, DefinitionFile
+    from rivertwice.pipeline.parts import LatePolicy
+    from rivertwice.pipeline.slices import RowsOf, VersionsAt
+    from rivertwice.pipeline.windows import Window
+
+
+class Kind(ABC):
+    """One kind of windows. It has no state of its own: a window or a definition comes with every question.
+
+    Attributes:
+        setting: the field of `window` in `pipeline.yaml` that chooses the kind.
+        function: Spark's function that makes the windows.
+        takes_several_sources: whether a definition may have more than one source.
+        is_aligned: whether windows begin at multiples of their step from the epoch and have one length; else an event begins one,
+            and it can grow.
+        has_watermark: whether results wait for a watermark.
+        keeps_records: whether the state holds raw records with all their fields, used or not.
+        takes_cures: whether the record of a dead letter can be put right and taken up.
+        has_newest_rows: whether each key has a newest row, which replaces those before it.
+    """
+
+    setting: ClassVar[str]
+    function: ClassVar[str] = "window"
+    takes_several_sources: ClassVar[bool] = False
+    is_aligned: ClassVar[bool] = True
+    has_watermark: ClassVar[bool] = True
+    keeps_records: ClassVar[bool] = False
+    takes_cures: ClassVar[bool] = True
+    has_newest_rows: ClassVar[bool] = False
+
+    @abstractmethod
+    def length(self, window: Window) -> timedelta:
+        """Return the length of a window."""
+
+    @abstractmethod
+    def step(self, window: Window) -> timedelta:
+        """Return the time between the starts of two windows."""
+
+    @abstractmethod
+    def text(self, window: Window) -> str:
+        """Return the windows in words."""
+
+    def contract_text(self, window: Window) -> str:
+        """Return the windows in the words of a contract."""
+        return self.text(window)
+
+    def closed_ms(self, watermark_ms: int) -> int:
+        """Return up to which window end rows are final at a watermark (epoch ms)."""
+        return watermark_ms
+
+    def first_end_ms(self, window: Window, event_ms: int) -> int:
+        """Return the end of the earliest window that an event belongs to (epoch ms)."""
+        step = self.step(window) // timedelta(milliseconds=1)
+        return event_ms // step * step + step
+
+    def find_key_conflict(self, definition: DefinitionFile) -> str | None:
+        """Return why the keys cannot be keys of such windows, or None."""
+        del definition
+        return None
+
+    def find_late_conflict(self, late: LatePolicy) -> str | None:
+        """Return why a late policy does not go with such windows, or None."""
+        del late
+        return None
+
+    @abstractmethod
+    def find_conflict(self, definition: DefinitionFile) -> str | None:
+        """Return what else of a definition does not go with such windows, or None."""
+
+    def row_keys(self, definition: DefinitionFile) -> list[str]:
+        """Return the result columns that tell a row from all others of its window."""
+        return definition.keys
+
+    def session_keys(self, definition: DefinitionFile) -> list[str] | None:
+        """Return the key columns if key and stretch tell windows apart, else None."""
+        del definition
+        return None
+
+    @abstractmethod
+    def fingerprint_parts(self, window: Window) -> list[str]:
+        """Return what tells windows apart. It is hashed, so it must not change: stored fingerprints stay valid."""
+
+    def guarantee(self) -> str:
+        """Return what a contract guarantees of each record."""
+        return "every (record, window) pair is in exactly one of emitted, open, late, dead, excluded; a window is emitted once"
+
+    def find_upgrade_obstacle(self, *, chooses_records: bool) -> str | None:
+        """Return why a changed component cannot be carried over, or None: other rules decide.
+
+        Args:
+            chooses_records: whether the component decides which records come to the state; not so the watermark and the late policy.
+        """
+        del chooses_records
+        return None
+
+    def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
+        """Return the columns that identify a row of a case."""
+        del expected
+        return [definition.window.start_column, *definition.keys]
+
+    def case_rows(self, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the expected rows of a case with what may be left out filled in."""
+        return expected
+
+    def compile_stream(
+        self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]
+    ) -> DataFrame:
+        """Return the streaming result over the accepted rows of each stream, under its own watermark."""
+        from rivertwice.pipeline.compile import compile_one_source
+
+        return compile_one_source(spark, definition, branches)
+
+    def compile_batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the same result over the accepted rows of each view, all of them or any subset."""
+        from rivertwice.pipeline.compile import compile_one_source
+
+        return compile_one_source(spark, definition, rows)
+
+    def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
+        """Return what turns a micro-batch of the stream's frame, and its number, into result rows."""
+        del definition, versions
+        return lambda frame, _: frame.toArrow()

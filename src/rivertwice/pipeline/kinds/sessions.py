@@ -1,0 +1,78 @@
+"""Session windows: `session` is the gap that ends them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.fold_model import find_stray_fold_part
+from rivertwice.pipeline.kinds.kind import Kind
+from rivertwice.pipeline.kinds.tumbling_hopping import find_count_conflict
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.model import DefinitionFile
+    from rivertwice.pipeline.parts import LatePolicy
+    from rivertwice.pipeline.windows import Window
+
+
+class Sessions(Kind):
+    """Windows whose ends depend on the events of a key. Their length and step are the gap, the shortest they can be."""
+
+    setting = "session"
+    function = "session_window"
+    is_aligned = False
+
+    def length(self, window: Window) -> timedelta:
+        """Return the length of a window."""
+        assert window.session is not None, "the definition was checked"
+        return window.session
+
+    def step(self, window: Window) -> timedelta:
+        """Return the time between the starts of two windows."""
+        return self.length(window)
+
+    def text(self, window: Window) -> str:
+        """Return the windows in words."""
+        return f"session, gap {format_duration(self.length(window))}"
+
+    def first_end_ms(self, window: Window, event_ms: int) -> int:
+        """Return the end of the session that an event makes alone."""
+        return event_ms + self.length(window) // timedelta(milliseconds=1)
+
+    def find_key_conflict(self, definition: DefinitionFile) -> str | None:
+        """Return why the keys cannot be a session's, or None."""
+        schema = definition.source[1].schema_
+        wrong = [key for key in definition.keys if schema.get(key, "double") == "double"]
+        if definition.keys and not wrong:
+            return None
+        found = "there are none" if not definition.keys else f"{wrong[0]!r} is {schema.get(wrong[0], 'no field')}"
+        return (
+            "sessions are built per key, and what the stream did is derived by following each key, so keys must be fields "
+            f"of the source's schema and no doubles; {found}: name at least one such field"
+        )
+
+    def find_late_conflict(self, late: LatePolicy) -> str | None:
+        """Return why a late policy does not go with such windows, or None."""
+        if late.policy != "correct":
+            return None
+        return (
+            "late.policy is correct, but a late row does not say which session it belongs to, and a session may come apart without any, so "
+            "none is queued; say side_output, which keeps the late rows: a backfill without a range repairs what a reconcile found LATE"
+        )
+
+    def find_conflict(self, definition: DefinitionFile) -> str | None:
+        """Return what else of a definition does not go with such windows, or None."""
+        return find_stray_fold_part(definition) or find_count_conflict(definition)
+
+    def session_keys(self, definition: DefinitionFile) -> list[str] | None:
+        """Return the key columns: with the stretch they tell sessions apart."""
+        return definition.keys
+
+    def fingerprint_parts(self, window: Window) -> list[str]:
+        """Return what tells windows apart."""
+        return ["session", format_duration(self.length(window)), window.start_column, window.end_column]
+
+    def find_upgrade_obstacle(self, *, chooses_records: bool) -> str | None:
+        """Return why a changed component cannot be carried over, or None."""
+        return "sessions and slices whose records two definitions chose cannot be compared" if chooses_records else None

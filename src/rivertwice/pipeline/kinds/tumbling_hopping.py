@@ -1,0 +1,58 @@
+"""Tumbling and hopping windows: `size`, perhaps with `slide`, aligned to the epoch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.fold_model import find_stray_fold_part
+from rivertwice.pipeline.kinds.kind import Kind
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.model import DefinitionFile
+    from rivertwice.pipeline.windows import Window
+
+
+class TumblingHopping(Kind):
+    """Windows of one length that follow each other, or overlap."""
+
+    setting = "size"
+
+    def length(self, window: Window) -> timedelta:
+        """Return the length of a window."""
+        assert window.size is not None, "the definition was checked"
+        return window.size
+
+    def step(self, window: Window) -> timedelta:
+        """Return the time between the starts of two windows."""
+        return window.slide or self.length(window)
+
+    def text(self, window: Window) -> str:
+        """Return the windows in words."""
+        every = "" if window.slide is None else f" every {format_duration(window.slide)}"
+        return f"{format_duration(self.length(window))}{every}"
+
+    def contract_text(self, window: Window) -> str:
+        """Return the windows in the words of a contract."""
+        return f"{'tumbling' if window.slide is None else 'hopping'}, {self.text(window)}"
+
+    def find_conflict(self, definition: DefinitionFile) -> str | None:
+        """Return what else of a definition does not go with such windows, or None."""
+        return find_stray_fold_part(definition) or find_count_conflict(definition)
+
+    def fingerprint_parts(self, window: Window) -> list[str]:
+        """Return what tells windows apart."""
+        slide = [] if window.slide is None else ["slide", format_duration(window.slide)]
+        return [format_duration(self.length(window)), window.start_column, window.end_column, *slide]
+
+
+def find_count_conflict(definition: DefinitionFile) -> str | None:
+    """Return why the column that counts a row's records is not what the balance needs, or None."""
+    if definition.count_column is None:
+        return "count_column is missing; name the column that is count(*): the balance is built on it"
+    if definition.count_column not in definition.columns:
+        return f"count_column {definition.count_column!r} is not among columns {list(definition.columns)}; correct it"
+    if definition.columns[definition.count_column].compare != "exact":
+        return f"count_column {definition.count_column!r} must be compared exactly; the balance is built on it"
+    return None
