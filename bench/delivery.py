@@ -22,12 +22,12 @@ from confluent_kafka import Consumer, TopicPartition
 PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT / "tests"))
 
-from delivery_home import DeliveryHome, fill  # noqa: E402
-from postgres_server import missing, postgres_server  # noqa: E402
+from homes.delivery import DeliveryHome, fill  # noqa: E402
 from rivertwice.config import Settings  # noqa: E402
 from rivertwice.delivery.deliver import Deliverer  # noqa: E402
 from rivertwice.delivery.webhook_sink import RECORDS  # noqa: E402
 from rivertwice.log.broker import start_broker, stop_broker  # noqa: E402
+from servers.postgres import missing, postgres_server  # noqa: E402
 
 SIZES = {1: (200, 30), 100: (100, 30), 10_000: (8, 10)}
 """Rows of a batch: (batches of the backlog, batches one by one)."""

@@ -18,16 +18,16 @@ PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT / "tests"))
 
 from bench.measure import run_measured  # noqa: E402
-from histories import Record, places_of, record_bytes  # noqa: E402
-from history_kinds import KINDS  # noqa: E402
-from kinds_world import NAME, make_project  # noqa: E402
-from record_formats import WRITTEN_AS  # noqa: E402
+from histories.formats import WRITTEN_AS  # noqa: E402
+from histories.kinds import KINDS  # noqa: E402
+from histories.random_histories import Record, places_of, record_bytes  # noqa: E402
 from rivertwice.config import Settings  # noqa: E402
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker  # noqa: E402
 from rivertwice.log.kafka import ensure_topic  # noqa: E402
 from rivertwice.pipeline.definition import load_definition  # noqa: E402
 from rivertwice.testing.events import Event, produce_events  # noqa: E402
 from rivertwice.timeline.lineage import path_ledger  # noqa: E402
+from streams.kinds import NAME, make_project  # noqa: E402
 
 KEYS = 1_000
 PER_BATCH = 10_000

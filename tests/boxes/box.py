@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from boxes import stand_ins
-from compose_file import Check, Container, image_entrypoint, image_environment, image_folders
-from definition_files import PROJECT
+from boxes.compose_file import Check, Container, image_entrypoint, image_environment, image_folders
+from homes.project import REPOSITORY
 
 T = TypeVar("T")
 NETWORK = "10.77.0"
@@ -134,7 +134,7 @@ class Boxes:
         """Copy what the Dockerfile copies, and nothing else."""
         image = self.folder / "image"
         for source, target in image_folders().items():
-            found = PROJECT / source
+            found = REPOSITORY / source
             if found.is_dir():
                 shutil.copytree(found, image / target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
@@ -146,7 +146,7 @@ class Boxes:
     def volume(self, name: str) -> Path:
         """Return the folder of a volume, that of a new one owned by the image's user; `./...` is a folder of the repository."""
         if name.startswith("./"):
-            return PROJECT / name
+            return REPOSITORY / name
         path = self.folder / "volumes" / name
         if not path.exists():
             path.mkdir(parents=True)
@@ -219,7 +219,7 @@ class Boxes:
         if container.ours:
             binds["/opt/rivertwice"] = self._image
             for name in ("jars", "data"):  # what `python -m rivertwice.setup` makes; the image has no data
-                for path in sorted((PROJECT / ".build" / name).iterdir()):
+                for path in sorted((REPOSITORY / ".build" / name).iterdir()):
                     binds[f"/opt/rivertwice/.build/{name}/{path.name}"] = path.resolve()
         for path, volume in container.mounts.items():
             binds[path] = self.volume(volume)

@@ -15,9 +15,9 @@ from pathlib import Path
 import boto3
 import pytest
 
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.testing.s3_server import s3_server, why_not
-from streamed_run import REPOSITORY
 
 BUCKET = "rivertwice"
 MOTO_KEY = "moto"

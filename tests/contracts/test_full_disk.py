@@ -15,6 +15,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from homes.savepoint import NOW, make_home
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
@@ -27,7 +28,6 @@ from rivertwice.stream.failures import classify_failure
 from rivertwice.testing.cases import LabError
 from rivertwice.testing.cases_store import fill, small_disk
 from rivertwice.timeline.intent import write_intent
-from savepoint_home import NOW, make_home
 
 ROWS = pa.table({"n": pa.array(range(5_000), pa.int64())})
 

@@ -32,7 +32,7 @@ from rivertwice.testing.events import EventPlan, plan_events, produce_events
 from rivertwice.testing.lab import DEFINITION
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import stream_rows
-from savepoint_rig import DriverProcess, run_to_end, wait_for_batch
+from streams.synthetic import DriverProcess, run_to_end, wait_for_batch
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]

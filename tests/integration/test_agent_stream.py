@@ -22,7 +22,7 @@ from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise.launch import agent_status, start_agent, stop_agent
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, read_heartbeat, write_intent
-from waiting import wait_for
+from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "agent_test"

@@ -22,8 +22,6 @@ import httpx
 import psutil
 import pytest
 
-from airflow_browser import Browser, find_chromium, log_in
-from airflow_world import PIPELINE, World, await_success, link_project, ready_client, start_quiet_airflow
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
@@ -37,10 +35,12 @@ from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import served_stamp
-from secure_kafka import CORE, ENV, SecureListeners, create_user
-from streamed_run import StreamedRun
-from waiting import wait_for
-from warm import SMALL
+from running.waiting import wait_for
+from running.warm_spark import SMALL
+from servers.airflow import PIPELINE, World, await_success, link_project, ready_client, start_quiet_airflow
+from servers.browser import Browser, find_chromium, log_in
+from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
+from streams.flights import StreamedRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka]
 CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-secret-2b8d", **ENV}

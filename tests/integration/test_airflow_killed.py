@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_world import PIPELINE, link_project, ready_client, run_dag
 from oracle.flights_oracle import consume, expect, read_batches, read_changelog
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
@@ -20,8 +19,9 @@ from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
-from streamed_run import make_project
-from waiting import wait_for
+from running.waiting import wait_for
+from servers.airflow import PIPELINE, link_project, ready_client, run_dag
+from streams.flights import make_project
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 FLIGHTS = 720

@@ -18,7 +18,7 @@ from rivertwice.instants import TimeRange, from_ms
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.timeline.served import read_served, rebuild_served
-from streamed_run import copy_run
+from streams.flights import copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 HOUR = timedelta(hours=1)

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from definition_files import PROJECT, replace
+from homes.project import REPOSITORY, replace
 from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log.archive import extend_archive
@@ -26,7 +26,7 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.key_view import select_rows
 from rivertwice.timeline.lineage import path_ledger
-from warm import run_command_warm, run_driver_warm
+from running.warm_spark import run_command_warm, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 CHANGES = [
@@ -47,7 +47,7 @@ COMPACTED = {
     "delete.retention.ms": "3600000",
 }
 PATIENCE_S = 120
-EXAMPLE = PROJECT / "pipelines" / "examples" / "users_from_changes"
+EXAMPLE = REPOSITORY / "pipelines" / "examples" / "users_from_changes"
 AT_MS = 1_704_103_200_000
 Record = dict[str, Any]
 
@@ -86,7 +86,7 @@ def table(spark: SparkSession, records: list[Record]) -> list[tuple[Any, ...]]:
 def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = Settings(PROJECT, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+    settings = Settings(REPOSITORY, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
     ensure_topic(settings, topic, 1, COMPACTED)
     values = [
         {"before": None, "after": {"id": key, "name": name}, "op": "r", "ts_ms": AT_MS + number * 1000}

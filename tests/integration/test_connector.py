@@ -14,24 +14,24 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connect_worker import ConnectWorker
-from connect_worker import missing as no_worker
-from definition_files import PROJECT
-from delivery_home import read_topic
-from kinds_world import command
-from postgres_server import missing as no_server
-from postgres_server import postgres_server
+from homes.delivery import read_topic
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.ports import held_ports
 from rivertwice.timeline.served import rebuild_served
-from warm import run_driver_warm
+from running.warm_spark import run_driver_warm
+from servers.connect_worker import ConnectWorker
+from servers.connect_worker import missing as no_worker
+from servers.postgres import missing as no_server
+from servers.postgres import postgres_server
+from streams.kinds import command
 
 MISSING = no_server() or no_worker()
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
-CONNECTOR = PROJECT / "docker" / "debezium" / "prod-db.json"
+CONNECTOR = REPOSITORY / "docker" / "debezium" / "prod-db.json"
 PASSWORD = "c4n4ry-0f-the-d4t4b4se"
 TABLES = {
     "prod_orders": "SELECT id, product_id, quantity FROM orders ORDER BY id",
@@ -130,9 +130,9 @@ def test_a_database_and_its_tables_by_the_log_are_one(
     address, port = database
     project = tmp_path / "project"
     for name in TABLES:
-        shutil.copytree(PROJECT / "pipelines" / "examples" / name, project / "pipelines" / name)
+        shutil.copytree(REPOSITORY / "pipelines" / "examples" / name, project / "pipelines" / name)
     for name in (".build", "expectations"):
-        (project / name).symlink_to(PROJECT / name)
+        (project / name).symlink_to(REPOSITORY / name)
     monkeypatch.setenv("COPIES", address.replace("dbname=prod", "dbname=copies"))
     with (project / "pipelines" / "prod_orders" / "pipeline.yaml").open("a") as file:
         copies = {"dsn_env": "COPIES", "guarantee": "effectively_once"}

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from delivery_home import DeliveryHome, fill, fold, read_topic
+from homes.delivery import DeliveryHome, fill, fold, read_topic
 from rivertwice.config import Settings
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.kafka_sink import KafkaSink

@@ -16,9 +16,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from delivery_home import DeliveryHome, fill
-from ledger_rows import NOW
-from postgres_server import missing, postgres_server
+from homes.delivery import DeliveryHome, fill
+from homes.ledger import NOW
 from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.model import Parcel, Position
@@ -26,7 +25,8 @@ from rivertwice.delivery.postgres_sink import PostgresSink
 from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.status import view_refused
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
-from waiting import wait_for
+from running.waiting import wait_for
+from servers.postgres import missing, postgres_server
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 SINK = "{pg: {to: postgres, table: totals, dsn_env: TEST_PG, guarantee: effectively_once}}"

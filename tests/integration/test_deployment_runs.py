@@ -18,10 +18,10 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from airflow_world import PIPELINE, VERBS, run_dag
 from boxes import Box, Boxes, missing
-from compose_file import compose_containers, manifest_containers, manifest_data, required_variables
+from boxes.compose_file import compose_containers, manifest_containers, manifest_data, required_variables
 from rivertwice.orchestration.rest import AirflowClient
+from servers.airflow import PIPELINE, VERBS, run_dag
 
 pytestmark = [
     pytest.mark.airflow,

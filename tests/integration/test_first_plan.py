@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from histories import random_batches
-from kinds_world import NAME, check_explained, command, make_project, run_to_end, send
+from histories.random_histories import random_batches
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.stream.begin import resolve_timeline
+from streams.kinds import NAME, check_explained, command, make_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

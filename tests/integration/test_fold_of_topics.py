@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from fold_loops import VIEWS, Loop, Row, loop_of_fold, loop_of_view, newest
-from histories import PARTITIONS, Record, keyed, places_of, random_batches
-from kinds_world import NAME, command, make_project, run_killed_proved_and_restored, send
+from histories.fold_results import VIEWS, Loop, Row, loop_of_fold, loop_of_view, newest
+from histories.random_histories import PARTITIONS, Record, keyed, places_of, random_batches
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import Definition, load_definition
@@ -21,6 +20,7 @@ from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
+from streams.kinds import NAME, command, make_project, run_killed_proved_and_restored, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 PLANTED = 20

@@ -22,7 +22,7 @@ from rivertwice.supervise.view import view_pipeline
 from rivertwice.testing.lab_project import PIPELINE, make_project
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
-from streamed_run import StreamedRun
+from streams.flights import StreamedRun
 
 pytestmark = pytest.mark.kafka
 SENT = {0: 5, 1: 3, 2: 0}

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from histories import keyed, random_batches
-from kinds_world import NAME, check_explained, command, make_project, run_to_end, send
-from record_formats import WRITTEN_AS
+from histories.formats import WRITTEN_AS
+from histories.random_histories import keyed, random_batches
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
@@ -27,6 +26,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import rebuild_served
+from streams.kinds import NAME, check_explained, command, make_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -26,7 +26,7 @@ from rivertwice.store import delta
 from rivertwice.supervise.archiver import RetentionKeeper, last_retention
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
-from waiting import wait_for
+from running.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 NAME = "p"

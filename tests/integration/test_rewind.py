@@ -15,7 +15,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, rebuild_served
-from savepoint_rig import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
+from streams.synthetic import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 STORY = flights(150)

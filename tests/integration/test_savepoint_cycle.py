@@ -36,8 +36,8 @@ from rivertwice.store.delta_log import added_files, entry_path, parse_entry
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import stream_rows
-from savepoint_rig import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
-from warm import own_session
+from running.warm_spark import own_session
+from streams.synthetic import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "savepoint-cycle"

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from homes.orders import AT, ORDERS, REGISTERED, record
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
@@ -24,7 +26,6 @@ from rivertwice.schemas.encode import prefixed
 from rivertwice.store import delta
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
-from schema_world import AT, ORDERS, PROJECT, REGISTERED, record
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 SEED, RECORDS, PARTITIONS, HOURS = 47, 240, 3, 4
@@ -35,7 +36,7 @@ def make_project(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
     shutil.copytree(ORDERS, target)
     shutil.copytree(REGISTERED, folder / "project" / "schemas")
     for name in (".build", "expectations"):
-        (folder / "project" / name).symlink_to(PROJECT / name)
+        (folder / "project" / name).symlink_to(REPOSITORY / name)
     document = yaml.safe_load((target / "pipeline.yaml").read_text())
     document["sources"]["orders"]["topic"] = topic
     document["stream"] = {"max_offsets_per_trigger": 60}

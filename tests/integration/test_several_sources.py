@@ -1,6 +1,6 @@
 """Two topics in one stream over a real broker: ledger, restart, savepoint, proof from archive, restore, a gap, the log re-derived.
 
-The transform over both sources is the tests' own (`two_sources`); all else is the product.
+The transform over both sources is the tests' own (`histories.two_sources`); all else is the product.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import two_sources as two
+from histories import two_sources as two
+from homes.project import REPOSITORY
 from rivertwice.backfill.compute import rows_by_view
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
@@ -49,10 +50,9 @@ from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
-from warm import own_session, run_driver_warm
+from running.warm_spark import own_session, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-REPOSITORY = Path(__file__).resolve().parents[2]
 PARTITIONS = {"a": 2, "b": 1}
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from rivertwice.cli import cli
 from rivertwice.log.kafka import ensure_topic, topic_exists
-from streamed_run import make_project
+from streams.flights import make_project
 
 pytestmark = pytest.mark.kafka
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
@@ -19,8 +20,8 @@ from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served, stream_rows
-from savepoint_rig import REPOSITORY, DriverProcess, flights, make_project, produce, run_to_end
-from warm import invoke_warm
+from running.warm_spark import invoke_warm
+from streams.synthetic import DriverProcess, flights, make_project, produce, run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "upgrade-cycle"

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from histories import PARTITIONS, Record, keyed, random_batches
-from kinds_world import NAME, check_explained, command, make_project, run_killed, run_killed_proved_and_restored, send
+from histories.random_histories import PARTITIONS, Record, keyed, random_batches
 from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
+from streams.kinds import NAME, check_explained, command, make_project, run_killed, run_killed_proved_and_restored, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 

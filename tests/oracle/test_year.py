@@ -22,7 +22,7 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.frames import unique_rows
 from rivertwice.reconcile.view import shape_of
 from rivertwice.setup.data import flights_csv
-from streamed_run import PIPELINE, make_project
+from streams.flights import PIPELINE, make_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

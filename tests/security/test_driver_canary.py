@@ -23,7 +23,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.supervise.launch import start_agent
 from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.timeline.intent import read_heartbeat, write_intent
-from secure_kafka import CORE, ENV, SecureListeners, create_user
+from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -9,11 +9,11 @@ from functools import cache
 
 import yaml
 
+from homes.project import REPOSITORY
 from rivertwice.config import KafkaSecurity, Settings
 from rivertwice.log.broker_config import broker_properties
 from rivertwice.log.client_options import python_options, spark_options
 from rivertwice.pipeline.jvm_confs import start_confs
-from streamed_run import REPOSITORY
 
 FOLDERS = ("src", "dags", "spark_jobs", "plugins", "scripts")
 FILES = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py"))

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from histories import Record, places_of, random_batches
-from kinds_world import NAME, make_project, run_to_end, send
+from histories.random_histories import Record, places_of, random_batches
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.model import BackfillRequest
@@ -28,6 +27,7 @@ from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.timeline.served import rebuild_served
+from streams.kinds import NAME, make_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -18,7 +18,7 @@ from rivertwice.log import archive, kafka
 from rivertwice.log.archive import archived_ends, archived_starts, extend_archive
 from rivertwice.log.records import KAFKA_COLUMNS, read_ranges
 from rivertwice.store import delta
-from waiting import wait_for
+from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from backfill_views import HOUR, asked, emitted, make_home
-from ledger_rows import ledger_row
+from homes.backfill import HOUR, asked, emitted, make_home
+from homes.ledger import ledger_row
 from rivertwice.backfill import compute as compute_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill

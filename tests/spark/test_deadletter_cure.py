@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from history_kinds import make_definition
+from histories.kinds import make_definition
 from rivertwice.deadletters.cure import amended_rows, cure_applies, problem_with, with_cures
 from rivertwice.deadletters.model import Address, Cure, DeadLetter
 from rivertwice.pipeline.definition import load_definition

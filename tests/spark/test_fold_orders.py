@@ -17,9 +17,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fold_loops import VIEWS, Loop, Row, as_read, last, loop_of_fold, loop_of_view, newest, shuffled, topic_by_topic
-from histories import SPREAD, Batch, Record, Run, keyed, random_batches, run_histories
-from history_kinds import KINDS, LYING, Kind, make_definition
+from histories.fold_results import (
+    VIEWS,
+    Loop,
+    Row,
+    as_read,
+    last,
+    loop_of_fold,
+    loop_of_view,
+    newest,
+    shuffled,
+    topic_by_topic,
+)
+from histories.kinds import KINDS, LYING, Kind, make_definition
+from histories.random_histories import SPREAD, Batch, Record, Run, keyed, random_batches, run_histories
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import Gap

@@ -22,7 +22,7 @@ from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 from rivertwice.timeline.lineage import path_ledger
-from streamed_run import StreamedRun, copy_run
+from streams.flights import StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 Judge = Callable[[StreamedRun], ReconcileReport]

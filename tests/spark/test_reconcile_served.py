@@ -24,7 +24,7 @@ from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import last_seq, publish
 from rivertwice.timeline.served import read_served, rebuild_served, served_stamp
 from rivertwice.timeline.serving import Publication
-from streamed_run import StreamedRun, copy_run
+from streams.flights import StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

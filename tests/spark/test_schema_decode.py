@@ -14,7 +14,8 @@ import pytest
 from avro.io import BinaryDecoder, DatumReader
 from pyspark.sql import SparkSession
 
-from definition_files import FLIGHTS, replace
+from homes.orders import AT, ORDERS, copy_orders, orders, record
+from homes.project import FLIGHTS, replace
 from rivertwice.pipeline.cases import RAW_SCHEMA, run_cases
 from rivertwice.pipeline.checks import examine_definition
 from rivertwice.pipeline.decode import REASONS, decode
@@ -22,7 +23,6 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.model import Definition
 from rivertwice.schemas.avro_schema import parse_avro
 from rivertwice.schemas.encode import prefixed
-from schema_world import AT, ORDERS, copy_orders, orders, record
 
 pytestmark = pytest.mark.spark
 

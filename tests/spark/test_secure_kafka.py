@@ -16,7 +16,7 @@ from rivertwice.log import kafka
 from rivertwice.log.broker import BrokerInfo, broker_status, start_broker
 from rivertwice.log.reader import read_exactly
 from rivertwice.log.records import read_kafka
-from secure_kafka import CORE, ENV, PLAIN_PASSWORD, SecureListeners, create_user
+from servers.secure_kafka import CORE, ENV, PLAIN_PASSWORD, SecureListeners, create_user
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

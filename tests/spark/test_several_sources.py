@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import two_sources as two
-from ledger_rows import ledger_row
+from histories import two_sources as two
+from homes.ledger import ledger_row
 from rivertwice.instants import EPOCH, to_iso, to_ms
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
 from rivertwice.pipeline.definition import Definition

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.config import Settings
 from rivertwice.errors import RangeMismatchError
 from rivertwice.log.addresses import parts_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
 from rivertwice.cli import cli
 from rivertwice.delivery.deliver import Deliverer
 

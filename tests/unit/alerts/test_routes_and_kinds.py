@@ -10,7 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
+from homes.project import REPOSITORY
 from rivertwice.alerts.kinds import KINDS, next_command
 from rivertwice.alerts.model import Cause
 from rivertwice.alerts.routes import EmailRoute, load_routes
@@ -20,7 +21,6 @@ from rivertwice.errors import ConfigError
 from rivertwice.metrics.rules import RULES
 from rivertwice.orchestration.alerts import GATE_KINDS
 from rivertwice.supervise.classify import FailureClass
-from streamed_run import REPOSITORY
 
 MAIL = "to: email, host: mail.example.com, sender: a@example.com, recipients: [b@example.com]"
 

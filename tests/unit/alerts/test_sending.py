@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from alert_receivers import SECRET, Hook, MailServer, wait_for
 from rivertwice.alerts import store as store_module
 from rivertwice.alerts.model import Cause
 from rivertwice.alerts.sender import Sender
@@ -21,7 +20,8 @@ from rivertwice.alerts.store import AlertStore, alerts_of
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.supervise.act import page, page_over
-from secure_kafka import make_files
+from servers.alert_receivers import SECRET, Hook, MailServer, wait_for
+from servers.secure_kafka import make_files
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WORDS = "latency_s is 93 (limit 30): a record waits longer than was promised"

@@ -1,6 +1,6 @@
 import pytest
 
-from backfill_views import HOUR, asked, make_home, result, write_chunk
+from homes.backfill import HOUR, asked, make_home, result, write_chunk
 from rivertwice.backfill.audit import audit_backfill, read_audit
 from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillView

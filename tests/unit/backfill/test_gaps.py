@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_views import HOUR, asked, hours, make_home, view, zone
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, asked, hours, make_home, view, zone
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.model import BatchZone, Doubt
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill

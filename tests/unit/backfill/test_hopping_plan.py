@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_views import HOUR, asked, view
+from homes.backfill import HOUR, asked, view
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.intervals import covering, reach, windows
 from rivertwice.backfill.plan import plan_backfill

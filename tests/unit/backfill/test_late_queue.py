@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_views import HOUR, hours, view
+from homes.backfill import HOUR, hours, view
 from rivertwice.backfill.late_queue import (
     BEYOND,
     DUE,

@@ -3,8 +3,8 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from backfill_views import HOUR, add_timeline, asked, hours, make_home
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, add_timeline, asked, hours, make_home
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.observe import observe_backfill, wanting_ranges
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.errors import LogGapError, RequestError

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_views import HOUR, asked, hours, view, zone
+from homes.backfill import HOUR, asked, hours, view, zone
 from rivertwice.backfill import plan as plan_module
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.intervals import length, merge, windows

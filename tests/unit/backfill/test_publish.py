@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from backfill_views import HOUR, add_timeline, asked, hours, make_home, write_chunk
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, add_timeline, asked, hours, make_home, write_chunk
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill import publish as publish_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.observe import observe_backfill

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rivertwice.errors import RequestError
-from session_world import GAP, Row, World, overlap, random_batches
+from simulated.sessions import GAP, Row, World, overlap, random_batches
 
 SEEDS = st.integers(0, 2**32 - 1)
 

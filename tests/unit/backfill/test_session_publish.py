@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger_rows import NOW
+from homes.ledger import NOW
+from homes.sessions import extend, make_session_home, served_rows, write_reconcile, write_sessions
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, Doubt, Seed, SessionsView
@@ -22,8 +23,7 @@ from rivertwice.instants import TimeRange, from_ms
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
-from session_home import extend, make_session_home, served_rows, write_reconcile, write_sessions
-from session_world import Row, World, text
+from simulated.sessions import Row, World, text
 
 Made = tuple[Settings, PipelineHome, Bundle, World]
 

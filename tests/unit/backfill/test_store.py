@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-import session_world
-from backfill_views import asked, hours, view
+from homes.backfill import asked, hours, view
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.store import (
     list_backfills,
@@ -17,6 +16,7 @@ from rivertwice.backfill.store import (
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.timeline.serving import Publication
+from simulated import sessions as simulated_sessions
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_an_unknown_backfill_is_refused_and_an_unsafe_id_never_reaches_a_path(ho
 
 
 def test_a_plan_of_sessions_survives_json_unchanged_and_names_no_key_but_of_those_that_reach_out(home):
-    world = session_world.World()
+    world = simulated_sessions.World()
     for batch in ([("ann", 10_000, 1), ("bob", 10_500, 1)], [("ann", 30_000, 1)], []):
         world.commit(batch)
     plan = world.plan((10_400, 12_000))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from ledger_rows import NOW, ledger_row
+from homes.ledger import NOW, ledger_row
 from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.book import append_amendments, last_amendment, read_amendments

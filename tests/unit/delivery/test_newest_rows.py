@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delivery_world import WINDOW, Consumer, Deliverer, World
 from rivertwice.delivery.model import WITHDRAW, Committed, Newest, Position, Record, Shape
 from rivertwice.delivery.plan import Limits
 from rivertwice.delivery.wire import check_rows, key_text, position_from_json, position_to_json, rows_told, value_text
 from rivertwice.errors import LedgerError
 from rivertwice.instants import from_ms
 from rivertwice.pipeline.windows import FOREVER_MS
+from simulated.delivery import WINDOW, Consumer, Deliverer, World
 
 VIEWS = ("users", "orders")
 FOLD = Shape(

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import session_world
-from delivery_world import SESSIONS, SHAPE, WINDOW, Deliverer, World, result_row
 from rivertwice.delivery.model import BATCHES, MOVED
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_of
 from rivertwice.errors import RequestError
+from simulated import sessions as simulated_sessions
+from simulated.delivery import SESSIONS, SHAPE, WINDOW, Deliverer, World, result_row
 
 KEYS = "abc"
 
@@ -183,7 +183,7 @@ def test_a_sink_whose_plan_forgets_publications_is_found_by_the_fold() -> None:
     assert deliverer.consumer.holds() != world.served()
 
 
-def mirror(world: World, sessions: session_world.World, name: str, done: int) -> int:
+def mirror(world: World, sessions: simulated_sessions.World, name: str, done: int) -> int:
     """Commit what a pipeline of sessions emitted behind `done` batches; return how many batches there are now."""
     for number in range(done, len(sessions.batches)):
         rows = [(row.start_ms, row.key, row.n, row.end_ms) for at, row in sessions.emitted if at == number]
@@ -191,7 +191,7 @@ def mirror(world: World, sessions: session_world.World, name: str, done: int) ->
     return len(sessions.batches)
 
 
-def mirror_publications(world: World, sessions: session_world.World) -> None:
+def mirror_publications(world: World, sessions: simulated_sessions.World) -> None:
     for one in sessions.publications[len(world.publications) :]:
         world.seq += 1
         world.publications.append(replace(one, seq=world.seq, semantics="s"))
@@ -207,13 +207,13 @@ def test_the_fold_of_delivered_sessions_is_what_is_served_whatever_was_published
     seed: int,
 ) -> None:
     chance = random.Random(seed)
-    sessions = session_world.World()
+    sessions = simulated_sessions.World()
     world = World(shape=SESSIONS)
     world.begin("t1")
     world.move_head("t1")
     deliverer = Deliverer(world, chance.choice([Limits(), Limits(batches=1), Limits(batches=3, rows=4)]))
     name, done = "t1", 0
-    for batch in [*session_world.random_batches(chance, chance.randint(20, 80)), []]:
+    for batch in [*simulated_sessions.random_batches(chance, chance.randint(20, 80)), []]:
         sessions.commit(batch)
         done = mirror(world, sessions, name, done)
         if chance.random() < 0.15 and sessions.records:

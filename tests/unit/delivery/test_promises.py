@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.fingerprint import fingerprint_of

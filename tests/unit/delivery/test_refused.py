@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
 from rivertwice.cli import cli
 from rivertwice.delivery import deliver as deliver_module
 from rivertwice.delivery.aside import AsideStore

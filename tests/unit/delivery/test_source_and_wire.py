@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
 from rivertwice.delivery.model import Address, Position, Record, Shape
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_of

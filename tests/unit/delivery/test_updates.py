@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delivery_world import CHANGELOG, SHAPE, WINDOW, Consumer, Deliverer, World
 from rivertwice.delivery.model import MOVED, WITHDRAW, Record
 from rivertwice.delivery.plan import Limits
 from rivertwice.timeline.served import newest_by
+from simulated.delivery import CHANGELOG, SHAPE, WINDOW, Consumer, Deliverer, World
 
 UPDATES = replace(SHAPE, updates_ms=WINDOW)
 KEYS = "abc"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delivery_home import DeliveryHome, fill, fold
+from homes.delivery import DeliveryHome, fill, fold
 from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.webhook_sink import RECORDS, TRIES, WebhookSink

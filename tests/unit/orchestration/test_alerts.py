@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from alert_receivers import SECRET, Hook
 from rivertwice.alerts import store as store_module
 from rivertwice.alerts.routes import WEBHOOK
 from rivertwice.alerts.sender import Sender
@@ -26,6 +25,7 @@ from rivertwice.orchestration.alerts import (
     report_gate,
 )
 from rivertwice.supervise.act import page, page_over
+from servers.alert_receivers import SECRET, Hook
 
 P = "flight_delays"
 GATE = Place(f"reconcile__{P}", "scheduled__1", "gate")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS, replace
+from homes.project import FLIGHTS, replace
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.bundle import build_bundle, load_bundle, load_bundle_definition, save_bundle
 from rivertwice.pipeline.fingerprint import compare_fingerprints

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import parse_iso
 from rivertwice.pipeline.case_diff import diff_names, diff_rows, newest_rows

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS, replace
-from history_kinds import definition_files
+from histories.kinds import definition_files
+from homes.project import FLIGHTS, replace
 from rivertwice.pipeline.bundle import Bundle, build_bundle
 from rivertwice.pipeline.fingerprint import DECODE, SEMANTICS, STATE
 from rivertwice.pipeline.upgrade import CARRIED, REFUSED, RESUME, SAME, decide_upgrade

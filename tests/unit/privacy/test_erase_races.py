@@ -12,10 +12,9 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from alert_receivers import Hook
-from delivery_home import publish_rows
-from erasure_world import BATCHES, SECRET, TOPIC, ErasureWorld
-from ledger_rows import NOW
+from homes.delivery import publish_rows
+from homes.erasure import BATCHES, SECRET, TOPIC, ErasureWorld
+from homes.ledger import NOW
 from rivertwice.delivery.aside import ask
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.log import archive
@@ -24,6 +23,7 @@ from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.store import delta
 from rivertwice.store.table_upkeep import purge
 from rivertwice.stream.lease import acquire_lease, lease_owner
+from servers.alert_receivers import Hook
 
 
 @pytest.fixture

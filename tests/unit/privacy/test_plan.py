@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from homes.savepoint import TOPIC, row, savepoint
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.timeline.ledger import LedgerRow
-from savepoint_home import TOPIC, row, savepoint
 
 YAML = b"""
 name: p

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import to_iso, utc_now
@@ -21,7 +22,6 @@ from rivertwice.reconcile.model import OLDER, RowId, Verdict
 from rivertwice.reconcile.results import Stamp, store_run
 from rivertwice.store.places import open_store
 
-PROJECT = Path(__file__).resolve().parents[3]
 P = "flight_delays"
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 MIXED = "mixed: more than one definition read or emitted the window"
@@ -31,12 +31,12 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def home(tmp_path: Path) -> PipelineHome:
-    return Settings(PROJECT, tmp_path / "home").pipeline(P)
+    return Settings(REPOSITORY, tmp_path / "home").pipeline(P)
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> Command:
-    options = ["--output", "json", "--project", str(PROJECT), "--home", str(tmp_path / "home")]
+    options = ["--output", "json", "--project", str(REPOSITORY), "--home", str(tmp_path / "home")]
     return lambda *words: CliRunner().invoke(cli, [*options, *words])
 
 

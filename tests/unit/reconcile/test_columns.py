@@ -9,8 +9,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from history_kinds import make_definition
-from ledger_rows import NOW
+from histories.kinds import make_definition
+from homes.ledger import NOW
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition

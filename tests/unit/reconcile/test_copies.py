@@ -10,8 +10,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from backfill_views import HOUR, emitted, result
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, emitted, result
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.copies import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from history_kinds import make_definition
+from histories.kinds import make_definition
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition

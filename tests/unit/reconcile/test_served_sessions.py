@@ -22,7 +22,7 @@ from rivertwice.reconcile.model import LateRow, RowId, ServedRow, ServedSession,
 from rivertwice.reconcile.session_served import Claim, Known, Owed, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.reconcile.verdict import judge_served
-from session_world import GAP, Row, World, random_batches
+from simulated.sessions import GAP, Row, World, random_batches
 
 
 def followed(world: World) -> dict[str, list[Followed]]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, Gap

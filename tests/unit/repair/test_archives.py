@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from homes.torn import make_home, tear
 from rivertwice.cli import cli
 from rivertwice.errors import TableDamageError
 from rivertwice.log.addresses import describe
@@ -21,7 +22,6 @@ from rivertwice.repair import archives
 from rivertwice.repair.archives import held_runs, passes
 from rivertwice.store import delta
 from rivertwice.store.delta_log import EMPTY, entry_path
-from torn_home import make_home, tear
 
 TOPIC, ID = "flights", "id"
 FILES = 3

@@ -7,7 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from backfill_views import asked, result, write_chunk
+from homes.backfill import asked, result, write_chunk
+from homes.torn import make_home, tear
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.corrections import ChunkRecord
 from rivertwice.backfill.observe import observe_backfill
@@ -21,7 +22,6 @@ from rivertwice.store import delta
 from rivertwice.store.delta_log import CUT, EMPTY, GONE, added_files, entry_path, parse_entry
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import export_sha256, publications_of, rebuild_served
-from torn_home import make_home, tear
 
 ROWS = ([(0, "a", 10), (0, "b", 1), (1, "a", 11)], [(2, "a", 12)])
 

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from ledger_rows import NOW
+from homes.ledger import NOW
+from homes.torn import ZEROS, make_home, tear, tear_commit
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
@@ -20,7 +21,6 @@ from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.sequence import last_seq, publish, read_sequence
 from rivertwice.timeline.served import export_sha256, rebuild_served
-from torn_home import ZEROS, make_home, tear, tear_commit
 
 
 @pytest.fixture

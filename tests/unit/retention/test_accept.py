@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from homes.savepoint import NOW, TOPIC, make_home, offsets_text, row
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.log.addresses import Part
@@ -23,7 +24,6 @@ from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, head_path, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule
-from savepoint_home import NOW, TOPIC, make_home, offsets_text, row
 
 P0 = Part(TOPIC, 0)
 GAP = Gap("p", "t1", 3, TOPIC, "id", EXPIRED, {0: (40, 55)}, {}, 3000, None, NOW)

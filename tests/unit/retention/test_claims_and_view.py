@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from backfill_views import asked, make_home, write_chunk
+from homes.backfill import asked, make_home, write_chunk
+from homes.savepoint import savepoint
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.observe import observe_backfill
@@ -31,7 +32,6 @@ from rivertwice.retention.claims import (
     observe_claims,
 )
 from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, summary_of, unarchived_clock
-from savepoint_home import savepoint
 
 NOW = from_ms(1_000_000_000)
 GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90)}, {}, 500, None, NOW)

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from homes.savepoint import FINGERPRINT, savepoint, write_checkpoint
 from rivertwice.errors import FingerprintError, ReplayMismatchError, SavepointError, ServiceError, TableDamageError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import fallback, restore, restore_steps
@@ -19,7 +20,6 @@ from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import head
-from savepoint_home import FINGERPRINT, savepoint, write_checkpoint
 
 
 def proved_again(world):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homes.savepoint import NOW, row, savepoint
 from rivertwice.errors import FingerprintError, LedgerError, LogGapError, RequestError, SavepointError
 from rivertwice.savepoint.operation import DONE, MOVED, Operation, select_unfinished
 from rivertwice.savepoint.plan import (
@@ -24,7 +25,6 @@ from rivertwice.savepoint.proof import describe_proof
 from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, span
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.timeline.lineage import Segment
-from savepoint_home import NOW, row, savepoint
 
 AT_2 = savepoint(2).manifest
 

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homes.savepoint import NOW, add_timeline, make_home, row, savepoint, write_checkpoint
 from rivertwice.cli import cli
 from rivertwice.errors import RequestError, SavepointError
 from rivertwice.savepoint import prune
@@ -28,7 +29,6 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
-from savepoint_home import NOW, add_timeline, make_home, row, savepoint, write_checkpoint
 
 SAVEPOINTS = st.lists(
     st.builds(

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
+from homes.savepoint import add_timeline, commit_batches, row
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import operation as steps
@@ -23,7 +24,6 @@ from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head, read_sequence
-from savepoint_home import add_timeline, commit_batches, row
 
 
 class Crash(BaseException):

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homes.rewind import DEFINITION, emitted_rows
+from homes.savepoint import FINGERPRINT, TOPIC, row, savepoint
 from rivertwice.errors import FingerprintError, LogGapError, RequestError, SavepointError
 from rivertwice.instants import EPOCH
 from rivertwice.savepoint.rewind_compare import compare_emitted
@@ -26,8 +28,6 @@ from rivertwice.savepoint.rewind_plan import (
     records_per_second,
 )
 from rivertwice.timeline.serving import Publication
-from savepoint_home import FINGERPRINT, TOPIC, row, savepoint
-from savepoint_world import DEFINITION, emitted_rows
 
 OLD = [row(batch) for batch in range(7)]
 MANIFEST = savepoint(3, proved=True).manifest

@@ -1,4 +1,4 @@
-"""The rewind's protocol without Spark and Kafka; the picture is in `savepoint_world`."""
+"""The rewind's protocol without Spark and Kafka; the picture is in `homes.rewind`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
+from homes.rewind import commit
+from homes.savepoint import FINGERPRINT, TOPIC, row
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import restore, restore_steps, rewind, rewind_observe, rewind_steps
@@ -27,8 +29,6 @@ from rivertwice.stream.seal import app_of, is_sealed
 from rivertwice.timeline.intent import Exit, read_intent, write_exit, write_intent
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
-from savepoint_home import FINGERPRINT, TOPIC, row
-from savepoint_world import commit
 
 
 class Crash(BaseException):

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from homes.savepoint import NOW, add_timeline, make_home, row, write_checkpoint
 from rivertwice.errors import LedgerError, LostRaceError, RequestError, SavepointError
 from rivertwice.savepoint import catalogue, hotcopy
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
@@ -14,7 +15,6 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
-from savepoint_home import NOW, add_timeline, make_home, row, write_checkpoint
 
 
 def test_a_savepoint_stands_at_the_last_batch_that_is_finished_and_committed(tmp_path):

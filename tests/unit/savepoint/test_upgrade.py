@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS
-from definition_files import replace as replace_text
+from homes.project import FLIGHTS
+from homes.project import replace as replace_text
+from homes.savepoint import FINGERPRINT, NOW, add_timeline, row
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, RequestError
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
@@ -18,7 +19,6 @@ from rivertwice.savepoint.operation import Operation, read_operations, write_ope
 from rivertwice.savepoint.restore import require_same_aim, require_way
 from rivertwice.savepoint.restore_steps import plan_child
 from rivertwice.timeline.lineage import Fork, create_timeline, fork_of, load_timeline, path_of, path_semantics
-from savepoint_home import FINGERPRINT, NOW, add_timeline, row
 
 OPERATION = Operation("restore-1", "sp", "t1", "t2", was_running=True, started_at=NOW, forked_at=6)
 

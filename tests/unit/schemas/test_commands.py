@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from homes.orders import ORDERS, REGISTERED
 from rivertwice.cli import cli
 from rivertwice.schemas.folder import FolderRegistry
-from schema_world import ORDERS, REGISTERED
 
 
 @pytest.fixture

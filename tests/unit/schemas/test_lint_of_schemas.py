@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from definition_files import replace
+from homes.orders import copy_orders, orders
+from homes.project import replace
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.lint import HOLDS, NOT_CHECKED, _schema_ids
-from schema_world import copy_orders, orders
 
 
 def test_pinned_schemas_are_safe_and_records_without_an_id_are_not(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS, replace
+from homes.orders import ORDERS, REGISTERED, copy_orders, orders
+from homes.project import FLIGHTS, replace
 from rivertwice.errors import DefinitionError, RequestError
 from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
@@ -16,7 +17,6 @@ from rivertwice.schemas.folder import FolderRegistry
 from rivertwice.schemas.pins import read_pinned
 from rivertwice.schemas.refresh import plan_refresh
 from rivertwice.schemas.registry import SchemaVersion
-from schema_world import ORDERS, REGISTERED, copy_orders, orders
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "savepoint-v1" / "home" / "pipelines"
 VERSIONS = FolderRegistry(REGISTERED).versions("orders-value")

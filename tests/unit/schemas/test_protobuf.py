@@ -19,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from definition_files import PROJECT, replace
+from homes.project import REPOSITORY, replace
 from rivertwice.cli import cli
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_definition
@@ -288,9 +288,11 @@ def test_numbers_that_may_follow_each_other_are_read_as_they_were_written(old: s
 def pin(tmp_path: Path) -> Any:
     """`rivertwice schema pin order_states` in a copy of the example that has nothing pinned yet."""
     folder = tmp_path / "project" / "pipelines" / "order_states"
-    shutil.copytree(PROJECT / "pipelines" / "examples" / "order_states", folder)
+    shutil.copytree(REPOSITORY / "pipelines" / "examples" / "order_states", folder)
     shutil.rmtree(folder / "schemas")
-    example = parse_proto((PROJECT / "pipelines/examples/order_states" / proto_file_name("orders")).read_bytes(), "it")
+    example = parse_proto(
+        (REPOSITORY / "pipelines/examples/order_states" / proto_file_name("orders")).read_bytes(), "it"
+    )
     files = json_format.ParseDict(json.loads(example.text)["files"], descriptor_pb2.FileDescriptorSet())
 
     def invoke(*arguments: str, change: Callable[[Any], object] = lambda _: None) -> tuple[int, Any, Path]:

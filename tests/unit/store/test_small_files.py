@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from backfill_views import make_home
+from homes.backfill import make_home
 from rivertwice.cli import cli
 from rivertwice.errors import ConfigError, DamagedFileError
 from rivertwice.store import durable

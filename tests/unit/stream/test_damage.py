@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from homes.savepoint import TOPIC, make_home, offsets_text, row, with_checksum
 from rivertwice.config import PipelineHome
 from rivertwice.errors import CheckpointError, LedgerError
 from rivertwice.stream.damage import (
@@ -21,7 +22,6 @@ from rivertwice.stream.damage import (
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, watermark_after
-from savepoint_home import TOPIC, make_home, offsets_text, row, with_checksum
 
 DELAY_MS = 20_000
 RULE = WatermarkRule({TOPIC: DELAY_MS})

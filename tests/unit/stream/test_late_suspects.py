@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from history_kinds import make_definition
+from histories.kinds import make_definition
 from rivertwice.stream.late import select_suspects
 from rivertwice.timeline.counts import BatchCounts
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import two_sources as two
-from ledger_rows import NOW, ledger_row
+from histories import two_sources as two
+from homes.ledger import NOW, ledger_row
 from rivertwice.config import Settings
 from rivertwice.errors import CheckpointError, LogGapError, RangeMismatchError
 from rivertwice.log.addresses import Part

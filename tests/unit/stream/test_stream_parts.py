@@ -4,7 +4,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.config import Settings
 from rivertwice.errors import (
     CheckpointError,

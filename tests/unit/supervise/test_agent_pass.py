@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from alert_receivers import SECRET, Hook, MailServer, wait_for
 from rivertwice.alerts import store
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
@@ -28,6 +27,7 @@ from rivertwice.supervise import act, agent
 from rivertwice.supervise.decide import Kind
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, write_intent
+from servers.alert_receivers import SECRET, Hook, MailServer, wait_for
 
 STAND_IN = """
 import sys, time

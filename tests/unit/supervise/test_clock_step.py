@@ -21,6 +21,7 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
+from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import LeaseLostError, LostRaceError
@@ -37,7 +38,6 @@ from rivertwice.timeline.intent import read_exit
 pytestmark = pytest.mark.skipif(
     not Path("/proc/stat").exists(), reason="creation times move with the clock on Linux only"
 )
-PROJECT = Path(__file__).resolve().parents[3]
 NAME = "flight_delays"
 STAND_IN = """
 import time
@@ -59,7 +59,7 @@ class World:
     """One home whose agent passes run in a thread of this process, as `rivertwice agent` runs them."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
-        self.settings = Settings(project=PROJECT, home=root / "home")
+        self.settings = Settings(project=REPOSITORY, home=root / "home")
         self.home = self.settings.pipeline(NAME)
         self._patch = patch
         self._agent = agent.Agent(self.settings)
@@ -79,7 +79,7 @@ class World:
         self._patch.setattr(psutil._pslinux, "boot_time", lambda: before + seconds)
 
     def rivertwice(self, *words: str) -> Result:
-        options = ["--output", "json", "--project", str(PROJECT), "--home", str(self.settings.home)]
+        options = ["--output", "json", "--project", str(REPOSITORY), "--home", str(self.settings.home)]
         return CliRunner().invoke(cli, [*options, *words])
 
     def status(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rivertwice.supervise.backoff import Failure, lease_losses, next_attempt
 from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.decide import Kind, decide
 from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
-from supervision import NOW, RUNNING, S, failed, seen, start_within
+from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
 LOST = FailureClass.LEASE_LOST
 HOLDER = "epoch 12 (process 4711 on host other), home h-1, holds the lease in s3://b/leases/p and renews it"

@@ -22,7 +22,7 @@ from rivertwice.supervise.memory import (
     remember_end,
 )
 from rivertwice.timeline.intent import Intent
-from supervision import NOW, S, beat, start_within
+from simulated.supervision import NOW, S, beat, start_within
 
 instants = st.integers(-100_000, 100).map(lambda s: NOW + s * S)
 refs = st.builds(DriverRef, st.integers(1, 9), st.floats(0, 9), st.none() | st.integers(1, 9), instants)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from alert_receivers import Hook
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
 from rivertwice.alerts.routes import WEBHOOK
 from rivertwice.alerts.sender import Sender
 from rivertwice.cli import cli
@@ -21,7 +20,8 @@ from rivertwice.delivery.note import read_note
 from rivertwice.instants import utc_now
 from rivertwice.supervise.delivery import PAGE_AT, DeliveryKeeper
 from rivertwice.timeline.intent import write_intent
-from waiting import wait_for
+from running.waiting import wait_for
+from servers.alert_receivers import Hook
 
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 

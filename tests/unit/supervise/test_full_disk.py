@@ -9,7 +9,7 @@ from rivertwice.supervise.backoff import breaks_circuit, full_disk_ends
 from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.decide import Kind, decide
 from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
-from supervision import NOW, RUNNING, S, failed, seen, start_within
+from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
 FULL = FailureClass.DISK
 

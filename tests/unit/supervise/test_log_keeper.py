@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from alert_receivers import wait_for
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.store import log_files
@@ -21,6 +20,7 @@ from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.log_keeper import LogKeeper
 from rivertwice.supervise.memory import DriverRef
 from rivertwice.supervise.observe import _end_of
+from servers.alert_receivers import wait_for
 
 LIMIT = 50_000
 CHATTER = """

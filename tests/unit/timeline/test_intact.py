@@ -7,7 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
+from homes.savepoint import NOW, write_checkpoint
+from homes.torn import ZEROS, add_batch, make_home, tear_commit
 from rivertwice.cli import cli
 from rivertwice.errors import TableDamageError
 from rivertwice.savepoint.take import take_savepoint
@@ -25,8 +27,6 @@ from rivertwice.timeline.intact import (
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import read_served, rebuild_served
-from savepoint_home import NOW, write_checkpoint
-from torn_home import ZEROS, add_batch, make_home, tear_commit
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.config import Settings
 from rivertwice.errors import LedgerError
 from rivertwice.log.addresses import Part

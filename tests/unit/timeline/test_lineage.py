@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill_views import add_timeline, make_home
-from ledger_rows import NOW, ledger_row
+from homes.backfill import add_timeline, make_home
+from homes.ledger import NOW, ledger_row
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LedgerError
 from rivertwice.timeline.ledger import append_ledger

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from backfill_views import HOUR, add_timeline, emitted, hours, make_home, result
-from delivery_home import DeliveryHome
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, add_timeline, emitted, hours, make_home, result
+from homes.delivery import DeliveryHome
+from homes.ledger import NOW, ledger_row
 from rivertwice.errors import ServiceError
 from rivertwice.store import delta
 from rivertwice.timeline import served as served_module

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_views import HOUR, emitted, hours, result
+from homes.backfill import HOUR, emitted, hours, result
 from rivertwice.timeline.serving import Publication, select_served, select_serving, to_epoch_ms
 
 MINE, OTHER = "s" * 64, "x" * 64

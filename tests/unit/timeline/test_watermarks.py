@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.reconcile.rederive import check_ledger, derive_chain, derive_chain_of_many
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.watermarks import WatermarkRule, next_watermarks, run_starts, watermarks_after

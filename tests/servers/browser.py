@@ -1,6 +1,6 @@
 """A headless Chromium that is logged in to an Airflow: the tests look at pages with it, and the docs' pictures come from it.
 
-    python tests/airflow_browser.py OUT.png PATH [WIDTH HEIGHT]
+    PYTHONPATH=tests python -m servers.browser OUT.png PATH [WIDTH HEIGHT]
 
 takes a picture of PATH (for instance /plugin/rivertwice) of the Airflow in RIVERTWICE_HOME.
 """

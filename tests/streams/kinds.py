@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from definition_files import PROJECT
-from histories import Record, places_of, record_bytes
-from history_kinds import definition_files
+from histories.kinds import definition_files
+from histories.random_histories import Record, places_of, record_bytes
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
@@ -23,8 +23,8 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
-from warm import run_command_warm as command
-from warm import run_driver_warm
+from running.warm_spark import run_command_warm as command
+from running.warm_spark import run_driver_warm
 
 NAME = "histories"
 DRIVER = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", NAME, "--until-end"]
@@ -43,7 +43,7 @@ def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str, *, bat
     with (target / "pipeline.yaml").open("a") as file:
         file.write(f"stream: {{max_offsets_per_trigger: {batch}}}\n")
     for name in (".build", "expectations"):
-        (folder / "project" / name).symlink_to(PROJECT / name)
+        (folder / "project" / name).symlink_to(REPOSITORY / name)
     return Settings(folder / "project", folder / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
 
 

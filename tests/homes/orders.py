@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from homes.project import REPOSITORY
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.model import Definition
 from rivertwice.schemas.avro_schema import parse_avro
 from rivertwice.schemas.encode import encode_avro, prefixed
 
-PROJECT = Path(__file__).resolve().parents[1]
-ORDERS = PROJECT / "pipelines" / "examples" / "order_totals"
-REGISTERED = PROJECT / "schemas"
+ORDERS = REPOSITORY / "pipelines" / "examples" / "order_totals"
+REGISTERED = REPOSITORY / "schemas"
 AT = datetime(2026, 3, 1, 10, tzinfo=UTC)
 GOOD: dict[str, Any] = {"order_id": "o", "placed_at": AT, "amount": "10.00"}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from backfill_views import HOUR, SQL, YAML, add_timeline, emitted, result
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, SQL, YAML, add_timeline, emitted, result
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.corrections import stamp_rows
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.kafka import end_offsets

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from homes.savepoint import NOW, TOPIC, make_home, row, write_checkpoint
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import EPOCH, utc_now
 from rivertwice.savepoint.catalogue import list_savepoints
@@ -28,7 +29,6 @@ from rivertwice.stream.sink import changelog_rows
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import path_ledger
-from savepoint_home import NOW, TOPIC, make_home, row, write_checkpoint
 
 _TIME = pa.timestamp("us", "UTC")
 _SCHEMA = pa.schema([("window_start", _TIME), ("window_end", _TIME), ("k", pa.string()), ("n", pa.int64())])

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pyspark
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.setup.java import java_env
 
@@ -57,7 +57,7 @@ class SparkCluster:
             time.sleep(0.2)
 
     def _start(self, name: str, main: str, *options: str) -> None:
-        env = {**os.environ, **java_env(Settings(PROJECT, self._folder)), "SPARK_LOCAL_IP": "127.0.0.1"}
+        env = {**os.environ, **java_env(Settings(REPOSITORY, self._folder)), "SPARK_LOCAL_IP": "127.0.0.1"}
         env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_MASTER_HOST": "127.0.0.1"}
         host = ("--host", "127.0.0.1")
         with self._log(name).open("ab") as out:

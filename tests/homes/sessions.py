@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from backfill_views import add_timeline
-from ledger_rows import NOW, ledger_row
+from homes.backfill import add_timeline
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.config import PipelineHome, Settings
@@ -21,7 +21,7 @@ from rivertwice.store import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.sequence import move_head
-from session_world import RESULT, Row, World, columns_of, text
+from simulated.sessions import RESULT, Row, World, columns_of, text
 
 YAML = """
 name: p

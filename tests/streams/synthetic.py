@@ -11,6 +11,7 @@ import time
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
@@ -18,9 +19,8 @@ from rivertwice.log.flights import Flight, plan_records
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
-from warm import run_driver_warm
+from running.warm_spark import run_driver_warm
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 PARTITIONS = 2
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from backfill_views import HOUR, RESULT, SQL, add_timeline, emitted, result
-from backfill_views import YAML as PLAIN
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, RESULT, SQL, add_timeline, emitted, result
+from homes.backfill import YAML as PLAIN
+from homes.ledger import NOW, ledger_row
 from rivertwice.config import Settings
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.store import delta

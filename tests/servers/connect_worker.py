@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.ports import held_ports
 from rivertwice.setup.java import java_env
@@ -29,7 +29,7 @@ Configuration:
 
 def missing() -> str | None:
     """Return why no worker can be started here, or None."""
-    there = any(Settings(PROJECT, PROJECT).connect_jars.glob("debezium-connector-postgres-*.jar"))
+    there = any(Settings(REPOSITORY, REPOSITORY).connect_jars.glob("debezium-connector-postgres-*.jar"))
     return None if there else "no jars of Kafka Connect; `make setup-dev` fetches them"
 
 
@@ -67,7 +67,7 @@ class ConnectWorker:
         worker, log4j = self._folder / "worker.properties", self._folder / "log4j2.yaml"
         worker.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         log4j.write_text(LOG4J)
-        settings = Settings(PROJECT, self._folder)
+        settings = Settings(REPOSITORY, self._folder)
         java = java_env(settings)
         command = [
             str(Path(java["JAVA_HOME"]) / "bin" / "java"),

@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
+from homes.project import REPOSITORY
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, replay
-from warm import run_driver_warm
+from running.warm_spark import run_driver_warm
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 PIPELINE = "flight_delays"
 
 

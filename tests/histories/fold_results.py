@@ -1,4 +1,4 @@
-"""What the folds of `history_kinds` over two topics come to, worked out by loops of their own, in any order of the records."""
+"""What the folds of `histories.kinds` over two topics come to, worked out by loops of their own, in any order of the records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from histories import Batch, Record
+from histories.random_histories import Batch, Record
 
 Row = tuple[str, int, int, dict[str, Any]]
 """(view, offset, number of the row, key and values)."""

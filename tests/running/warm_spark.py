@@ -23,12 +23,12 @@ from unittest import mock
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.stream import driver
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 SMALL = {
     # For a few hundred records, compiling a plan costs more than running it interpreted. Drivers in their own process compile.
     "spark.sql.codegen.wholeStage": "false",

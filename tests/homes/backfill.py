@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ledger_rows import NOW, ledger_row
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillRequest, BackfillView, BatchZone
 from rivertwice.config import Settings

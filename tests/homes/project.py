@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
-FLIGHTS = PROJECT / "pipelines" / "flight_delays"
+REPOSITORY = Path(__file__).resolve().parents[2]
+FLIGHTS = REPOSITORY / "pipelines" / "flight_delays"
 
 
 def replace(path: Path, old: str, new: str) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from backfill_views import HOUR, SQL, YAML, add_timeline, emitted
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, SQL, YAML, add_timeline, emitted
+from homes.ledger import NOW, ledger_row
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.log import archive, kafka

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from homes.project import REPOSITORY
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.orchestration import services
 from rivertwice.orchestration.rest import AirflowClient
 from rivertwice.orchestration.services import AirflowInfo, client, start_airflow
-from streamed_run import REPOSITORY
 
 PIPELINE = "flight_delays"
 VERBS = ("archive", "backfill", "reconcile", "rotate", "supervise")

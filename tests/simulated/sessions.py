@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from backfill_views import view
+from homes.backfill import view
 from rivertwice.backfill.components import Span
 from rivertwice.backfill.intervals import Interval
 from rivertwice.backfill.model import (

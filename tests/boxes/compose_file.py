@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 
-COMPOSE = PROJECT / "docker-compose.yml"
-MANIFEST = PROJECT / "docker" / "kubernetes" / "rivertwice.yaml"
-DOCKERFILE = PROJECT / "docker" / "Dockerfile"
+COMPOSE = REPOSITORY / "docker-compose.yml"
+MANIFEST = REPOSITORY / "docker" / "kubernetes" / "rivertwice.yaml"
+DOCKERFILE = REPOSITORY / "docker" / "Dockerfile"
 OURS = "rivertwice"
 _VARIABLE = re.compile(r"\$(?:\$|\{(?P<name>\w+)(?:(?P<how>:[?-])(?P<word>[^}]*))?\})")
 
@@ -223,6 +223,6 @@ def _instructions(word: str) -> Sequence[str]:
     return [line.removeprefix(f"{word} ").strip() for line in lines if line.startswith(f"{word} ")]
 
 
-def sources_of(path: Path = PROJECT / "src") -> str:
+def sources_of(path: Path = REPOSITORY / "src") -> str:
     """Return all of the product's own code, to look for what it reads."""
     return "\n".join(each.read_text() for each in sorted(path.rglob("*.py")))

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.config import Settings
 from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.addresses import Part, Parts, of_topic
