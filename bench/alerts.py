@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import statistics
 import subprocess
@@ -35,6 +34,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from homes.project import EXAMPLES, TO_RUN, make_project
 from rivertwice.config import Settings
 from rivertwice.fast.compare import compare_fast
 from rivertwice.fast.runs import committed_offsets
@@ -43,7 +43,6 @@ from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.timeline.lineage import path_ledger
 
-PROJECT = Path(__file__).resolve().parents[1]
 TOPIC, PARTITIONS = "transactions", 4
 SCORES, COUNTS = "fraud_scores", "card_counts"
 DELIVER = "deliver:\n  folded: {to: kafka, topic: fraud-folded, partitions: 4, guarantee: exactly_once}\nstream: {trigger: 0 s}\n"
@@ -235,14 +234,10 @@ def told_row(watch: Watch, owed: Mapping[Id, float], beside: str) -> str:
 
 def prepare(folder: Path, interval: str) -> Settings:
     """Return a project of the two pipelines, with a broker that runs; the fast path writes its place down once in an interval."""
-    for name in (SCORES, COUNTS):
-        shutil.copytree(PROJECT / "pipelines" / "examples" / name, folder / "project" / "pipelines" / name)
-    file = folder / "project" / "pipelines" / SCORES / "pipeline.yaml"
+    settings = make_project(folder, {name: EXAMPLES / name for name in (SCORES, COUNTS)}, links=TO_RUN)
+    file = settings.definitions / SCORES / "pipeline.yaml"
     text = file.read_text().replace(FAST, f"{FAST}, interval: {interval}")
     file.write_text(text + DELIVER)
-    for name in (".build", "expectations"):
-        (folder / "project" / name).symlink_to(PROJECT / name)
-    settings = Settings(folder / "project", folder / "home", spark_master="local[2]")
     start_broker(settings)
     kafka.ensure_topic(settings, TOPIC, PARTITIONS)
     return settings

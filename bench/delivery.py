@@ -19,15 +19,13 @@ from pathlib import Path
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-PROJECT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT / "tests"))
-
-from homes.delivery import DeliveryHome, fill  # noqa: E402
-from rivertwice.config import Settings  # noqa: E402
-from rivertwice.delivery.deliver import Deliverer  # noqa: E402
-from rivertwice.delivery.webhook_sink import RECORDS  # noqa: E402
-from rivertwice.log.broker import start_broker, stop_broker  # noqa: E402
-from servers.postgres import missing, postgres_server  # noqa: E402
+from homes.delivery import DeliveryHome, fill
+from homes.project import REPOSITORY
+from rivertwice.config import Settings
+from rivertwice.delivery.deliver import Deliverer
+from rivertwice.delivery.webhook_sink import RECORDS
+from rivertwice.log.broker import start_broker, stop_broker
+from servers.postgres import missing, postgres_server
 
 SIZES = {1: (200, 30), 100: (100, 30), 10_000: (8, 10)}
 """Rows of a batch: (batches of the backlog, batches one by one)."""
@@ -102,7 +100,7 @@ def kafka_seen(bootstrap: str, topic: str) -> tuple[Consumer, Callable[[], int]]
 def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker = Settings(project=PROJECT, home=folder / "broker")
+        broker = Settings(project=REPOSITORY, home=folder / "broker")
         info = start_broker(broker)
         stack.callback(stop_broker, broker)
         url, requests = stack.enter_context(receiver())

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from bench.measure import describe, tree_cpu_s
-from bench.ours import PIPELINE, hand_command, make_project, our_command
+from bench.ours import PIPELINE, hand_command, make_own_project, our_command
 from rivertwice.config import Settings
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, replay
@@ -94,7 +94,7 @@ def report_restart(settings: Settings, root: Path, pairs: int, seed: int = 1) ->
             folder = root / f"{topic}-{number}-{name}"
             folder.mkdir()
             if name == "ours":
-                own = make_project(settings, folder, topic, LIMIT)
+                own = make_own_project(settings, folder, topic, LIMIT)
                 (command, env), checkpoint = our_command(own), own.pipeline(PIPELINE).checkpoint("t1")
             else:
                 (command, env), checkpoint = hand_command(settings, folder, topic, LIMIT), folder / "checkpoint"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure import Cost, batch_begins, describe, run_measured
-from bench.ours import PIPELINE, make_project, our_command
+from bench.ours import PIPELINE, make_own_project, our_command
 from rivertwice.config import Settings
 from rivertwice.errors import SavepointError
 from rivertwice.instants import utc_now
@@ -78,7 +78,7 @@ class Side:
 def run_side(settings: Settings, folder: Path, topic: str, *, rotate: bool) -> Side:
     """Stream the whole topic, with rotations or without."""
     folder.mkdir()
-    own = make_project(settings, folder, topic, LIMIT)
+    own = make_own_project(settings, folder, topic, LIMIT)
     command, env = our_command(own)
     rotator = Rotator(own)
     if rotate:

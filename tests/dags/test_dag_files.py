@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from homes.project import EXAMPLES, FLIGHTS, make_project
 from rivertwice.config import Settings
 
 pytestmark = pytest.mark.airflow
@@ -86,12 +86,9 @@ print(json.dumps({"projects": [load(folder) for folder in sys.argv[1:]], "nurser
 def parsed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a fresh process finds in the repository, then in a project with sessions and a broken definition; and the nursery."""
     folder = tmp_path_factory.mktemp("bag")
-    made = folder / "project"
-    shutil.copytree(project / "pipelines" / "examples" / "user_sessions", made / "pipelines" / "user_sessions")
-    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "flight_delays")
-    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "broken")
+    pipelines = {"user_sessions": EXAMPLES / "user_sessions", "flight_delays": FLIGHTS, "broken": FLIGHTS}
+    made = make_project(folder, pipelines, links=("dags",)).project
     (made / "pipelines" / "broken" / "pipeline.yaml").write_text("name: broken\nwindow: {size: -1 hour}\n")
-    (made / "dags").symlink_to(project / "dags")
     done = subprocess.run(
         [sys.executable, "-c", LOAD, str(project), str(made)],
         env={**os.environ, **Settings(project=project, home=folder / "home").to_env()},

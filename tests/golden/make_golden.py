@@ -15,9 +15,9 @@ import sys
 import tempfile
 from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
-import yaml
-
+from homes.project import REPOSITORY, TO_RUN, edit_yaml, make_project
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
@@ -35,21 +35,22 @@ from rivertwice.timeline.served import stream_rows
 from streams.synthetic import DriverProcess, run_to_end, wait_for_batch
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parents[1]
 BATCH = 30
 RECORDS = 120
 AT = 2  # the savepoint stands at this batch or the next
 
 
-def make_definition(folder: Path, name: str) -> None:
+def make_golden_project(folder: Path, name: str, bootstrap: str) -> Settings:
     """Make the golden's project: lab_sums under another name, over a topic of its own."""
-    target = folder / "project" / "pipelines" / name
-    shutil.copytree(DEFINITION, target)
-    document = yaml.safe_load((target / "pipeline.yaml").read_text())
-    document["name"] = name
-    document["sources"]["events"]["topic"] = name
-    document["stream"]["max_offsets_per_trigger"] = BATCH
-    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    settings = make_project(folder, {name: DEFINITION}, links=TO_RUN, bootstrap=bootstrap)
+
+    def change(document: dict[str, Any]) -> None:
+        document["name"] = name
+        document["sources"]["events"]["topic"] = name
+        document["stream"]["max_offsets_per_trigger"] = BATCH
+
+    edit_yaml(settings.definitions / name, change)
+    return settings
 
 
 def stream(settings: Settings, name: str) -> str:
@@ -138,12 +139,10 @@ def main() -> int:
     name = f"golden_sums_v{version}"
     with tempfile.TemporaryDirectory() as temp:
         folder = Path(temp)
-        make_definition(folder, name)
-        (folder / "project" / ".build").symlink_to(REPOSITORY / ".build")
         broker = Settings(REPOSITORY, folder / "broker")
         bootstrap = start_broker(broker).bootstrap
         try:
-            settings = Settings(folder / "project", folder / "home", bootstrap=bootstrap, spark_master="local[2]")
+            settings = make_golden_project(folder, name, bootstrap)
             savepoint = stream(settings, name)
             expected = expectations(settings, name, savepoint)
         finally:

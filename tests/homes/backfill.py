@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from homes.ledger import NOW, ledger_row
+from homes.project import make_project
 from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillRequest, BackfillView, BatchZone
-from rivertwice.config import Settings
 from rivertwice.instants import TimeRange, from_ms
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.store import delta
@@ -109,15 +109,15 @@ def make_home(root: Path, *, closed=8, batches=10, slide=None):
 
     With `slide` ('20 minutes') its windows of an hour hop.
     """
-    folder = root / "project" / "pipelines" / "p"
-    folder.mkdir(parents=True)
     hop = "" if slide is None else f", slide: {slide}"
     call = "" if slide is None else f", '{slide}'"
-    (folder / "pipeline.yaml").write_text(YAML.replace("{size: 1 hour}", f"{{size: 1 hour{hop}}}"))
-    (folder / "transform.sql").write_text(SQL.replace("'1 hour')", f"'1 hour'{call})"))
-    settings = Settings(project=root / "project", home=root / "home")
+    files = {
+        "pipeline.yaml": YAML.replace("{size: 1 hour}", f"{{size: 1 hour{hop}}}"),
+        "transform.sql": SQL.replace("'1 hour')", f"'1 hour'{call})"),
+    }
+    settings = make_project(root, {"p": files})
     home = settings.pipeline("p")
-    bundle = build_bundle(folder)
+    bundle = build_bundle(settings.definitions / "p")
     save_bundle(bundle, home.bundles)
     add_timeline(home, bundle, "t1", None, 0)
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)

@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from homes.backfill import HOUR, SQL, YAML, add_timeline, emitted, result
 from homes.ledger import NOW, ledger_row
+from homes.project import make_project
 from rivertwice.backfill.corrections import stamp_rows
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.kafka import end_offsets
@@ -33,11 +34,9 @@ class DeliveryHome:
     """Pipeline `p` with sinks, and what a stream and backfills would write."""
 
     def __init__(self, root: Path, deliver: str, bootstrap: str | None = None, emit: str = "final") -> None:
-        folder = root / "project" / "pipelines" / "p"
-        folder.mkdir(parents=True)
-        (folder / "pipeline.yaml").write_text(f"{YAML}\nemit: {emit}\ndeliver: {deliver}\n")
-        (folder / "transform.sql").write_text(SQL)
-        self.settings = Settings(project=root / "project", home=root / "home", bootstrap=bootstrap)
+        files = {"pipeline.yaml": f"{YAML}\nemit: {emit}\ndeliver: {deliver}\n", "transform.sql": SQL}
+        self.settings = make_project(root, {"p": files}, bootstrap=bootstrap)
+        folder = self.settings.definitions / "p"
         self.home: PipelineHome = self.settings.pipeline("p")
         self.definition = load_definition(folder)
         self.bundle = build_bundle(folder)

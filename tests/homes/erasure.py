@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from homes.backfill import HOUR, SQL, YAML, add_timeline, emitted
 from homes.ledger import NOW, ledger_row
+from homes.project import make_project
 from rivertwice.cli import cli
-from rivertwice.config import Settings
 from rivertwice.log import archive, kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import SCHEMA
@@ -34,13 +35,10 @@ class ErasureWorld:
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
         self.root = root
-        folder = root / "project" / "pipelines" / "p"
-        folder.mkdir(parents=True)
-        (folder / "pipeline.yaml").write_text(YAML)
-        (folder / "transform.sql").write_text(SQL)
-        self.hosts = [
-            Settings(project=root / "project", home=root / name, shared=root / "shared") for name in ("one", "two")
-        ]
+        one = make_project(
+            root, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}}, home=root / "one", shared=root / "shared"
+        )
+        self.hosts = [one, replace(one, home=root / "two")]
         self.home = self.hosts[0].pipeline("p")
         self.log = [SECRET if number % 4 == 0 else f"u{number}" for number in range(10 * BATCHES)]
         patch.setenv("RIVERTWICE_SHARED", str(root / "shared"))

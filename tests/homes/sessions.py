@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from homes.backfill import add_timeline
 from homes.ledger import NOW, ledger_row
+from homes.project import make_project
 from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.config import PipelineHome, Settings
@@ -48,13 +49,9 @@ FROM events GROUP BY session_window(at, '1 second'), k
 
 def make_session_home(root: Path, world: World) -> tuple[Settings, PipelineHome, Bundle]:
     """Fill a home with all that a world has read and emitted."""
-    folder = root / "project" / "pipelines" / "p"
-    folder.mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text(YAML)
-    (folder / "transform.sql").write_text(SQL)
-    settings = Settings(project=root / "project", home=root / "home")
+    settings = make_project(root, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}})
     home = settings.pipeline("p")
-    bundle = build_bundle(folder)
+    bundle = build_bundle(settings.definitions / "p")
     save_bundle(bundle, home.bundles)
     add_timeline(home, bundle, "t1", None, 0)
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from homes.backfill import HOUR, RESULT, SQL, add_timeline, emitted, result
-from homes.backfill import YAML as PLAIN
+from homes.backfill import HOUR, RESULT, SQL, YAML, add_timeline, emitted, result
 from homes.ledger import NOW, ledger_row
+from homes.project import make_project
 from rivertwice.config import Settings
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.store import delta
@@ -112,13 +112,9 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process e
 
 
 def _make(root: Path, batches: int) -> None:
-    folder = root / "project" / "pipelines" / "p"
-    folder.mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text(PLAIN)
-    (folder / "transform.sql").write_text(SQL)
-    settings = Settings(project=root / "project", home=root / "home", bootstrap="127.0.0.1:1")
+    settings = make_project(root, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}}, bootstrap="127.0.0.1:1")
     home = settings.pipeline("p")
-    bundle = build_bundle(folder)
+    bundle = build_bundle(settings.definitions / "p")
     save_bundle(bundle, home.bundles)
     add_timeline(home, bundle, "t1", None, 0)
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from homes.project import REPOSITORY, replace
+from homes.project import EXAMPLES, REPOSITORY, make_project, replace_text
 from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log.archive import extend_archive
@@ -47,7 +46,7 @@ COMPACTED = {
     "delete.retention.ms": "3600000",
 }
 PATIENCE_S = 120
-EXAMPLE = REPOSITORY / "pipelines" / "examples" / "users_from_changes"
+EXAMPLE = EXAMPLES / "users_from_changes"
 AT_MS = 1_704_103_200_000
 Record = dict[str, Any]
 
@@ -134,11 +133,11 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
 
 def settings_of(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
     """A project whose definition, the example, reads the compacted topic."""
-    made = folder / "project" / "pipelines" / EXAMPLE.name
-    shutil.copytree(EXAMPLE, made)
-    replace(made / "pipeline.yaml", "topic: users-changes", f"topic: {topic}")
-    replace(made / "pipeline.yaml", "partitions: 3", "partitions: 1")
-    return Settings(folder / "project", folder / "other", bootstrap=broker.bootstrap, spark_master="local[2]")
+    settings = make_project(folder, {EXAMPLE.name: EXAMPLE}, home=folder / "other", bootstrap=broker.bootstrap)
+    yaml = settings.definitions / EXAMPLE.name / "pipeline.yaml"
+    replace_text(yaml, "topic: users-changes", f"topic: {topic}")
+    replace_text(yaml, "partitions: 3", "partitions: 1")
+    return settings
 
 
 def check_refused(settings: Settings, topic: str, log: Path) -> None:

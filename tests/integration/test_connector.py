@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from homes.delivery import read_topic
-from homes.project import REPOSITORY
+from homes.project import EXAMPLES, REPOSITORY, TO_RUN, make_project
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
@@ -128,13 +127,10 @@ def test_a_database_and_its_tables_by_the_log_are_one(
     tmp_path: Path, broker: BrokerInfo, database: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, port = database
-    project = tmp_path / "project"
-    for name in TABLES:
-        shutil.copytree(REPOSITORY / "pipelines" / "examples" / name, project / "pipelines" / name)
-    for name in (".build", "expectations"):
-        (project / name).symlink_to(REPOSITORY / name)
+    examples = {name: EXAMPLES / name for name in TABLES}
+    settings = make_project(tmp_path, examples, links=TO_RUN, bootstrap=broker.bootstrap)
     monkeypatch.setenv("COPIES", address.replace("dbname=prod", "dbname=copies"))
-    with (project / "pipelines" / "prod_orders" / "pipeline.yaml").open("a") as file:
+    with (settings.definitions / "prod_orders" / "pipeline.yaml").open("a") as file:
         copies = {"dsn_env": "COPIES", "guarantee": "effectively_once"}
         sinks = {
             "cache": {"to": "postgres", "table": "orders", "rows": "newest", **copies},
@@ -142,7 +138,6 @@ def test_a_database_and_its_tables_by_the_log_are_one(
             "search": {"to": "kafka", "topic": "search-orders", "guarantee": "exactly_once"},
         }
         file.write(f"\ndeliver: {json.dumps(sinks)}\n")
-    settings = Settings(project, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
     for name in ("orders", "products"):
         ensure_topic(settings, f"prod-db.public.{name}", 1)
     env = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from homes.project import REPOSITORY
+from homes.project import EXAMPLES, TO_RUN, make_project, replace_text
 from rivertwice.config import Settings
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.fast.runs import committed_offsets, read_runs
@@ -34,18 +33,12 @@ PATIENCE_S = 240
 
 @pytest.fixture
 def settings(tmp_path: Path, broker: BrokerInfo, topic: str) -> Settings:
-    target = tmp_path / "project" / "pipelines" / NAME
-    shutil.copytree(REPOSITORY / "pipelines" / "examples" / NAME, target)
-    text = (target / "pipeline.yaml").read_text()
-    text = text.replace("topic: transactions", f"topic: {topic}").replace(
-        "topic: fraud-alerts", f"topic: {topic}-alerts"
-    )
-    (target / "pipeline.yaml").write_text(text)
-    for name in (".build", "expectations"):
-        (tmp_path / "project" / name).symlink_to(REPOSITORY / name)
-    found = Settings(tmp_path / "project", tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
-    kafka.ensure_topic(found, topic, 4)
-    return found
+    settings = make_project(tmp_path, {NAME: EXAMPLES / NAME}, links=TO_RUN, bootstrap=broker.bootstrap)
+    yaml = settings.definitions / NAME / "pipeline.yaml"
+    replace_text(yaml, "topic: transactions", f"topic: {topic}")
+    replace_text(yaml, "topic: fraud-alerts", f"topic: {topic}-alerts")
+    kafka.ensure_topic(settings, topic, 4)
+    return settings
 
 
 def send(settings: Settings, topic: str, count: int, chance: random.Random) -> None:

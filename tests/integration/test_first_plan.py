@@ -13,7 +13,7 @@ from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.stream.begin import resolve_timeline
-from streams.kinds import NAME, check_explained, command, make_project, run_to_end, send
+from streams.kinds import NAME, check_explained, command, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 def test_the_remains_of_a_first_plan_do_not_keep_a_stream_from_beginning(
     tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling")
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling")
     folder = settings.definitions / NAME
     definition, home = load_definition(folder), settings.pipeline(NAME)
     records = [record for batch in random_batches(random.Random("first plan"), 2) for record in batch][:120]

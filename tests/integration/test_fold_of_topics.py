@@ -20,7 +20,7 @@ from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
-from streams.kinds import NAME, command, make_project, run_killed_proved_and_restored, send
+from streams.kinds import NAME, command, make_kind_project, run_killed_proved_and_restored, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 PLANTED = 20
@@ -61,7 +61,7 @@ def test_a_killed_proved_and_restored_fold_of_two_topics_is_the_fold_in_the_ledg
     kind: str, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(f"{kind} on Kafka")
-    settings = make_project(tmp_path, broker, topic, kind)
+    settings = make_kind_project(tmp_path, broker, topic, kind)
     definition = load_definition(settings.definitions / NAME)
     home = settings.pipeline(NAME)
     records = [one for batch in keyed(random_batches(chance, 20), turned=True) for one in batch]

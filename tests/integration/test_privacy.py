@@ -26,7 +26,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import rebuild_served
-from streams.kinds import NAME, check_explained, command, make_project, run_to_end, send
+from streams.kinds import NAME, check_explained, command, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -61,7 +61,7 @@ def holds(settings: Settings, key: str) -> list[str]:
 def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN_AS else kind, batch=100)
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN_AS else kind, batch=100)
     if kind in WRITTEN_AS:
         WRITTEN_AS[kind](settings.definitions / NAME)
     definition = load_definition(settings.definitions / NAME)
@@ -120,7 +120,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
 def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
     tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "fold")
+    settings = make_kind_project(tmp_path, broker, topic, "fold")
     home, definition = settings.pipeline(NAME), load_definition(settings.definitions / NAME)
     records = [
         record for batch in keyed(random_batches(random.Random("privacy fold"), 20), spread=False) for record in batch
@@ -179,6 +179,6 @@ def decoded_state(settings: Settings, definition: Definition) -> str:
 
 
 def test_a_pipeline_that_never_ran_is_refused(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling")
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling")
     with pytest.raises(RequestError, match="never ran here"):
         new_erasure(settings, NAME, "a", fields=("k",), why="x", by="test", now=utc_now())

@@ -15,7 +15,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, rebuild_served
-from streams.synthetic import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
+from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end, wait_for_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 STORY = flights(150)
@@ -25,7 +25,7 @@ BEFORE = 4  # the savepoint is taken behind this batch, or a little later
 
 def streamed(broker: BrokerInfo, folder, name: str) -> tuple[Settings, str]:
     """A stream that ran to its end in two pieces, and the savepoint taken in the first."""
-    settings = make_project(folder, name, bootstrap=broker.bootstrap)
+    settings = make_small_project(folder, name, bootstrap=broker.bootstrap)
     produce(settings, name, STORY[:CUT])
     driver = DriverProcess(settings, name, "--until-end")
     try:

@@ -37,7 +37,7 @@ from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import stream_rows
 from running.warm_spark import own_session
-from streams.synthetic import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
+from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end, wait_for_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "savepoint-cycle"
@@ -48,7 +48,7 @@ RUNNING = 4  # a savepoint is taken once this batch is committed; some seventeen
 @pytest.fixture(scope="module")
 def ran(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, str]:
     """A stream that ran to its end, with a savepoint taken in the middle of it; do not change its home."""
-    settings = make_project(tmp_path_factory.mktemp("cycle"), NAME, bootstrap=broker.bootstrap)
+    settings = make_small_project(tmp_path_factory.mktemp("cycle"), NAME, bootstrap=broker.bootstrap)
     produce(settings, NAME, flights(FLIGHTS))
     driver = DriverProcess(settings, NAME, "--until-end")
     try:

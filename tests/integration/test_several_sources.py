@@ -18,12 +18,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from histories import two_sources as two
-from homes.project import REPOSITORY
+from homes.project import TO_RUN, make_project
 from rivertwice.backfill.compute import rows_by_view
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.config import Settings
 from rivertwice.deadletters.desk import read_letters
 from rivertwice.instants import EPOCH, TimeRange, from_ms, to_iso, utc_now
 from rivertwice.log import kafka
@@ -67,13 +66,8 @@ class World:
             "b": two.source(self.topics["b"], partitions=PARTITIONS["b"], watermark="20 s"),
         }
         stream = {"max_offsets_per_trigger": 24, "shuffle_partitions": 1}
-        pipeline = folder / "project" / "pipelines" / two.NAME
-        pipeline.mkdir(parents=True)
-        for name, data in two.files(sources=sources, stream=stream).items():
-            (pipeline / name).write_bytes(data)
-        for name in (".build", "expectations"):
-            (folder / "project" / name).symlink_to(REPOSITORY / name)
-        self.settings = Settings(folder / "project", folder / "home", bootstrap=bootstrap, spark_master="local[2]")
+        files = two.files(sources=sources, stream=stream)
+        self.settings = make_project(folder, {two.NAME: files}, links=TO_RUN, bootstrap=bootstrap)
         self.dice = random.Random(5)
         self.now_s = 1_000
         self.sent = dict.fromkeys(PARTITIONS, 0)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
@@ -21,7 +20,7 @@ from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served, stream_rows
 from running.warm_spark import invoke_warm
-from streams.synthetic import DriverProcess, flights, make_project, produce, run_to_end
+from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "upgrade-cycle"
@@ -55,8 +54,7 @@ def served_now(settings: Settings) -> str:
 def test_a_changed_definition_goes_on_from_the_old_state_and_nothing_served_changes(
     whole: bool, tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = make_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30)
-    (settings.project / "expectations").symlink_to(REPOSITORY / "expectations")
+    settings = make_small_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30)
     home = settings.pipeline(NAME)
     produce(settings, NAME, flights(FIRST, start=BEGINS))
     run_to_end(settings, NAME)

@@ -18,7 +18,15 @@ from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
-from streams.kinds import NAME, check_explained, command, make_project, run_killed, run_killed_proved_and_restored, send
+from streams.kinds import (
+    NAME,
+    check_explained,
+    command,
+    make_kind_project,
+    run_killed,
+    run_killed_proved_and_restored,
+    send,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 
@@ -38,7 +46,7 @@ def test_a_killed_stream_is_explained_to_the_last_row(
     kind: str, seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(f"{kind} on Kafka {seed}")
-    settings = make_project(tmp_path, broker, topic, kind)
+    settings = make_kind_project(tmp_path, broker, topic, kind)
     definition = load_definition(settings.definitions / NAME)
     records = [record for batch in random_batches(chance, 20) for record in batch]
     if kind == "session":
@@ -97,7 +105,7 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
     seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(f"fold on Kafka {seed}")
-    settings = make_project(tmp_path, broker, topic, "fold")
+    settings = make_kind_project(tmp_path, broker, topic, "fold")
     ensure_topic(settings, topic, PARTITIONS)
     records = [record for batch in keyed(random_batches(chance, 20), spread=False) for record in batch]
     thirds = [

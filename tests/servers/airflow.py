@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from homes.project import REPOSITORY
+from homes.project import TO_RUN, link
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.orchestration import services
 from rivertwice.orchestration.rest import AirflowClient
@@ -53,10 +53,7 @@ class World:
 
 def link_project(project: Path) -> None:
     """Give a project folder what Airflow and the Spark jobs need of the repository."""
-    project.mkdir(parents=True, exist_ok=True)
-    for name in ("dags", "plugins", "spark_jobs", "expectations", "pipelines", ".build"):
-        if not (project / name).exists() and (REPOSITORY / name).exists():
-            (project / name).symlink_to(REPOSITORY / name)
+    link(project, ("dags", "plugins", "spark_jobs", "pipelines", *TO_RUN))
 
 
 def start_quiet_airflow(settings: Settings) -> AirflowInfo:

@@ -27,7 +27,7 @@ from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.timeline.served import rebuild_served
-from streams.kinds import NAME, make_project, run_to_end, send
+from streams.kinds import NAME, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -104,7 +104,7 @@ class Desk:
 def test_an_amendment_reaches_the_truth_and_through_a_backfill_what_is_served(
     kind: str, changes: bool, spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, kind, batch=150)
+    settings = make_kind_project(tmp_path, broker, topic, kind, batch=150)
     batches = random_batches(random.Random(f"amendments {kind}"), 20)
     records = [record for batch in batches for record in batch]
     send(settings, load_definition(settings.definitions / NAME), records)

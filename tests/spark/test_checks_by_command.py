@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from homes.project import write_definition
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
@@ -76,13 +77,9 @@ expect:
 
 
 def write(project: Path, name: str, yaml: str = YAML, sql: str = SQL, **files: str) -> Path:
-    folder = project / "pipelines" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pipeline.yaml").write_text(yaml.replace("NAME", name))
-    (folder / "transform.sql").write_text(sql)
-    for key, text in files.items():
-        (folder / key.replace("__", ".")).write_text(text)
-    return folder
+    others = {key.replace("__", "."): text for key, text in files.items()}
+    definition = {"pipeline.yaml": yaml.replace("NAME", name), "transform.sql": sql, **others}
+    return write_definition(project / "pipelines" / name, definition)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from homes.project import REPOSITORY
+from homes.project import link
 from homes.sessions import make_session_home
 from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
@@ -59,7 +59,7 @@ def made(tmp_path: Path) -> Made:
     assert world.dropped == 1
     assert len(world.state) == 2
     settings, home, bundle = make_session_home(tmp_path, world)
-    (settings.project / "expectations").symlink_to(REPOSITORY / "expectations")
+    link(settings.project, ("expectations",))
     rebuild_served(home, bundle.definition)
     return settings, home, bundle, world
 

@@ -15,7 +15,7 @@ from avro.io import BinaryDecoder, DatumReader
 from pyspark.sql import SparkSession
 
 from homes.orders import AT, ORDERS, copy_orders, orders, record
-from homes.project import FLIGHTS, replace
+from homes.project import FLIGHTS, replace_text
 from rivertwice.pipeline.cases import RAW_SCHEMA, run_cases
 from rivertwice.pipeline.checks import examine_definition
 from rivertwice.pipeline.decode import REASONS, decode
@@ -140,7 +140,7 @@ def test_records_without_an_id_are_read_by_the_one_schema(spark: SparkSession, t
     folder = copy_orders(tmp_path)
     for path in folder.glob("schemas/orders-*.avsc"):
         path.unlink()
-    replace(folder / "pipeline.yaml", "framing: confluent", "framing: none")
+    replace_text(folder / "pipeline.yaml", "framing: confluent", "framing: none")
     found = decoded(spark, load_definition(folder), [PLAIN[5:], PLAIN, PLAIN[5:-1]])
     assert (found[0]["_reason"], found[0]["currency"]) == (None, "USD")
     assert [row["_reason"] for row in found][1:] == ["avro", "avro"]
@@ -151,8 +151,8 @@ def framed_flights(tmp_path: Path, *, optional: bool) -> Definition:
     folder.mkdir()
     for name in ("pipeline.yaml", "transform.sql"):
         (folder / name).write_bytes((FLIGHTS / name).read_bytes())
-    replace(folder / "pipeline.yaml", "schema_ids: [flights-1]", 'schema_ids: ["7", "8"]\n    framing: confluent')
-    replace(folder / "pipeline.yaml", "schema_id_optional: false", f"schema_id_optional: {str(optional).lower()}")
+    replace_text(folder / "pipeline.yaml", "schema_ids: [flights-1]", 'schema_ids: ["7", "8"]\n    framing: confluent')
+    replace_text(folder / "pipeline.yaml", "schema_id_optional: false", f"schema_id_optional: {str(optional).lower()}")
     return load_definition(folder)
 
 

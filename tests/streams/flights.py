@@ -9,9 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from homes.project import REPOSITORY
+from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, replay
@@ -41,22 +39,22 @@ class StreamedRun:
         return self.settings.pipeline(self.pipeline)
 
 
-def make_project(folder: Path, *, bootstrap: str, topic: str, pins: Mapping[str, Any] | None = None) -> Settings:
+def make_flights_project(
+    folder: Path, *, bootstrap: str, topic: str, pins: Mapping[str, Any] | None = None
+) -> Settings:
     """Make a project whose one pipeline is flight_delays on another topic, with `pins` over its stream settings."""
-    project = folder / "project"
-    target = project / "pipelines" / PIPELINE
-    shutil.copytree(REPOSITORY / "pipelines" / PIPELINE, target)
-    for name in (".build", "expectations"):
-        (project / name).symlink_to(REPOSITORY / name)
-    document = yaml.safe_load((target / "pipeline.yaml").read_text())
-    document["sources"]["flights"]["topic"] = topic
-    document["stream"] |= dict(pins or {})
-    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-    return settings_of(folder, bootstrap)
+    settings = make_project(folder, {PIPELINE: FLIGHTS}, links=TO_RUN, bootstrap=bootstrap)
+
+    def change(document: dict[str, Any]) -> None:
+        document["sources"]["flights"]["topic"] = topic
+        document["stream"] |= dict(pins or {})
+
+    edit_yaml(settings.definitions / PIPELINE, change)
+    return settings
 
 
 def settings_of(folder: Path, bootstrap: str) -> Settings:
-    """Return the settings of the project that `make_project` made in a folder."""
+    """Return the settings of the project that `make_flights_project` made in a folder."""
     return Settings(project=folder / "project", home=folder / "home", bootstrap=bootstrap, spark_master="local[2]")
 
 
@@ -70,7 +68,7 @@ def stream_days(
     pins: Mapping[str, Any] | None = None,
 ) -> StreamedRun:
     """Replay `days` into `topic` and stream all of it."""
-    settings = make_project(folder, bootstrap=bootstrap, topic=topic, pins=pins)
+    settings = make_flights_project(folder, bootstrap=bootstrap, topic=topic, pins=pins)
     report = replay(settings, ReplayRequest(topic=topic, days=days, poison_share=poison_share))
     run_driver_warm(settings, PIPELINE, folder / "driver.log")
     return StreamedRun(settings, topic, report.planned)

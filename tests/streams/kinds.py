@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from histories.kinds import definition_files
 from histories.random_histories import Record, places_of, record_bytes
-from homes.project import REPOSITORY
+from homes.project import TO_RUN, make_project
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
@@ -32,19 +32,13 @@ PATIENCE_S = 600
 T = TypeVar("T")
 
 
-def make_project(folder: Path, broker: BrokerInfo, topic: str, kind: str, *, batch: int = 50) -> Settings:
+def make_kind_project(folder: Path, broker: BrokerInfo, topic: str, kind: str, *, batch: int = 50) -> Settings:
     """Make a project of one pipeline; a micro-batch takes at most `batch` records. Only a stream that is killed needs many."""
-    target = folder / "project" / "pipelines" / NAME
-    target.mkdir(parents=True)
-    for name, text in definition_files(kind).items():
-        for own in ("events", "others", "names"):
-            text = text.replace(f"topic: {own}\n", f"topic: {topic_of(topic, own)}\n")
-        (target / name).write_text(text)
-    with (target / "pipeline.yaml").open("a") as file:
-        file.write(f"stream: {{max_offsets_per_trigger: {batch}}}\n")
-    for name in (".build", "expectations"):
-        (folder / "project" / name).symlink_to(REPOSITORY / name)
-    return Settings(folder / "project", folder / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+    files = definition_files(kind)
+    for own in ("events", "others", "names"):
+        files["pipeline.yaml"] = files["pipeline.yaml"].replace(f"topic: {own}\n", f"topic: {topic_of(topic, own)}\n")
+    files["pipeline.yaml"] += f"stream: {{max_offsets_per_trigger: {batch}}}\n"
+    return make_project(folder, {NAME: files}, links=TO_RUN, bootstrap=broker.bootstrap)
 
 
 def topic_of(topic: str, own: str) -> str:

@@ -11,7 +11,7 @@ import time
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from homes.project import REPOSITORY
+from homes.project import FLIGHTS, TO_RUN, make_project, rename, replace_text
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
@@ -24,24 +24,16 @@ from running.warm_spark import run_driver_warm
 PARTITIONS = 2
 
 
-def make_project(folder: Path, name: str, *, bootstrap: str, batch: int = 12) -> Settings:
+def make_small_project(folder: Path, name: str, *, bootstrap: str, batch: int = 12) -> Settings:
     """Make a project whose one pipeline is flight_delays under another name and topic."""
-    source = REPOSITORY / "pipelines" / "flight_delays"
-    target = folder / "project" / "pipelines" / name
-    target.mkdir(parents=True)
-    text = (source / "pipeline.yaml").read_text()
+    settings = make_project(folder, {name: FLIGHTS}, links=TO_RUN, bootstrap=bootstrap)
+    rename(settings, FLIGHTS.name, name)
     for old, new in (
-        ("name: flight_delays", f"name: {name}"),
         ("topic: flights", f"topic: {name}"),
         ("partitions: 4", f"partitions: {PARTITIONS}"),
         ("max_offsets_per_trigger: 12", f"max_offsets_per_trigger: {batch}"),
     ):
-        assert old in text
-        text = text.replace(old, new)
-    (target / "pipeline.yaml").write_text(text)
-    (target / "transform.sql").write_text((source / "transform.sql").read_text())
-    (folder / "project" / ".build").symlink_to(REPOSITORY / ".build")
-    settings = Settings(folder / "project", folder / "home", bootstrap=bootstrap, spark_master="local[2]")
+        replace_text(settings.definitions / name / "pipeline.yaml", old, new)
     kafka.ensure_topic(settings, name, PARTITIONS)
     return settings
 

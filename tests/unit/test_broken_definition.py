@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from homes.project import FLIGHTS
+from homes.project import FLIGHTS, make_project
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError
@@ -25,11 +25,8 @@ from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """A project with a definition that is no YAML, named before one that holds."""
-    shutil.copytree(FLIGHTS, tmp_path / "pipelines" / "flight_delays")
-    (tmp_path / "pipelines" / "broken").mkdir()
-    (tmp_path / "pipelines" / "broken" / "pipeline.yaml").write_text("name: [")
-    (tmp_path / "pipelines" / "broken" / "transform.sql").write_text("SELECT 1")
-    return Settings(project=tmp_path, home=tmp_path / "home")
+    broken = {"pipeline.yaml": "name: [", "transform.sql": "SELECT 1"}
+    return make_project(tmp_path, {"flight_delays": FLIGHTS, "broken": broken})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from homes.project import REPOSITORY
+from homes.project import REPOSITORY, make_project
 from rivertwice.cli import cli
 from rivertwice.commands import frame as frame_module
 from rivertwice.commands.checks import exit_code_of_gate, summary_text
@@ -191,11 +191,8 @@ def test_waiting_for_a_start_without_an_agent_is_refused_with_the_remedy(run: An
 
 
 def test_a_definition_that_cannot_run_is_refused_at_start(run: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "project" / "pipelines" / "bad"
-    folder.mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text("name: bad\n")
-    (folder / "transform.sql").write_text("SELECT 1")
-    result = run("start", "bad", project=tmp_path / "project")
+    bad = make_project(tmp_path, {"bad": {"pipeline.yaml": "name: bad\n", "transform.sql": "SELECT 1"}})
+    result = run("start", "bad", project=bad.project)
     assert result.exit_code == 1
     assert "pipeline.yaml" in result.output
     assert not (tmp_path / "home" / "pipelines" / "bad" / "intent.json").exists()

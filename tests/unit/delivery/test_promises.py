@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from homes.project import FLIGHTS
+from homes.project import FLIGHTS, write_definition
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
@@ -15,8 +14,7 @@ from rivertwice.pipeline.lint import HOLDS, NOT_CHECKED, contract_of, lint_defin
 
 
 def load(folder: Path, deliver: str) -> Definition:
-    target = folder / FLIGHTS.name
-    shutil.copytree(FLIGHTS, target, dirs_exist_ok=True)
+    target = write_definition(folder / FLIGHTS.name, FLIGHTS)
     (target / "pipeline.yaml").write_text((FLIGHTS / "pipeline.yaml").read_text() + f"\ndeliver: {deliver}\n")
     return load_definition(target)
 

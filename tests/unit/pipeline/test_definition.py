@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homes.project import FLIGHTS, REPOSITORY, replace
+from homes.project import FLIGHTS, REPOSITORY, replace_text
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_all, load_definition, parse_files, read_files
 from rivertwice.pipeline.durations import format_duration, parse_duration
@@ -79,7 +79,7 @@ def test_the_published_json_schema_is_current() -> None:
 def test_a_wrong_field_is_refused_with_file_field_value_and_remedy(
     folder: Path, old: str, new: str, words: list[str]
 ) -> None:
-    replace(folder / "pipeline.yaml", old, new)
+    replace_text(folder / "pipeline.yaml", old, new)
     message = refusal(folder)
     assert "flight_delays/" in message
     for word in words:
@@ -87,7 +87,7 @@ def test_a_wrong_field_is_refused_with_file_field_value_and_remedy(
 
 
 def test_a_stored_bundle_with_a_pattern_that_is_refused_today_is_still_read(folder: Path) -> None:
-    replace(folder / "pipeline.yaml", 'pattern: "[A-Z]{3}"', r'pattern: "(?=A)(A|B)*"')
+    replace_text(folder / "pipeline.yaml", 'pattern: "[A-Z]{3}"', r'pattern: "(?=A)(A|B)*"')
     rule = parse_files(read_files(folder), "bundle").source[1].rules[1]
     assert rule.name == "dest_is_an_airport"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from homes.project import REPOSITORY
+from homes.project import EXAMPLES
 from rivertwice.cli import cli
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle
@@ -28,7 +28,6 @@ from rivertwice.pipeline.lint import (
 from rivertwice.pipeline.model import Definition
 from rivertwice.testing.lab_project import DEFINITION
 
-EXAMPLES = REPOSITORY / "pipelines" / "examples"
 LAB = load_definition(DEFINITION)
 NAME, SOURCE = LAB.source
 FACTS = TopicFacts(partitions=SOURCE.partitions, retention=None, compacted=False)

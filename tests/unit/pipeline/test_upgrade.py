@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from histories.kinds import definition_files
-from homes.project import FLIGHTS, replace
+from homes.project import FLIGHTS, replace_text
 from rivertwice.pipeline.bundle import Bundle, build_bundle
 from rivertwice.pipeline.fingerprint import DECODE, SEMANTICS, STATE
 from rivertwice.pipeline.upgrade import CARRIED, REFUSED, RESUME, SAME, decide_upgrade
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 def changed(folder: Path, file: str, old: str, new: str) -> tuple[Bundle, Bundle]:
     before = build_bundle(folder)
-    replace(folder / file, old, new)
+    replace_text(folder / file, old, new)
     return before, build_bundle(folder)
 
 

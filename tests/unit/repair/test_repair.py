@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from homes.ledger import NOW
+from homes.project import make_project
 from homes.torn import ZEROS, make_home, tear, tear_commit
 from rivertwice.cli import cli
-from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.store import delta
 from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
@@ -210,9 +209,7 @@ def test_a_repair_leaves_what_is_wanted_as_it_was_and_holds_the_agent_off(made, 
 
 
 def test_a_pipeline_that_never_ran_has_nothing_to_repair(tmp_path):
-    (tmp_path / "project" / "pipelines").mkdir(parents=True)
-    shutil.copytree(make_home(tmp_path / "other")[0].definitions / "p", tmp_path / "project" / "pipelines" / "p")
-    settings = Settings(project=tmp_path / "project", home=tmp_path / "home")
+    settings = make_project(tmp_path, {"p": make_home(tmp_path / "other")[0].definitions / "p"})
     assert ask(settings) == (0, {"damages": [], "repaired": False})
     code, report = ask(settings, "--yes")
     assert (code, report["found"], report["done"]) == (0, [], [])

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from homes.project import FLIGHTS
-from homes.project import replace as replace_text
+from homes.project import FLIGHTS, replace_text
 from homes.savepoint import FINGERPRINT, NOW, add_timeline, row
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, RequestError

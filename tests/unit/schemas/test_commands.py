@@ -13,15 +13,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.orders import ORDERS, REGISTERED
+from homes.project import make_project
 from rivertwice.cli import cli
 from rivertwice.schemas.folder import FolderRegistry
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    shutil.copytree(ORDERS, tmp_path / "project" / "pipelines" / ORDERS.name)
-    shutil.copytree(REGISTERED, tmp_path / "project" / "schemas")
-    return tmp_path / "project"
+    project = make_project(tmp_path, {ORDERS.name: ORDERS}).project
+    shutil.copytree(REGISTERED, project / "schemas")
+    return project
 
 
 @pytest.fixture

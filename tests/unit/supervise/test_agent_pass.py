@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from homes.project import make_project
 from rivertwice.alerts import store
-from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.store import log_files
 from rivertwice.store.lease_store import take_claim
@@ -73,9 +73,7 @@ class World:
     """One home with one pipeline `p`, its agent, and hands to turn time and kill."""
 
     def __init__(self, root: Path) -> None:
-        self.settings = Settings(project=root / "project", home=root / "home")
-        (self.settings.definitions / "p").mkdir(parents=True)
-        (self.settings.definitions / "p" / "pipeline.yaml").write_text("name: p\n")
+        self.settings = make_project(root, {"p": {"pipeline.yaml": "name: p\n"}})
         self.home = self.settings.pipeline("p")
         self.agent = agent.Agent(self.settings)
         self.pids: set[int] = set()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
+from homes.project import make_project
 from rivertwice.instants import utc_now
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import read_exit, read_intent, write_intent
@@ -48,9 +48,7 @@ class Host:
     """A home with one pipeline, the command line's agent as a process, and a stand-in that takes the real lease."""
 
     def __init__(self, root: Path) -> None:
-        self.settings = Settings(project=root / "project", home=root / "home")
-        (self.settings.definitions / "p").mkdir(parents=True)
-        (self.settings.definitions / "p" / "pipeline.yaml").write_text("name: p\n")
+        self.settings = make_project(root, {"p": {"pipeline.yaml": "name: p\n"}})
         self.home = self.settings.pipeline("p")
         self.agents: list[subprocess.Popen[bytes]] = []
         write_intent(self.home, "running", "test", utc_now())
