@@ -41,6 +41,7 @@ from rivertwice.fast.runs import committed_offsets
 from rivertwice.log import kafka
 from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.pipeline.engine import spark_session
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.timeline.lineage import path_ledger
 
 TOPIC, PARTITIONS = "transactions", 4
@@ -257,11 +258,9 @@ def measure(settings: Settings, folder: Path, ways: Sequence[Way], *, warm: floa
             reader.start()
         made = produce(settings, warm, seconds, rate)
         owed = [watch.way.owed(made) for watch in watches]
-        ended = time.monotonic() + GRACE_S
-        while time.monotonic() < ended and any(
-            each.keys() - watch.seen.keys() for each, watch in zip(owed, watches, strict=True)
-        ):
-            time.sleep(0.2)
+        Deadline.after(GRACE_S).wait_until(
+            lambda: all(each.keys() <= watch.seen.keys() for each, watch in zip(owed, watches, strict=True)), every=0.2
+        )
     stop.set()
     for reader in readers:
         reader.join(30)
@@ -280,15 +279,15 @@ def measure(settings: Settings, folder: Path, ways: Sequence[Way], *, warm: floa
 def _wait_for_start(settings: Settings, way: Way, command: Sequence[str]) -> None:
     """Wait for the fast path to have a position, and for a driver to have a head."""
     home = settings.pipeline(way.pipeline)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if command[0].endswith("fast.job") and committed_offsets(home, TOPIC) is not None:
-            return
-        if not command[0].endswith("fast.job") and (home.root / "timelines").exists():
-            return
-        time.sleep(0.1)
-    message = f"{' '.join(command)} did not start in time"
-    raise RuntimeError(message)
+
+    def has_started() -> bool:
+        if command[0].endswith("fast.job"):
+            return committed_offsets(home, TOPIC) is not None
+        return (home.root / "timelines").exists()
+
+    if not Deadline.after(120).wait_until(has_started, every=0.1):
+        message = f"{' '.join(command)} did not start in time"
+        raise RuntimeError(message)
 
 
 def _print_batches(settings: Settings, way: Way) -> None:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 from boxes import stand_ins
 from boxes.compose_file import Check, Container, image_entrypoint, image_environment, image_folders
 from homes.project import REPOSITORY
+from running.waiting import wait_for
 
 T = TypeVar("T")
 NETWORK = "10.77.0"
@@ -221,11 +221,11 @@ class Boxes:
             for name in ("jars", "data"):  # what `python -m rivertwice.setup` makes; the image has no data
                 for path in sorted((REPOSITORY / ".build" / name).iterdir()):
                     binds[f"/opt/rivertwice/.build/{name}/{path.name}"] = path.resolve()
-        for path, volume in container.mounts.items():
-            binds[path] = self.volume(volume)
-        for path, source in binds.items():
-            made = f"mkdir -p .{path}" if source.is_dir() else f"mkdir -p .{Path(path).parent}; touch .{path}"
-            lines.append(f"{made}; mount --rbind {source} .{path}")
+        for target, volume in container.mounts.items():
+            binds[target] = self.volume(volume)
+        for target, source in binds.items():
+            made = f"mkdir -p .{target}" if source.is_dir() else f"mkdir -p .{Path(target).parent}; touch .{target}"
+            lines.append(f"{made}; mount --rbind {source} .{target}")
         return lines
 
     def healthy(self, name: str, kind: str = "health", timeout: float = 300.0) -> None:
@@ -292,13 +292,15 @@ class Boxes:
         return value  # type: ignore[no-any-return]
 
     def _until(self, condition: Callable[[], bool], what: str, timeout: float, box: Box | None = None) -> None:
-        end = time.monotonic() + timeout
-        while not condition():
+        def holds() -> bool:
+            if condition():
+                return True
             assert box is None or box.process.poll() is None, (
                 f"{what}: it ended with {box.process.poll()}: {box.tail()}"
             )
-            assert time.monotonic() < end, f"no {what} within {timeout:.0f} s: {box.tail() if box else ''}"
-            time.sleep(0.5)
+            return False
+
+        wait_for(what, holds, timeout, every=0.5, seen=lambda: box.tail() if box else "")
 
     def close(self) -> None:
         """End everything that still runs; a box's processes end with its first one."""

@@ -20,13 +20,14 @@ from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.ports import held_ports
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.timeline.served import rebuild_served
-from running.warm_spark import run_driver_warm
+from running.waiting import wait_for
+from running.warm_spark import run_command_warm, run_driver_warm
 from servers.connect_worker import ConnectWorker
 from servers.connect_worker import missing as no_worker
 from servers.postgres import missing as no_server
 from servers.postgres import postgres_server
-from streams.kinds import command
 
 MISSING = no_server() or no_worker()
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
@@ -61,9 +62,9 @@ def database() -> Iterator[tuple[str, int]]:
 
 def work(address: str, first: int, seconds: float) -> int:
     """Change orders and products for a while, a transaction each, renamed keys and a rollback among them; return how many."""
-    began, done = time.monotonic(), 0
+    deadline, done = Deadline.after(seconds), 0
     with psycopg.connect(address) as connection:
-        while time.monotonic() - began < seconds:
+        while deadline.left():
             number = first + done
             connection.execute("INSERT INTO orders VALUES (%s, %s, 1)", (number, number % 10 + 1))
             connection.execute("UPDATE orders SET quantity = quantity + 1 WHERE id = %s", (done % 200 + 1,))
@@ -88,11 +89,19 @@ def wait_for_end(settings: Settings, address: str, marker: int, worker: ConnectW
         with psycopg.connect(address) as connection:
             connection.execute(f"INSERT INTO {name} (id) VALUES (%s)", (marker,))
             connection.execute(f"DELETE FROM {name} WHERE id = %s", (marker,))
-        deadline = time.monotonic() + PATIENCE_S
-        while last_record(settings, f"prod-db.public.{name}") != ({"id": marker}, None):
-            assert time.monotonic() < deadline, f"{worker.state()}: {worker.log.read_text()[-3000:]}"
-            time.sleep(0.2)
-        found[name] = sum(end_offsets(settings, f"prod-db.public.{name}").values())
+        topic = f"prod-db.public.{name}"
+
+        def is_marked(topic: str = topic) -> bool:
+            return last_record(settings, topic) == ({"id": marker}, None)
+
+        wait_for(
+            f"the marker in {topic}",
+            is_marked,
+            PATIENCE_S,
+            every=0.2,
+            seen=lambda: f"{worker.state()}: {worker.log.read_text()[-3000:]}",
+        )
+        found[name] = sum(end_offsets(settings, topic).values())
     return found
 
 
@@ -119,7 +128,7 @@ def table(address: str, query: str) -> list[dict[str, Any]]:
 
 def view(settings: Settings, name: str) -> list[dict[str, Any]]:
     own = {"prod_orders": ("id", "product_id", "quantity"), "prod_products": ("id", "name")}[name]
-    rows = command(settings, "view", name, "--last", "100000")["rows"]
+    rows = run_command_warm(settings, "view", name, "--last", "100000")["rows"]
     return sorted(({field: row[field] for field in own} for row in rows), key=lambda row: row["id"])
 
 
@@ -154,7 +163,7 @@ def test_a_database_and_its_tables_by_the_log_are_one(
         assert before["orders"] >= 200
         assert before["products"] == 13  # with the marker: insert, delete, tombstone
         stream(settings, "prod_orders", tmp_path / "driver.log")
-        command(settings, "deliver", "run", "prod_orders", "--until-end")
+        run_command_warm(settings, "deliver", "run", "prod_orders", "--until-end")
         copied = "SELECT id, product_id, quantity FROM orders ORDER BY id"
         assert len(table(os.environ["COPIES"], copied)) >= 200
         work(address, 1000, 3)
@@ -171,11 +180,11 @@ def test_a_database_and_its_tables_by_the_log_are_one(
         stream(settings, name, tmp_path / "driver.log")
         rebuild_served(settings.pipeline(name), load_definition(settings.definitions / name))
         assert view(settings, name) == table(address, query)
-    balance = command(settings, "reconcile", "prod_orders")["balance"]["total"]
+    balance = run_command_warm(settings, "reconcile", "prod_orders")["balance"]["total"]
     assert (balance["unexplained"], balance["dead"], balance["late"]) == (0, 0, 0)
     assert balance["read"] == after["orders"]
     # S26: the same changes where others read them: the table itself, its history, and a topic.
-    command(settings, "deliver", "run", "prod_orders", "--until-end")
+    run_command_warm(settings, "deliver", "run", "prod_orders", "--until-end")
     newest = "SELECT DISTINCT ON (id) * FROM history ORDER BY id, record DESC"
     kept = f"SELECT id, product_id, quantity FROM ({newest}) newest WHERE NOT deleted ORDER BY id"
     wanted = table(address, TABLES["prod_orders"])

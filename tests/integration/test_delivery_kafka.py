@@ -27,6 +27,8 @@ from rivertwice.delivery.status import view_refused
 from rivertwice.errors import LeaseLostError, LedgerError
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import delete_topic, ensure_topic
+from rivertwice.pipeline.delivery_model import KafkaDelivery
+from rivertwice.savepoint.deadline import Deadline
 
 pytestmark = pytest.mark.kafka
 
@@ -92,7 +94,8 @@ def test_a_deliverer_killed_in_its_transactions_leaves_every_row_once(
                 break
             wanted = end() + chance.randint(1, 4_000)
             process = start()
-            while process.poll() is None and end() < wanted:
+            deadline = Deadline.after(120)
+            while deadline.left() and process.poll() is None and end() < wanted:
                 time.sleep(0.001)
             assert process.poll() is None, log.read_text()[-3000:]
             process.send_signal(signal.SIGKILL)
@@ -131,7 +134,9 @@ def test_a_second_deliverer_fences_the_first_and_of_two_with_one_position_one_is
     source = StoredSource(world.home)
     view = source.look(None)
     shape, schema = source.shape(view), source.schema()
-    first, second = (KafkaSink(world.settings, "p", topic, world.definition.deliver[topic]) for _ in range(2))
+    delivery = world.definition.deliver[topic]
+    assert isinstance(delivery, KafkaDelivery)
+    first, second = (KafkaSink(world.settings, "p", topic, delivery) for _ in range(2))
     assert first.open(shape, schema) is None
     first.deliver(parcel(source, shape, None, 1))
     position = second.open(shape, schema)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,8 @@ from rivertwice.delivery.postgres_sink import PostgresSink
 from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.status import view_refused
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
+from rivertwice.pipeline.delivery_model import PostgresDelivery
+from rivertwice.savepoint.deadline import Deadline
 from running.waiting import wait_for
 from servers.postgres import missing, postgres_server
 
@@ -142,8 +143,8 @@ def test_a_deliverer_killed_in_its_transactions_leaves_rows_and_position_togethe
             with log.open("ab") as out:
                 process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
             statement = chance.choice(["COPY%", "COPY%", 'INSERT INTO "totals"%', "UPDATE%"])
-            deadline = time.monotonic() + 60
-            while process.poll() is None and time.monotonic() < deadline:
+            deadline = Deadline.after(60)
+            while process.poll() is None and deadline.left():
                 if watcher.execute(f"{ours} AND xact_start IS NOT NULL", (statement,)).fetchone()[0]:
                     met += 1
                     break
@@ -168,7 +169,9 @@ def test_of_two_deliverers_with_one_position_the_second_takes_nothing(world: Del
     source = StoredSource(world.home)
     view = source.look(None)
     shape, schema = source.shape(view), source.schema()
-    first, second = (PostgresSink("p", "pg", world.definition.deliver["pg"]) for _ in range(2))
+    delivery = world.definition.deliver["pg"]
+    assert isinstance(delivery, PostgresDelivery)
+    first, second = (PostgresSink("p", "pg", delivery) for _ in range(2))
     assert first.open(shape, schema) is None
     assert second.open(shape, schema) is None
     after = Position("t1", 0, 1, "x", 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -15,6 +14,7 @@ from rivertwice.config import Settings
 from rivertwice.log import kafka
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.reader import read_exactly
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.testing.events import Event, produce_events
 
 pytestmark = pytest.mark.kafka
@@ -46,8 +46,8 @@ def member(settings: Settings, group: str, topic: str) -> Iterator[Consumer]:
 
 def settle(readers: list[Consumer], wanted: Callable[[list[int]], bool]) -> list[list[int]]:
     """Poll all readers until their numbers of partitions are as wanted; return each one's partitions."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+    deadline = Deadline.after(PATIENCE_S)
+    while deadline.left():
         for reader in readers:
             reader.poll(0.05)
         parts = [sorted(one.partition for one in reader.assignment()) for reader in readers]
@@ -59,8 +59,8 @@ def settle(readers: list[Consumer], wanted: Callable[[list[int]], bool]) -> list
 def take(reader: Consumer, count: int) -> list[str]:
     """Return the next values."""
     found: list[str] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(found) < count and time.monotonic() < deadline:
+    deadline = Deadline.after(PATIENCE_S)
+    while len(found) < count and deadline.left():
         message = reader.poll(0.2)
         if message is not None and message.error() is None:
             found.append(message.value().decode())

@@ -15,8 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
-from rivertwice.savepoint.deadline import Deadline
-
 SECRET = "canary-hook-1f7c"
 
 
@@ -127,7 +125,7 @@ class _MailHandler(socketserver.StreamRequestHandler):
             self._say(server.refuse)
             return
         parsed = email.message_from_bytes(b"".join(lines), policy=email.policy.default)
-        server.mails.append(cast("EmailMessage", parsed))
+        server.mails.append(parsed)
         self._say("250 taken")
 
     def _encrypt(self) -> None:
@@ -139,8 +137,3 @@ class _MailHandler(socketserver.StreamRequestHandler):
     def _say(self, *lines: str) -> None:
         self.wfile.write("".join(f"{line}\r\n" for line in lines).encode())
         self.wfile.flush()
-
-
-def wait_for(condition: Callable[[], bool], what: Callable[[], Any] = lambda: "") -> None:
-    """Wait until a condition is true; fail after a minute."""
-    assert Deadline.after(60.0).wait_until(condition, every=0.05), what()

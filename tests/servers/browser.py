@@ -5,6 +5,8 @@
 takes a picture of PATH (for instance /plugin/rivertwice) of the Airflow in RIVERTWICE_HOME.
 """
 
+from __future__ import annotations
+
 import base64
 import itertools
 import json
@@ -14,26 +16,30 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 from websockets.sync.client import connect
 
 from rivertwice.config import Settings
 from rivertwice.orchestration.processes import end_sessions
-from rivertwice.orchestration.services import airflow_info
+from rivertwice.orchestration.services import AirflowInfo, airflow_info
+from running.waiting import wait_for
 
 
-def find_chromium():
+def find_chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 class Browser:
-    def __init__(self, url, token, *, width=1440, height=1000, dark=False):
+    def __init__(self, url: str, token: str, *, width: int = 1440, height: int = 1000, dark: bool = False) -> None:
+        chromium = find_chromium()
+        assert chromium is not None, "no Chromium"
         self._url = url
         self._profile = tempfile.TemporaryDirectory(prefix="rivertwice-chromium-")
         self._process = subprocess.Popen(
             [
-                find_chromium(),
+                chromium,
                 "--headless=new",
                 "--no-sandbox",
                 "--disable-gpu",
@@ -49,10 +55,7 @@ class Browser:
             start_new_session=True,
         )
         port_file = Path(self._profile.name) / "DevToolsActivePort"
-        deadline = time.monotonic() + 60
-        while not (port_file.exists() and port_file.read_text().strip()):
-            assert time.monotonic() < deadline, "Chromium did not start"
-            time.sleep(0.1)
+        wait_for("the start of Chromium", lambda: port_file.exists() and port_file.read_text().strip(), 60)
         port = port_file.read_text().split()[0]
         targets = httpx.get(f"http://127.0.0.1:{port}/json", trust_env=False, timeout=30).json()
         page = next(target for target in targets if target["type"] == "page")
@@ -64,7 +67,7 @@ class Browser:
             self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
         self.call("Network.setCookie", name="_token", value=token, url=url)
 
-    def call(self, method, **params):
+    def call(self, method: str, **params: Any) -> Any:
         number = next(self._ids)
         self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
         while True:
@@ -73,17 +76,17 @@ class Browser:
                 assert "error" not in answer, answer
                 return answer["result"]
 
-    def open(self, path):
+    def open(self, path: str) -> None:
         self.call("Page.navigate", url=self._url + path)
 
-    def text(self, frame="document"):
+    def text(self, frame: str = "document") -> str:
         script = f"(() => {{ try {{ return {frame}.body.innerText }} catch {{ return '' }} }})()"
-        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value") or ""
+        return str(self.run(script) or "")
 
-    def run(self, script):
+    def run(self, script: str) -> Any:
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
-    def open_trigger_form(self, dag):
+    def open_trigger_form(self, dag: str) -> dict[str, bool]:
         """Open the form of a DAG as a click does; return the labels of its buttons to whether each can be pressed."""
         self.open(f"/dags/{dag}")
         self.wait_for_text("Trigger")
@@ -94,21 +97,21 @@ class Browser:
         )
         return dict(buttons)
 
-    def wait_for_text(self, wanted, frame="document", timeout=60):
-        deadline = time.monotonic() + timeout
-        while wanted not in self.text(frame):
-            assert time.monotonic() < deadline, f"{wanted!r} is not in: {self.text(frame)[:2000]}"
-            time.sleep(0.25)
+    def wait_for_text(self, wanted: str, frame: str = "document", timeout: float = 60) -> str:
+        def seen() -> str:
+            return self.text(frame)[:2000]
+
+        wait_for(f"the text {wanted!r}", lambda: wanted in self.text(frame), timeout, every=0.25, seen=seen)
         return self.text(frame)
 
-    def picture(self, path):
+    def picture(self, path: str | Path) -> None:
         data = self.call("Page.captureScreenshot", format="png")["data"]
         Path(path).write_bytes(base64.b64decode(data))
 
-    def __enter__(self):
+    def __enter__(self) -> Browser:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._connection.__exit__(None, None, None)
         self._process.terminate()
         self._process.wait()
@@ -116,14 +119,14 @@ class Browser:
         self._profile.cleanup()
 
 
-def log_in(info):
+def log_in(info: AirflowInfo) -> str:
     answer = httpx.post(
         f"{info.url}/auth/token", json={"username": info.user, "password": info.password}, trust_env=False, timeout=30
     )
-    return answer.raise_for_status().json()["access_token"]
+    return str(answer.raise_for_status().json()["access_token"])
 
 
-def main(out, path, width="1440", height="1000", wait="6", dark=""):
+def main(out: str, path: str, width: str = "1440", height: str = "1000", wait: str = "6", dark: str = "") -> None:
     info = airflow_info(Settings.from_env())
     with Browser(info.url, log_in(info), width=int(width), height=int(height), dark=bool(dark)) as browser:
         browser.open(path)

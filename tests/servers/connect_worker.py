@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.ports import held_ports
 from rivertwice.setup.java import java_env
+from running.waiting import wait_for
 
 START_S = 120
 MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
@@ -90,15 +90,15 @@ class ConnectWorker:
         self._wait()
 
     def _wait(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + START_S
-        found = ""
-        while time.monotonic() < deadline and self._process.poll() is None:
-            found = self.state()
-            if found == "RUNNING":
-                return
-            time.sleep(0.2)
-        raise AssertionError(f"the task of {self._name} is {found or 'not there'}: {self.log.read_text()[-3000:]}")
+        def runs() -> bool:
+            assert self._process is not None
+            assert self._process.poll() is None, f"the worker ended: {self.log.read_text()[-3000:]}"
+            return self.state() == "RUNNING"
+
+        def seen() -> str:
+            return f"it is {self.state() or 'not there'}: {self.log.read_text()[-3000:]}"
+
+        wait_for(f"the task of {self._name}", runs, START_S, every=0.2, seen=seen)
 
     def state(self) -> str:
         """Return the state of the connector's task, or nothing."""

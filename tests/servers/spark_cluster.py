@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import pyspark
 from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.setup.java import java_env
+from running.waiting import wait_for
 
 START_S = 90
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -51,10 +51,13 @@ class SparkCluster:
                 "0",
             ]
             self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *options, self.url)
-        deadline = time.monotonic() + START_S
-        while len(self.state()["workers"]) < workers:
-            assert time.monotonic() < deadline, self._log(f"worker-{workers - 1}").read_text()[-3000:]
-            time.sleep(0.2)
+        wait_for(
+            "the workers",
+            lambda: len(self.state()["workers"]) >= workers,
+            START_S,
+            every=0.2,
+            seen=lambda: self._log(f"worker-{workers - 1}").read_text()[-3000:],
+        )
 
     def _start(self, name: str, main: str, *options: str) -> None:
         env = {**os.environ, **java_env(Settings(REPOSITORY, self._folder)), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -72,13 +75,14 @@ class SparkCluster:
         return self._folder / f"{name}.log"
 
     def _find(self, name: str, pattern: str) -> str:
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            found = re.search(pattern, self._log(name).read_text())
-            if found:
-                return found[1]
-            time.sleep(0.1)
-        raise AssertionError(f"no {pattern!r}: {self._log(name).read_text()[-3000:]}")
+        log = self._log(name)
+        seen = wait_for(
+            f"a line {pattern!r}",
+            lambda: re.search(pattern, log.read_text()),
+            START_S,
+            seen=lambda: log.read_text()[-3000:],
+        )
+        return seen[1]
 
     def state(self) -> dict[str, Any]:
         """Return what the master says of workers and applications."""

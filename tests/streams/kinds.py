@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,11 +19,11 @@ from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import Definition
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
-from running.warm_spark import run_command_warm as command
-from running.warm_spark import run_driver_warm
+from running.warm_spark import run_command_warm, run_driver_warm
 
 NAME = "histories"
 DRIVER = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", NAME, "--until-end"]
@@ -63,9 +62,9 @@ def run_killed(settings: Settings, batches: int, log: Path) -> None:
     env = {**os.environ, **settings.to_env()}
     with log.open("ab") as out:
         driver = subprocess.Popen(DRIVER, env=env, stdout=out, stderr=out, start_new_session=True)
-        deadline = time.monotonic() + PATIENCE_S
-        while driver.poll() is None and time.monotonic() < deadline and committed(settings) < batches:
-            time.sleep(0.05)
+        Deadline.after(PATIENCE_S).wait_until(
+            lambda: driver.poll() is not None or committed(settings) >= batches, every=0.05
+        )
         assert driver.poll() is None, log.read_text()[-3000:]
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
@@ -85,9 +84,9 @@ def run_killed_proved_and_restored(
     taken = take_savepoint(settings, NAME, now=utc_now(), reason="test")
     send_part(second)
     run_killed(settings, committed(settings) + chance.randint(2, 4), log)
-    proof = command(settings, "savepoint", "prove", NAME, taken.id)
+    proof = run_command_warm(settings, "savepoint", "prove", NAME, taken.id)
     send_part(third)
-    restored = command(settings, "savepoint", "restore", NAME, "--yes")
+    restored = run_command_warm(settings, "savepoint", "restore", NAME, "--yes")
     run_killed(settings, committed(settings) + chance.randint(2, 4), log)
     return proof, restored
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from homes.project import FLIGHTS, TO_RUN, make_project, rename, replace_text
 from rivertwice.config import Settings
-from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.flights import Flight, plan_records
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
+from running.waiting import wait_for
 from running.warm_spark import run_driver_warm
 
 PARTITIONS = 2
@@ -123,13 +123,10 @@ def wait_for_batch(
     settings: Settings, pipeline: str, batch: int, *, driver: DriverProcess, seconds: float = 90
 ) -> None:
     home = settings.pipeline(pipeline)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if driver.process.poll() not in (None, 0):
-            raise AssertionError(driver.log.read_text()[-4000:])
-        if head(home) is not None:
-            rows = path_ledger(home)
-            if rows and rows[-1].batch >= batch:
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"no batch {batch} after {seconds} s at {utc_now()}: {driver.log.read_text()[-2000:]}")
+
+    def is_committed() -> bool:
+        assert driver.process.poll() in (None, 0), driver.log.read_text()[-4000:]
+        rows = [] if head(home) is None else path_ledger(home)
+        return bool(rows) and rows[-1].batch >= batch
+
+    wait_for(f"batch {batch}", is_committed, seconds, every=0.2, seen=lambda: driver.log.read_text()[-2000:])

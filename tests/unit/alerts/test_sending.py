@@ -20,7 +20,8 @@ from rivertwice.alerts.store import AlertStore, alerts_of
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.supervise.act import page, page_over
-from servers.alert_receivers import SECRET, Hook, MailServer, wait_for
+from running.waiting import wait_for
+from servers.alert_receivers import SECRET, Hook, MailServer
 from servers.secure_kafka import make_files
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -160,7 +161,7 @@ def test_a_slow_webhook_holds_up_nobody_who_reports(world: World, hook: Hook) ->
     world.begin()
     thread = threading.Thread(target=world.turn)
     thread.start()
-    wait_for(lambda: hook.asked == 1)
+    wait_for("the request", lambda: hook.asked == 1, 60, every=0.05)
     for number in range(20):
         world.begin("archive", subject=str(number))
     assert hook.taken == []  # all of them were recorded while the receiver made up its mind

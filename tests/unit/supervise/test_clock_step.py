@@ -34,11 +34,13 @@ from rivertwice.stream.rest import at_rest
 from rivertwice.supervise import act, agent
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit
+from running.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/stat").exists(), reason="creation times move with the clock on Linux only"
 )
 NAME = "flight_delays"
+PATIENCE_S = 60
 STAND_IN = """
 import time
 from rivertwice.config import Settings
@@ -96,12 +98,7 @@ class World:
         return None if driver is None or driver.epoch is None else driver.pid
 
     def until(self, ask: Any) -> Any:
-        for _ in range(1000):
-            found = ask()
-            if found:
-                return found
-            time.sleep(0.02)
-        raise AssertionError(self._agent.actions)
+        return wait_for("the agent", ask, PATIENCE_S, every=0.02, seen=lambda: self._agent.actions)
 
     def events(self) -> list[str]:
         lines = (self.settings.home / "agent" / "events.jsonl").read_text().splitlines()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from homes.project import make_project
 from rivertwice.instants import utc_now
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import read_exit, read_intent, write_intent
+from running.waiting import wait_for
 
 DRIVER = """
 import time
@@ -62,11 +62,14 @@ class Host:
         return made
 
     def until_owner(self) -> Owner:
-        end = time.monotonic() + PATIENCE_S
-        while (owner := lease_owner(self.home)) is None or not self.home.heartbeat.exists():
-            assert time.monotonic() < end, (self.settings.home / "agent.log").read_text()
-            time.sleep(0.05)
-        return owner
+        log = self.settings.home / "agent.log"
+        return wait_for(
+            "a driver",
+            lambda: lease_owner(self.home) if self.home.heartbeat.exists() else None,
+            PATIENCE_S,
+            every=0.05,
+            seen=log.read_text,
+        )
 
     def stops(self) -> list[str]:
         lines = (self.settings.home / "agent" / "events.jsonl").read_text().splitlines()

@@ -20,7 +20,7 @@ from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.log_keeper import LogKeeper
 from rivertwice.supervise.memory import DriverRef
 from rivertwice.supervise.observe import _end_of
-from servers.alert_receivers import wait_for
+from running.waiting import wait_for
 
 LIMIT = 50_000
 CHATTER = """
@@ -83,7 +83,7 @@ def test_the_log_of_a_driver_and_its_child_is_rotated_while_they_write_and_its_e
 def test_why_a_driver_ended_is_found_though_its_log_was_rotated_behind_its_last_words(settings: Settings) -> None:
     (settings.project / "enough").touch()
     driver, child = start(settings)
-    wait_for(lambda: child.poll() is not None)
+    wait_for("the end of the child", lambda: child.poll() is not None, 60, every=0.05)
     log = settings.pipeline("p").logs / "driver.log"
     assert rotate_log(log, limit=10)
     assert log.read_bytes() == b""
