@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from rivertwice.config import Settings
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.webhook_sink import RECORDS
 from rivertwice.log.broker import start_broker, stop_broker
+from rivertwice.savepoint.deadline import Deadline
 from servers.postgres import missing, postgres_server
 
 SIZES = {1: (200, 30), 100: (100, 30), 10_000: (8, 10)}
@@ -81,8 +83,7 @@ def one_by_one(
         before = seen()
         fill(world, "t1", [number], rows)
         began = time.perf_counter()
-        while seen() == before:
-            time.sleep(0.001)
+        Deadline.after(60).wait_until(partial(_is_new, seen, before), every=0.001)
         found.append((time.perf_counter() - began) * 1000)
         time.sleep(0.15)
     stop.set()
@@ -95,6 +96,10 @@ def kafka_seen(bootstrap: str, topic: str) -> tuple[Consumer, Callable[[], int]]
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "b", "isolation.level": "read_committed"})
     place = TopicPartition(topic, 0)
     return reader, lambda: int(reader.get_watermark_offsets(place, timeout=10)[1])
+
+
+def _is_new(seen: Callable[[], int], before: int) -> bool:
+    return seen() != before
 
 
 def main() -> None:
@@ -131,7 +136,8 @@ def main() -> None:
                     query = f"SELECT coalesce(max(_step), 0) FROM t{rows}"
 
                     def seen(connection: psycopg.Connection = connection, query: str = query) -> int:
-                        return int(connection.execute(query).fetchone()[0])
+                        (step,) = connection.execute(query).fetchone() or (0,)
+                        return int(step)
                 else:
                     share, base = -(-rows // RECORDS), requests()
 

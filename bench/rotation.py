@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure import Cost, batch_begins, describe, run_measured
-from bench.ours import PIPELINE, make_own_project, our_command
+from bench.ours import make_own_project, our_command
 from rivertwice.config import Settings
 from rivertwice.errors import SavepointError
 from rivertwice.instants import utc_now
 from rivertwice.log.replay import ReplayRequest, replay
 from rivertwice.savepoint.take import take_savepoint
+from streams.flights import PIPELINE
 
 LIMIT = 2_000
 EVERY_S = 60.0

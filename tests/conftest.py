@@ -125,7 +125,8 @@ def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureListen
             if not made.exists():
                 make_files(folder / "tls")
                 made.write_text(json.dumps(held.enter_context(held_ports(2))))
-        yield SecureListeners(*json.loads(made.read_text()), folder / "tls")
+        sasl, tls = json.loads(made.read_text())
+        yield SecureListeners(sasl, tls, folder / "tls")
 
 
 @pytest.fixture(scope="session")

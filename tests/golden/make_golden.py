@@ -77,7 +77,9 @@ def expectations(settings: Settings, name: str, savepoint: str) -> dict[str, obj
     """Return what a restore of this golden must give, as it was when it was made."""
     home = settings.pipeline(name)
     rows = path_ledger(home)
-    served = sorted(stream_rows(home).to_pylist(), key=lambda row: (str(row["window_start"]), row["k"]))
+    rows_served = stream_rows(home)
+    assert rows_served is not None
+    served = sorted(rows_served.to_pylist(), key=lambda row: (str(row["window_start"]), row["k"]))
     manifest = json.loads((home.savepoints / savepoint / "manifest.json").read_text())
     from rivertwice.savepoint.catalogue import load_savepoint
 

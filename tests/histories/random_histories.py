@@ -140,7 +140,7 @@ class Run:
 
     evidence: Evidence
     derived: Derived
-    partitions: dict[int, Account]
+    partitions: dict[Part, Account]
     total: Account
     watermarks: list[int]
     kept: int

@@ -3,18 +3,20 @@
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
-from rivertwice.backfill.model import BackfillRequest, BackfillView, BatchZone
+from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone
+from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import TimeRange, from_ms
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import Timeline, create_timeline
+from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
 
 HOUR = 3_600_000
@@ -46,24 +48,24 @@ RESULT = pa.schema(
 )
 
 
-def hours(*pairs):
+def hours(*pairs: tuple[int, int]) -> tuple[tuple[int, int], ...]:
     return tuple((start * HOUR, end * HOUR) for start, end in pairs)
 
 
-def asked(start, end, pipeline="p"):
+def asked(start: float, end: float, pipeline: str = "p") -> BackfillRequest:
     return BackfillRequest(pipeline, TimeRange(from_ms(int(start * HOUR)), from_ms(int(end * HOUR))), "test")
 
 
-def zone(batch, low, high, accepted=10, trusted=True):
+def zone(batch: int, low: float | None, high: float | None, accepted: int = 10, trusted: bool = True) -> BatchZone:
     """A batch whose event times lie in [low, high) hours."""
-    span = (None, None) if low is None else (int(low * HOUR), int(high * HOUR) - 1)
-    return BatchZone("t1", batch, {"flights": {0: (10 * batch, 10 * batch + 10)}}, accepted, *span, trusted)
+    first, last = (None, None) if low is None or high is None else (int(low * HOUR), int(high * HOUR) - 1)
+    return BatchZone("t1", batch, {"flights": {0: (10 * batch, 10 * batch + 10)}}, accepted, first, last, trusted)
 
 
-def view(**changes):
+def view(**changes: Any) -> BackfillView:
     batches = changes.pop("batches", tuple(zone(n, n, n + 1) for n in range(10)))
     end = 10 * len(batches)
-    values = {
+    values: dict[str, Any] = {
         "pipeline": "p",
         "window_ms": HOUR,
         "closed_ms": 8 * HOUR,
@@ -79,7 +81,7 @@ def view(**changes):
     return BackfillView(**{**values, **changes})
 
 
-def result(*rows):
+def result(*rows: tuple[int, str, int]) -> pa.Table:
     """Rows (hour, key, n) as the transform yields them."""
     at = datetime(1970, 1, 1, tzinfo=UTC)
     return pa.Table.from_pylist(
@@ -91,7 +93,7 @@ def result(*rows):
     )
 
 
-def emitted(timeline, batch, *rows):
+def emitted(timeline: str, batch: int, *rows: tuple[int, str, int]) -> pa.Table:
     """Rows (hour, key, n) as the changelog stores them."""
     table = result(*rows)
     count = table.num_rows
@@ -104,7 +106,9 @@ def emitted(timeline, batch, *rows):
     return pa.table({**stamps, **{name: table[name] for name in table.schema.names}})
 
 
-def make_home(root: Path, *, closed=8, batches=10, slide=None):
+def make_home(
+    root: Path, *, closed: int = 8, batches: int = 10, slide: str | None = None
+) -> tuple[Settings, PipelineHome, Bundle]:
     """A home whose head t1 has `batches` batches, one row an hour, closed until hour `closed`.
 
     With `slide` ('20 minutes') its windows of an hour hop.
@@ -140,7 +144,9 @@ def make_home(root: Path, *, closed=8, batches=10, slide=None):
     return settings, home, bundle
 
 
-def add_timeline(home, bundle, name, parent, first_batch, semantics=None):
+def add_timeline(
+    home: PipelineHome, bundle: Bundle, name: str, parent: Fork | None, first_batch: int, semantics: str | None = None
+) -> None:
     state, meaning, decode = bundle.fingerprint.state, bundle.fingerprint.semantics, bundle.fingerprint.decode
     create_timeline(
         home,
@@ -159,7 +165,13 @@ def add_timeline(home, bundle, name, parent, first_batch, semantics=None):
     )
 
 
-def write_chunk(home, plan, chunk, *rows, records=None):
+def write_chunk(
+    home: PipelineHome,
+    plan: BackfillPlan,
+    chunk: int,
+    *rows: tuple[int, str, int],
+    records: dict[int, int] | None = None,
+) -> None:
     """Commit a chunk as compute does."""
     table = result(*rows)
     if records is None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
@@ -102,7 +104,7 @@ def publish_rows(
     publish(home, entry.to_payload(), expected_seq=seq, now=NOW)
 
 
-def _hour(instant) -> int:
+def _hour(instant: datetime) -> int:
     return int(instant.timestamp() * 1000) // HOUR
 
 
@@ -116,7 +118,7 @@ def fill(world: DeliveryHome, timeline: str, batches: Iterable[int], keys: int) 
         world.commit(timeline, batch, batch + 1, hour_rows(batch, keys))
 
 
-def read_topic(settings: Settings, topic: str, *, committed: bool = True) -> list[dict]:
+def read_topic(settings: Settings, topic: str, *, committed: bool = True) -> list[dict[str, Any]]:
     """Return what a topic holds, in order within each partition."""
     level = "read_committed" if committed else "read_uncommitted"
     reader = Consumer(
@@ -130,7 +132,8 @@ def read_topic(settings: Settings, topic: str, *, committed: bool = True) -> lis
     )
     partitions = list(end_offsets(settings, topic))
     reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-    found, ended = [], set()
+    found: list[dict[str, Any]] = []
+    ended: set[int | None] = set()
     try:
         deadline = Deadline.after(120)
         while len(ended) < len(partitions):
@@ -138,18 +141,21 @@ def read_topic(settings: Settings, topic: str, *, committed: bool = True) -> lis
                 f"{len(found)} records of {topic}, {len(ended)} partitions at their end, after 120 s"
             )
             for message in reader.consume(10_000, 5.0):
-                if message.error() is None:
-                    found.append({**json.loads(message.value()), "_key": message.key().decode()})
-                elif message.error().code() == KafkaError._PARTITION_EOF:
+                error, key, value = message.error(), message.key(), message.value()
+                if error is None:
+                    assert key is not None
+                    assert value is not None
+                    found.append({**json.loads(value), "_key": key.decode()})
+                elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(message.partition())
     finally:
         reader.close()
     return found
 
 
-def fold(records: Iterable[dict]) -> dict[tuple[int, str], int]:
+def fold(records: Iterable[dict[str, Any]]) -> dict[tuple[int, str], int]:
     """What a consumer holds that folds records by key, as the howto says."""
-    rows: dict[str, dict] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for record in records:
         before = rows.get(record["_key"])
         if record["replaces"] is None:
@@ -161,7 +167,7 @@ def fold(records: Iterable[dict]) -> dict[tuple[int, str], int]:
             del rows[record["_key"]]
         else:
             rows[record["_key"]] = record
-    found = {}
+    found: dict[tuple[int, str], int] = {}
     for record in rows.values():
         start = pa.scalar(record["window"][0]).cast(pa.timestamp("ms", "UTC")).as_py()
         found[(_hour(start), record["keys"]["k"])] = record["values"]["n"]

@@ -59,7 +59,7 @@ class ErasureWorld:
 
     def _records(self, start: int, end: int) -> pa.Table:
         at = datetime(1970, 1, 1, tzinfo=UTC)
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "_format": 1,
                 "cluster_id": "c",

@@ -1,13 +1,15 @@
 """Ledger rows for tests: batch n reads offsets [10n, 10n+10) of partition 0 and has watermark 1000n."""
 
+from typing import Any
+
 from rivertwice.instants import parse_iso
 from rivertwice.timeline.ledger import LedgerRow
 
 NOW = parse_iso("2013-07-02T00:00:00Z")
 
 
-def ledger_row(batch, timeline="t1", **changes):
-    values = {
+def ledger_row(batch: int, timeline: str = "t1", **changes: Any) -> LedgerRow:
+    values: dict[str, Any] = {
         "pipeline": "p",
         "timeline": timeline,
         "batch": batch,

@@ -51,7 +51,7 @@ class _Definition:
 
     @property
     def result_columns(self) -> list[str]:
-        return _SCHEMA.names
+        return list(_SCHEMA.names)
 
 
 DEFINITION: Any = _Definition()

@@ -7,6 +7,7 @@ import struct
 import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,8 +31,8 @@ def offsets_text(batch: int) -> str:
     return f"v1\n{json.dumps(metadata)}\n{json.dumps({TOPIC: {'0': 10 * batch + 10}})}"
 
 
-def row(batch: int, timeline: str = "t1", **changes: object) -> LedgerRow:
-    values = {
+def row(batch: int, timeline: str = "t1", **changes: Any) -> LedgerRow:
+    values: dict[str, Any] = {
         "pipeline": "p",
         "timeline": timeline,
         "batch": batch,
@@ -102,7 +103,9 @@ def commit_batches(home: PipelineHome, rows: list[LedgerRow]) -> None:
     append_ledger(home, rows)
 
 
-def make_home(tmp_path, *, planned: int = 4, finished: int = 3, committed: int = 3) -> tuple[Settings, PipelineHome]:
+def make_home(
+    tmp_path: Path, *, planned: int = 4, finished: int = 3, committed: int = 3
+) -> tuple[Settings, PipelineHome]:
     settings = Settings(tmp_path / "project", tmp_path / "home")
     home = settings.pipeline("p")
     add_timeline(home, "t1")

@@ -13,8 +13,8 @@ import pyarrow as pa
 from homes.backfill import HOUR, RESULT, SQL, YAML, add_timeline, emitted, result
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
-from rivertwice.config import Settings
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.store import delta
 from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
 from rivertwice.timeline.digest import digest_rows
@@ -44,7 +44,7 @@ def side_rows(timeline: str, batch: int, count: int) -> pa.Table:
 
 
 def add_batch(
-    home: Any, bundle: Any, batch: int, timeline: str = "t1", *, ledger: bool = True, **changes: Any
+    home: PipelineHome, bundle: Bundle, batch: int, timeline: str = "t1", *, ledger: bool = True, **changes: Any
 ) -> LedgerRow:
     """Commit a batch as the sink does: late rows, dead letters, then result and ledger row in one commit, then its copy."""
     rows = [(batch - 1, "a", 10), (batch - 1, "b", batch)] if batch else []
@@ -93,7 +93,7 @@ def add_batch(
     return row
 
 
-def make_home(root: Path, batches: int = BATCHES):
+def make_home(root: Path, batches: int = BATCHES) -> tuple[Settings, PipelineHome, Bundle]:
     """Return settings, home and bundle of a pipeline `p` whose head t1 has committed so many batches; made once, then copied."""
     shutil.copytree(_template(batches), root, dirs_exist_ok=True)
     settings = Settings(project=root / "project", home=root / "home", bootstrap="127.0.0.1:1")

@@ -26,14 +26,15 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import rebuild_served
-from streams.kinds import NAME, check_explained, command, make_kind_project, run_to_end, send
+from running.warm_spark import run_command_warm
+from streams.kinds import NAME, check_explained, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def judge(settings: Settings) -> dict[str, Any]:
     rebuild_served(settings.pipeline(NAME), load_definition(settings.definitions / NAME))
-    report: dict[str, Any] = command(settings, "reconcile", NAME)
+    report: dict[str, Any] = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)
     return report
 
@@ -83,7 +84,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     with pytest.raises(RequestError, match="no proved one behind it"):
         resume_erasure(settings, waits.id, now=utc_now(), progress=lambda _: None)
     late = take_savepoint(settings, NAME, now=utc_now(), reason="test")
-    command(settings, "savepoint", "prove", NAME, late.id)
+    run_command_warm(settings, "savepoint", "prove", NAME, late.id)
     before = judge(settings)
     assert holds(settings, key)
 
@@ -99,7 +100,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
 
     with pytest.raises(InterruptedError):  # the changelog is rewritten, the ledger not yet
         resume_erasure(settings, waits.id, now=utc_now(), progress=cut_off)
-    done = command(settings, "privacy", "resume", waits.id)
+    done = run_command_warm(settings, "privacy", "resume", waits.id)
 
     assert done["outcome"]["records"] == dict(plan.records)
     assert done["outcome"]["rows"] == dict(plan.rows)
@@ -110,9 +111,9 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     after = judge(settings)
     assert after["counts"] == before["counts"]
     assert after["balance"] == before["balance"]
-    verdicts = command(settings, "verdicts", NAME)
+    verdicts = run_command_warm(settings, "verdicts", NAME)
     assert str(done["pseudonym"]) in str(verdicts) or kind == "joined slices"
-    again = command(settings, "privacy", "resume", waits.id)  # nothing is left to do
+    again = run_command_warm(settings, "privacy", "resume", waits.id)  # nothing is left to do
     assert again["outcome"] == done["outcome"]
 
 
@@ -147,7 +148,7 @@ def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
     with pytest.raises(InterruptedError):  # the tables are rewritten, the restore has decided where it forks
         begin_erasure(settings, asked, key, now=utc_now(), progress=cut_off)
     assert head(home) == "t1"
-    done = command(settings, "privacy", "resume", asked.id)
+    done = run_command_warm(settings, "privacy", "resume", asked.id)
 
     assert done["outcome"]["savepoints"] == {NAME: [early.id]}
     assert list_savepoints(home) == []
@@ -164,7 +165,9 @@ def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
     run_to_end(settings, tmp_path / "driver.log")
     assert path_ledger(home)[-1].timeline == "t2"
     judge(settings)
-    assert command(settings, "privacy", "resume", asked.id)["outcome"] == done["outcome"]  # nothing is left to do
+    assert (
+        run_command_warm(settings, "privacy", "resume", asked.id)["outcome"] == done["outcome"]
+    )  # nothing is left to do
     assert head(home) == "t2"
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -36,7 +37,7 @@ def read_all(settings: Settings, topic: str) -> dict[int, list[LogRecord]]:
         assert deadline.left(), {partition: len(rows) for partition, rows in found.items()}
         for message in reader.consume(1000, 1.0):
             assert message.error() is None
-            headers = tuple(message.headers() or [])
+            headers = cast("tuple[tuple[str, bytes], ...]", tuple(message.headers() or ()))
             record = LogRecord(message.partition(), message.timestamp()[1], message.key(), message.value(), headers)
             assert message.offset() == len(found[message.partition()])
             found[message.partition()].append(record)

@@ -28,6 +28,7 @@ from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.stream import driver
+from rivertwice.stream.lease import Lease
 
 SMALL = {
     # For a few hundred records, compiling a plan costs more than running it interpreted. Drivers in their own process compile.
@@ -87,7 +88,7 @@ def run_driver_warm(settings: Settings, pipeline: str, log: Path) -> None:
             mock.patch.dict(os.environ, settings.to_env()),
             mock.patch.object(driver, "_configure_logging"),
             # The next start of the same stream would wait for this JVM to end, and then end it.
-            mock.patch.object(driver.Lease, "record_jvm"),
+            mock.patch.object(Lease, "record_jvm"),
         ):
             code = driver.main(["--pipeline", pipeline, "--until-end"])
     finally:

@@ -11,6 +11,7 @@ from unittest import mock
 from homes.project import TO_RUN, link
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.orchestration import services
+from rivertwice.orchestration.environment import airflow_options
 from rivertwice.orchestration.rest import AirflowClient
 from rivertwice.orchestration.services import AirflowInfo, client, start_airflow
 
@@ -58,7 +59,7 @@ def link_project(project: Path) -> None:
 
 def start_quiet_airflow(settings: Settings) -> AirflowInfo:
     """Start what does not run of an Airflow that looks at its DAG files once."""
-    options = services.airflow_options
+    options = airflow_options
 
     def quiet(*arguments: Any) -> dict[str, dict[str, str]]:
         made = options(*arguments)

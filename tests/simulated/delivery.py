@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -45,7 +46,7 @@ class World:
     lines: dict[str, Line] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)
     batches: dict[str, list[Committed]] = field(default_factory=dict)
-    rows: list[dict[str, object]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     corrected: list[dict[str, object]] = field(default_factory=list)
     publications: list[Publication] = field(default_factory=list)
     head: str = ""

@@ -18,6 +18,7 @@ from rivertwice.instants import utc_now
 from rivertwice.pipeline import checks
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.stream import driver
+from rivertwice.stream.lease import Lease
 from rivertwice.supervise.classify import REACTIONS, Response, classify_exit
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import Timeline, create_timeline
@@ -114,9 +115,8 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def drive(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
     monkeypatch.setattr(driver, "_configure_logging", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(
-        driver.Lease, "record_jvm", lambda *_: None
-    )  # the next driver would end the shared session's JVM
+    # The next driver would end the shared session's JVM.
+    monkeypatch.setattr(Lease, "record_jvm", lambda *_: None)
     return driver.main(["--pipeline", name])
 
 

@@ -65,7 +65,7 @@ def windows_of(report: ReconcileReport) -> Iterator[tuple[int, int]]:
     return iter({one.row[:2] for one in report.verdicts if one.pair == "stream"})
 
 
-def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+def rewrite(path: Path | str, change: Callable[[list[dict[str, Any]]], None]) -> None:
     table = delta.read(path)
     assert table is not None
     rows = table.to_pylist()

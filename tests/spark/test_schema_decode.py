@@ -114,7 +114,8 @@ def test_ten_thousand_damaged_records_throw_nothing_and_change_no_other(spark: S
 def test_random_records_of_every_version_read_as_avros_own_reader_reads_them(spark: SparkSession) -> None:
     rng = random.Random(48)
     reader = parse_avro((ORDERS / "schemas" / "orders.avsc").read_bytes(), "reader")
-    values, expected = [], []
+    values: list[bytes] = []
+    expected: list[Any] = []
     for _ in range(1_000):
         version = rng.choice((1, 2, 3))
         text = "".join(rng.choice("aZ0 \n\u00e9\u4e2d\U0001f30a") for _ in range(rng.randrange(12)))

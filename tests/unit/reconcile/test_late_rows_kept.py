@@ -12,7 +12,6 @@ import pytest
 from histories.kinds import make_definition
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.model import LateRow, RowId
 from rivertwice.reconcile.recorded import check_late_rows
 from rivertwice.reconcile.view import HeadView, Meaning
@@ -34,7 +33,7 @@ def view(
 ) -> Any:
     definition = make_definition(kind)
     late = definition.late.model_copy(update={"policy": policy})
-    meanings = [Meaning(cast(Definition, definition.model_copy(update={"late": late})), "s", "d")] * (max(groups) + 1)
+    meanings = [Meaning(definition.model_copy(update={"late": late}), "s", "d")] * (max(groups) + 1)
     rows = [Row("t1", 5), Row("t2", 6)]
     plain = [
         {
