@@ -56,7 +56,7 @@ def largest_file(size: int):
 
 
 @pytest.mark.parametrize("left", [0, 4_096, 12_288])
-def test_a_table_on_a_full_disk_keeps_its_commits_and_takes_the_next_when_freed(disk, left):
+def test_a_table_on_a_full_disk_keeps_its_commits_and_takes_the_next(disk, left):
     table = disk / "changelog"
     delta.append(table, ROWS, transactions={"p#t1": 0}, metadata={"ledger": {"batch": 0}})
     filler = fill(disk, left)

@@ -69,7 +69,7 @@ def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
     lease.release()
 
 
-def test_a_dead_holders_lease_is_taken_at_once_at_home_and_after_missed_renewals_elsewhere(homes):
+def test_a_dead_holders_lease_is_taken_at_once_only_on_its_own_host(homes):
     die(acquire_lease(homes[0], "t1", NOW, terms=QUICK))
     again = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     assert again.epoch == 2
@@ -100,7 +100,7 @@ def test_of_many_hosts_that_want_a_released_lease_one_gets_it(place, tmp_path, r
         winners[0].release()
 
 
-def test_a_lost_object_does_not_let_the_epoch_start_anew_in_a_home_that_has_seen_it(homes):
+def test_a_lost_lease_object_does_not_start_the_epochs_again(homes):
     for _ in range(3):
         acquire_lease(homes[0], "t1", NOW, terms=QUICK).release()
     open_store(homes[0].lease_place).delete(KEY)
@@ -125,7 +125,7 @@ def test_a_lease_of_a_newer_format_is_refused(homes):
         acquire_lease(homes[0], "t1", NOW, terms=QUICK)
 
 
-def test_nothing_is_restored_while_another_host_renews_and_all_is_when_it_released(homes):
+def test_nothing_is_restored_while_another_host_renews_its_lease(homes):
     lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     require_no_other_host(homes[0])  # the own home's driver is drained by its lock
     with pytest.raises(LeaseLostError, match="on another host"):

@@ -86,7 +86,7 @@ def test_a_version_that_is_there_is_not_written_again(table):
     assert numbers(table) == [1]
 
 
-def test_of_many_writers_of_the_same_version_one_wins_also_at_the_first_commit(table, racers):
+def test_one_of_many_writers_wins_also_at_the_first_commit(table, racers):
     for version in range(1, 4):
 
         def write(number, version=version):

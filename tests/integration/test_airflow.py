@@ -202,7 +202,7 @@ def test_forms_open_ready_to_be_sent_and_without_airflows_own_backfill(world: Wo
 
 
 @pytest.mark.parametrize("verb", ["backfill", "rotate", "reconcile", "archive"])
-def test_airflows_own_backfill_is_refused_for_no_run_of_ours_means_its_date(world: World, verb: str) -> None:
+def test_airflows_own_backfill_is_refused(world: World, verb: str) -> None:
     info = airflow_info(world.settings)
     asked = {"dag_id": f"{verb}__{PIPELINE}", "from_date": "2013-06-30T00:00:00Z", "to_date": "2013-07-02T00:00:00Z"}
     login = {"Authorization": f"Bearer {log_in(info)}"}
@@ -212,7 +212,7 @@ def test_airflows_own_backfill_is_refused_for_no_run_of_ours_means_its_date(worl
         assert "does not allow backfill runs" in answer.text
 
 
-def test_airflow_killed_as_a_whole_comes_back_and_adopts_the_epoch_it_watched(world: World) -> None:
+def test_a_killed_airflow_comes_back_and_adopts_the_epoch_it_watched(world: World) -> None:
     def deferred() -> bool:
         return bool(world.airflow.runs(WATCH)) and watch_task(world)[1] == "deferred"
 
@@ -237,9 +237,7 @@ def test_one_killed_service_is_started_again_and_the_others_are_left_alone(world
     assert session_members([before["scheduler"]]) == []
 
 
-def test_a_run_that_did_not_come_through_the_api_is_refused_by_its_first_task_at_once(
-    world: World, begun: dict[str, str]
-) -> None:
+def test_a_run_past_the_api_is_refused_by_its_first_task(world: World, begun: dict[str, str]) -> None:
     dag_id, run = f"backfill__{PIPELINE}", "by-command"
     conf = json.dumps({"scope": "range", "start": JULY, "end": JUNE})
     program = Path(sys.executable).with_name("airflow")
@@ -314,7 +312,7 @@ def test_the_archive_is_extended(world: World, begun: dict[str, str]) -> None:
     assert (world.settings.home / "archive").is_dir()
 
 
-def test_no_secret_of_the_environment_is_in_airflow_s_database_or_in_any_file_of_the_home(world: World) -> None:
+def test_no_secret_is_in_airflows_database_or_in_a_file_of_the_home(world: World) -> None:
     """XCom, rendered fields, task instances, runs; logs of Airflow, the agent and the Spark jobs; what the jobs wrote."""
     secrets = (CORE, CANARIES["AWS_SECRET_ACCESS_KEY"])
     with sqlite3.connect(f"file:{airflow_home(world.settings).database}?mode=ro", uri=True) as database:

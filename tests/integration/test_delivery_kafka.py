@@ -46,9 +46,7 @@ def deliver(world: DeliveryHome, topic: str, *, again: bool = False):
     return Deliverer(world.settings, "p", topic, asked).run(threading.Event(), finish, again=again)
 
 
-def test_batches_publications_restores_and_rewinds_reach_a_consumer_that_folds_to_what_is_served(
-    world: DeliveryHome, topic: str
-) -> None:
+def test_a_consumer_that_folds_the_topic_holds_what_is_served(world: DeliveryHome, topic: str) -> None:
     fill(world, "t1", range(4), keys=3)
     world.commit("t1", 4, 4, [], copy=False)
     assert deliver(world, topic).records == 12
@@ -127,9 +125,7 @@ def parcel(source: StoredSource, shape, before: Position | None, number: int) ->
     return Parcel(shape, "s", (), before, Position("t1", number, 1, "x", number))
 
 
-def test_a_second_deliverer_fences_the_first_and_of_two_with_one_position_one_is_heard(
-    world: DeliveryHome, topic: str
-) -> None:
+def test_a_second_deliverer_fences_the_first(world: DeliveryHome, topic: str) -> None:
     fill(world, "t1", range(1), keys=1)
     source = StoredSource(world.home)
     view = source.look(None)
@@ -150,9 +146,7 @@ def test_a_second_deliverer_fences_the_first_and_of_two_with_one_position_one_is
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["default limit", "topic of 3,000 bytes"])
-def test_a_record_too_large_for_the_topic_is_set_aside_and_all_others_come_once(
-    world: DeliveryHome, topic: str, small: bool
-) -> None:
+def test_a_record_too_large_for_the_topic_is_set_aside(world: DeliveryHome, topic: str, small: bool) -> None:
     if small:
         ensure_topic(world.settings, topic, 2, {"max.message.bytes": "3000"})
     draw = random.Random(1)

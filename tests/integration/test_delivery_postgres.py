@@ -77,7 +77,7 @@ def position(address: str) -> str:
         return connection.execute("SELECT position FROM rivertwice_positions").fetchone()[0]
 
 
-def test_the_table_is_what_is_served_over_publications_restores_and_rewinds(world: DeliveryHome, address: str) -> None:
+def test_the_table_is_what_is_served_over_publications_and_restores(world: DeliveryHome, address: str) -> None:
     fill(world, "t1", range(4), keys=3)
     assert deliver(world).records == 12
     assert table(address) == world.served()
@@ -105,9 +105,7 @@ def test_the_table_is_what_is_served_over_publications_restores_and_rewinds(worl
     assert stamps == [(None, None, "bf-2")]
 
 
-def test_of_a_stream_that_emits_updates_the_table_has_the_newest_row_of_every_window(
-    tmp_path: Path, address: str
-) -> None:
+def test_the_table_of_a_stream_of_updates_has_every_windows_newest_row(tmp_path: Path, address: str) -> None:
     world = DeliveryHome(tmp_path, SINK, emit="updates")
     world.commit("t1", 0, 0, [(0, "a", 1), (1, "a", 1)])
     world.commit("t1", 1, 1, [(0, "a", 2), (0, "b", 1)])
@@ -125,7 +123,7 @@ def test_of_a_stream_that_emits_updates_the_table_has_the_newest_row_of_every_wi
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.faults)])
-def test_a_deliverer_killed_in_its_transactions_leaves_rows_and_position_together(
+def test_a_killed_deliverer_leaves_rows_and_position_together(
     world: DeliveryHome, address: str, tmp_path: Path, kills: int
 ) -> None:
     batches, keys = 40, 750
@@ -208,7 +206,7 @@ def test_a_lost_position_is_not_taken_for_a_new_sink(world: DeliveryHome, addres
         deliver(world)
 
 
-def test_values_that_postgres_refuses_are_set_aside_and_all_others_are_there(world: DeliveryHome, address: str) -> None:
+def test_values_that_postgres_refuses_are_set_aside(world: DeliveryHome, address: str) -> None:
     draw = random.Random(3)
     long = "".join(chr(draw.randrange(0x4E00, 0x9FFF)) for _ in range(4_000))  # more than an index takes, also packed
     hostile = [(0, "a\x00b", 1), (0, long, 2), (0, "limit", 2**62), (0, "trigger", 13)]

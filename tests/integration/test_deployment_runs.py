@@ -75,7 +75,7 @@ def drained(boxes: Boxes, state: str) -> dict[str, Any]:
     return dict(json.loads((boxes.volume(state) / "pipelines" / PIPELINE / "exit.json").read_text()))
 
 
-def test_compose_runs_until_a_pipeline_has_streamed_rotated_reconciled_and_backfilled_by_its_airflow(
+def test_the_compose_file_runs_and_its_airflow_runs_every_verb(
     make_boxes: Callable[[list[str]], Boxes],
 ) -> None:
     containers = compose_containers(make_secrets())
@@ -129,7 +129,7 @@ def test_compose_runs_until_a_pipeline_has_streamed_rotated_reconciled_and_backf
     say(f"the next agent: {again['driver']}")
 
 
-def test_the_manifest_runs_its_probes_pass_and_a_pod_that_stops_drains_its_drivers(
+def test_the_manifest_runs_and_a_stopping_pod_drains_its_drivers(
     make_boxes: Callable[[list[str]], Boxes],
 ) -> None:
     values = make_secrets()

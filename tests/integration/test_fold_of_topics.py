@@ -58,7 +58,7 @@ def check_explained(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", LOOPS)
-def test_a_killed_proved_and_restored_fold_of_two_topics_is_the_fold_in_the_ledger_s_order(
+def test_a_killed_proved_and_restored_fold_of_topics_is_the_ledgers_fold(
     kind: str, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(f"{kind} on Kafka")

@@ -67,9 +67,7 @@ def test_the_tables_of_a_golden_read_as_they_did_when_it_was_made(world) -> None
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_golden_savepoint_replays_its_recorded_batches_equal_although_its_topic_is_gone(
-    world, broker: BrokerInfo
-) -> None:
+def test_a_golden_savepoint_replays_equal_although_its_topic_is_gone(world, broker: BrokerInfo) -> None:
     _, offline, expected = world
     settings = Settings(offline.project, offline.home, broker.bootstrap, offline.spark_master)
     name = expected["pipeline"]

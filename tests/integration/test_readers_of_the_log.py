@@ -68,9 +68,7 @@ def take(reader: Consumer, count: int) -> list[str]:
     return found
 
 
-def test_a_key_stays_in_its_partition_in_order_and_there_is_no_order_over_all(
-    kafka_settings: Settings, topic: str
-) -> None:
+def test_a_key_keeps_its_partition_and_order_and_topics_have_no_order(kafka_settings: Settings, topic: str) -> None:
     ensure_topic(kafka_settings, topic, 3)
     assert 12345 % 3 == 0  # the pinned rule: id modulo partitions
     place = {"u7": 7 % 3, "u8": 8 % 3}
@@ -133,9 +131,7 @@ def test_a_reader_that_is_killed_is_taken_over_at_its_last_commit(kafka_settings
         assert take(second, 5) == [f"e{number}" for number in range(5, 10)]
 
 
-def test_readers_of_any_speed_stand_in_no_other_one_s_way_and_one_may_begin_anew(
-    kafka_settings: Settings, topic: str
-) -> None:
+def test_readers_of_any_speed_do_not_hinder_each_other(kafka_settings: Settings, topic: str) -> None:
     ensure_topic(kafka_settings, topic, 1)
     values = [f"e{number}" for number in range(200)]
     produce_events(kafka_settings, topic, [event(0, "k", value) for value in values])

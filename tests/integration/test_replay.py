@@ -134,7 +134,7 @@ def test_records_of_2013_are_still_there_and_their_header_too(kafka_settings: Se
     assert Counter(record.headers for record in records) == {(("schema-id", b"flights-1"),): 40}
 
 
-def test_the_broker_outlives_its_starter_comes_back_after_kill_and_keeps_its_records(settings: Settings) -> None:
+def test_the_broker_outlives_its_starter_and_keeps_its_records(settings: Settings) -> None:
     script = "from rivertwice.config import Settings; from rivertwice.log.broker import start_broker; start_broker(Settings.from_env())"
     subprocess.run([sys.executable, "-c", script], env=os.environ | settings.to_env(), check=True)
     try:

@@ -43,7 +43,7 @@ def served(settings: Settings, name: str) -> str:
 
 
 @pytest.mark.faults
-def test_a_rewind_serves_the_old_head_until_it_has_caught_up_and_then_its_own_batches(broker, tmp_path):
+def test_a_rewind_serves_the_old_head_until_it_has_caught_up(broker, tmp_path):
     name = "rewind-whole"
     settings, taken = streamed(broker, tmp_path, name)
     home, before = settings.pipeline(name), served(settings, name)

@@ -97,7 +97,7 @@ def test_a_savepoint_taken_while_the_stream_ran_proves_equal_to_its_end(world, s
     assert list(home.scratch.iterdir()) == []
 
 
-def test_a_replay_in_one_query_and_in_one_query_per_batch_give_the_same_state(world, spark):
+def test_a_replay_in_one_query_or_one_per_batch_gives_the_same_state(world, spark):
     settings, savepoint = world
     home = settings.pipeline(NAME)
     found = load_savepoint(home, savepoint)
@@ -187,7 +187,7 @@ def test_a_restore_moves_the_head_and_what_counts_stays_row_for_row(world, spark
     assert prove_savepoint(settings, NAME, again.id, spark=spark).proved
 
 
-def test_rows_that_no_file_has_any_more_are_computed_again_by_repair_and_the_stream_goes_on(world, spark):
+def test_repair_computes_rows_again_that_no_file_has_any_more(world, spark):
     """The log entry of a middle commit is empty, and its data files are gone, too."""
     settings, _ = world
     home = settings.pipeline(NAME)
@@ -218,7 +218,7 @@ def report_rows(home, savepoint):
     return [row for row in path_ledger(home) if row.timeline == "t1" and row.batch > batch]
 
 
-def test_takes_killed_in_the_middle_of_the_copy_leave_no_savepoint_and_the_next_one_works(world):
+def test_takes_killed_in_the_copy_leave_no_savepoint(world):
     settings, _ = world
     home = settings.pipeline(NAME)
     there = {savepoint.id for savepoint in list_savepoints(home)}
@@ -268,7 +268,7 @@ def test_a_restore_killed_while_it_replays_is_gone_on_with(world, spark):
     assert time.monotonic() - began < 300
 
 
-def test_what_kafka_forgot_is_replayed_from_the_archive_and_a_hole_in_both_is_refused(world, spark, caplog):
+def test_what_kafka_deleted_is_replayed_from_the_archive(world, spark, caplog):
     # Last in the file: it empties the topic that the others replay from.
     settings, savepoint = world
     home = settings.pipeline(NAME)

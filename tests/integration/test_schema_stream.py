@@ -72,7 +72,7 @@ def make_events() -> tuple[list[Event], dict[tuple[datetime, str], tuple[int, De
 
 
 @pytest.mark.faults
-def test_all_versions_are_counted_and_every_other_record_is_a_dead_letter_by_address(
+def test_all_versions_are_counted_and_others_are_dead_letters(
     tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = make_orders_project(tmp_path, broker, topic)

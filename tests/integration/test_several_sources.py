@@ -229,7 +229,7 @@ def test_a_savepoint_is_proved_over_both_topics_and_across_restarts(
     assert (proof.proved, proof.last_batch, proof.source) == (True, rows[-1].batch, "kafka")
 
 
-def test_what_kafka_lost_of_one_topic_is_replayed_from_a_topic_for_each_and_restored(
+def test_a_restore_replays_what_kafka_lost_of_one_topic_of_several(
     ran: tuple[World, str], spark: SparkSession, tmp_path: Path
 ) -> None:
     world, savepoint = ran
@@ -246,7 +246,7 @@ def test_what_kafka_lost_of_one_topic_is_replayed_from_a_topic_for_each_and_rest
     check_goes_on(spark, world, before)
 
 
-def test_a_state_is_made_anew_from_the_beginning_across_the_seam_of_archive_and_log(
+def test_a_state_is_made_from_the_beginning_across_archive_and_log(
     ran: tuple[World, str], spark: SparkSession, tmp_path: Path
 ) -> None:
     world, savepoint = ran
@@ -268,7 +268,7 @@ def test_a_state_is_made_anew_from_the_beginning_across_the_seam_of_archive_and_
     check_goes_on(spark, world, before)
 
 
-def test_a_gap_of_one_topic_is_named_and_gone_past_and_the_other_loses_nothing(
+def test_a_gap_of_one_topic_is_passed_and_the_other_loses_nothing(
     broker: BrokerInfo, spark: SparkSession, tmp_path: Path
 ) -> None:
     world = World(tmp_path, broker.bootstrap)

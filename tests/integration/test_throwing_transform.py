@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 LARGEST = 2**63 - 1
 
 
-def test_what_the_transform_throws_on_is_rejected_by_a_rule_and_the_stream_goes_on(
+def test_a_rule_rejects_what_the_transform_throws_on(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
     settings = make_kind_project(tmp_path, broker, topic, "tumbling", batch=200)

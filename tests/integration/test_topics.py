@@ -22,9 +22,7 @@ def create(project: Path, home: Path, bootstrap: str) -> Result:
     )
 
 
-def test_the_topics_of_all_pipelines_are_created_once_and_another_number_of_partitions_is_refused(
-    tmp_path: Path, kafka_settings, topic: str
-) -> None:
+def test_the_topics_of_all_pipelines_are_created_once(tmp_path: Path, kafka_settings, topic: str) -> None:
     bootstrap = kafka_settings.bootstrap_servers()
     made = make_flights_project(tmp_path / "one", bootstrap=bootstrap, topic=topic)
     for _ in range(2):

@@ -51,7 +51,7 @@ def served_now(settings: Settings) -> str:
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["once", "twice"])
-def test_a_changed_definition_goes_on_from_the_old_state_and_nothing_served_changes(
+def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     whole: bool, tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = make_small_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30)

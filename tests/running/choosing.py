@@ -38,7 +38,7 @@ FAMILIES: Mapping[str, int] = {
     "integration/test_faults_quick.py::test_nothing_is_lost_duplicated_wrong_or_unexplained": 3,
     "model/test_schedules.py::test_a_rule_that_is_broken_on_purpose_is_caught": 2,
     "spark/test_example_pipelines.py::test_a_case_of_an_example_holds_in_both_modes": 3,
-    "spark/test_fold_orders.py::test_rows_are_those_of_the_order_that_was_read": 3,
+    "spark/test_fold_orders.py::test_rows_are_those_of_the_read_order": 3,
     "spark/test_late_rule_histories.py::": 2,
 }
 """Beginning of the ids of a family, below `tests/`, to the number of shares that its parameters are dealt to, one after the other."""

@@ -165,7 +165,7 @@ def test_options_of_address_and_security_are_named_in_one_file_only():
                 assert allowed[path].search(node.value), (path, node.lineno, node.value)
 
 
-def test_spark_gets_kafka_options_as_options_of_its_source_and_never_as_confs():
+def test_spark_gets_kafka_options_from_its_source_and_never_as_confs():
     """A conf given to the session's builder is in the argv of its JVM."""
     unpacked = []
     for path, tree in trees():
@@ -240,7 +240,7 @@ PRINTS_ALLOWED = {
 }
 
 
-def test_commands_print_by_the_one_function_that_writes_out_control_characters() -> None:
+def test_commands_print_by_the_function_that_escapes_control_characters() -> None:
     found = set()
     for path, tree in trees():
         if not path.startswith("src/rivertwice/commands/") or path.endswith("/frame.py"):

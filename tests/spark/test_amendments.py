@@ -101,7 +101,7 @@ class Desk:
         ),
     ],
 )
-def test_an_amendment_reaches_the_truth_and_through_a_backfill_what_is_served(
+def test_an_amendment_reaches_the_truth_and_a_backfill_serves_it(
     kind: str, changes: bool, spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
     settings = make_kind_project(tmp_path, broker, topic, kind, batch=150)

@@ -153,7 +153,7 @@ def test_a_driver_takes_what_was_judged_before(
     assert "no Kafka address" in ended.message  # past the checks
 
 
-def test_what_ran_before_the_checks_goes_on_and_one_that_never_ran_does_not(
+def test_only_what_ran_before_the_checks_may_go_on_without_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     yaml, sql, _ = BROKEN["sum_of_doubles"]
@@ -187,9 +187,7 @@ def begin(settings: Settings, bundle: Bundle) -> None:
     move_head(home, "t1", reason="first start", expected_seq=last_seq(home), now=utc_now())
 
 
-def test_an_upgrade_to_what_the_checks_refuse_is_refused_before_it_is_begun(
-    settings: Settings, run: Callable[..., Result]
-) -> None:
+def test_an_upgrade_to_what_the_checks_refuse_is_refused_first(settings: Settings, run: Callable[..., Result]) -> None:
     begin(settings, build_bundle(settings.definitions / "fine"))
     folder = write(settings.project, "fine", rows__sql="SELECT * FROM events\nWHERE w > 1\n")
     shown, done = run("upgrade", "fine", output="json"), run("upgrade", "fine", "--confirm")
@@ -199,7 +197,7 @@ def test_an_upgrade_to_what_the_checks_refuse_is_refused_before_it_is_begun(
     assert len(list(Path(str(settings.pipeline("fine").bundles)).iterdir())) == 1
 
 
-def test_lint_names_everything_that_is_broken_in_every_definition_and_ends_with_3(
+def test_lint_names_every_broken_part_of_every_definition_and_exits_3(
     settings: Settings, run: Callable[..., Result]
 ) -> None:
     for name, (yaml, sql, _) in BROKEN.items():

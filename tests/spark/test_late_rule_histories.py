@@ -119,9 +119,7 @@ def known_sessions(batches: Sequence[Batch], ends: dict[int, int], gap_ms: int) 
     return found
 
 
-def test_sessions_that_were_published_on_the_way_are_explained_and_a_forged_one_is_a_defect(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: SparkSession, tmp_path: Path) -> None:
     #  two publications: at a third and at two thirds of the log, each of what was settled then and starts in every other second
     chance = random.Random("published sessions")
     batches = random_batches(chance, HISTORIES, CUTS)

@@ -69,9 +69,7 @@ def verdicts(command: Command, settings: Settings) -> dict[tuple[str, str, int],
     return {(one["pair"], one["window_start"], len(one["key"])): one["verdict"] for one in rows}
 
 
-def test_a_dropped_record_that_joins_an_open_session_to_an_emitted_one_raises_no_alarm(
-    command: Command, made: Made
-) -> None:
+def test_a_dropped_record_that_joins_open_and_emitted_sessions_is_no_alarm(command: Command, made: Made) -> None:
     settings = made[0]
     done = command(settings, "reconcile", "p")
     assert done.exit_code == 0, done.output

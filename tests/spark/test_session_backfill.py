@@ -115,7 +115,7 @@ def test_what_a_reconcile_found_late_is_published_and_nothing_else(
     assert plan.late > 0
 
 
-def test_a_backfill_killed_after_any_chunk_goes_on_there_and_chunks_read_apart_give_the_same(
+def test_a_killed_session_backfill_resumes_and_any_chunks_give_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _ = make(tmp_path, 5, 120)

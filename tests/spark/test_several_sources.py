@@ -198,7 +198,7 @@ def owed(
     return {at: (len(each), sum(each)) for at, each in found.items() if (at[0] + SIZE_S) * 1000 <= closed}
 
 
-def test_a_running_querys_watermark_is_raised_from_its_next_batch_on_and_never_lowered(
+def test_a_running_querys_watermark_is_raised_from_its_next_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.lift(monkeypatch)

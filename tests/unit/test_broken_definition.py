@@ -81,12 +81,12 @@ def test_doctor_names_every_broken_definition_and_those_that_hold(
         assert said in found["found"]
 
 
-def test_a_refused_definition_ends_the_driver_in_a_class_that_the_agent_never_restarts() -> None:
+def test_a_refused_definition_ends_in_a_class_that_never_restarts() -> None:
     found = classify_failure(DefinitionError("x"))
     assert REACTIONS[FailureClass(found)].response is Response.STOP
 
 
-def test_a_verdict_is_kept_for_exactly_this_definition_these_checks_and_this_spark(
+def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = settings.pipeline("flight_delays")

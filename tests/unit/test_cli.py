@@ -57,9 +57,7 @@ def run(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(("title", "path"), COMMANDS, ids=[title for title, _ in COMMANDS])
-def test_every_help_explains_itself_and_shows_an_example_that_begins_with_the_program(
-    title: str, path: tuple[str, ...]
-) -> None:
+def test_every_help_explains_itself_and_shows_an_example(title: str, path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(cli, [*path, "--help"])
     assert result.exit_code == 0
     assert "Example:" in result.output

@@ -57,9 +57,7 @@ def test_the_remedy_of_an_instant_without_a_zone_works_when_it_is_pasted() -> No
         assert to_iso(parse_instant(remedy)).startswith("2013-06-30T04:00:00")
 
 
-def test_a_stop_that_nobody_will_carry_out_says_so_and_does_not_wait_for_it(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_that_nobody_will_carry_out_says_so_and_does_not_wait(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rivertwice.stream.lease.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     asked = run("stop", "flight_delays")
     assert asked.exit_code == 0
@@ -103,7 +101,7 @@ def spoken(tmp_path: Path, age_s: float, **changes: Any) -> None:
     write_heartbeat(Settings(REPOSITORY, tmp_path / "home").pipeline("flight_delays"), beat)
 
 
-def test_the_lag_of_a_dead_driver_is_shown_with_its_age_and_what_measures_it(run: Any, tmp_path: Path) -> None:
+def test_a_dead_drivers_lag_is_shown_with_its_age_and_how_to_measure_it(run: Any, tmp_path: Path) -> None:
     spoken(tmp_path, 600, lag=5000, arriving_per_s=3.0, catch_up_s=7.0)
     shown = run("status").output
     assert "5000, 10 min ago" in shown

@@ -10,7 +10,7 @@ from rivertwice.pipeline.definition import load_definition
 CONFIG = json.loads((REPOSITORY / "docker" / "debezium" / "prod-db.json").read_text())["config"]
 
 
-def test_every_table_of_the_connector_is_a_topic_that_a_pipeline_reads_as_change_events() -> None:
+def test_every_table_of_the_connector_is_read_as_change_events() -> None:
     tables = CONFIG["table.include.list"].split(",")
     assert tables == ["public.orders", "public.products"]
     for table, name in zip(tables, ("prod_orders", "prod_products"), strict=True):

@@ -61,7 +61,7 @@ def test_an_agent_in_a_copy_says_nothing_of_streams_that_are_not_wanted(homes: t
     assert SAID not in run(homes[1], "agent", "start").output
 
 
-def test_where_both_share_a_place_its_lease_keeps_them_apart_and_nothing_is_said(
+def test_a_shared_places_lease_keeps_both_apart_without_a_warning(
     homes: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RIVERTWICE_SHARED", str(tmp_path / "shared"))

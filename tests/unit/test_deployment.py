@@ -95,7 +95,7 @@ def parse(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("title", OURS)
-def test_every_command_and_health_check_of_the_image_is_one_that_its_program_takes(title: str) -> None:
+def test_every_command_and_check_of_the_image_is_one_its_program_takes(title: str) -> None:
     for command in commands_of(OURS[title]):
         parse(command)
 
@@ -162,7 +162,7 @@ def routes_file(container: Container, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("title", SENDERS)
-def test_the_agent_and_airflow_send_alerts_where_the_deployments_own_settings_say(
+def test_agent_and_airflow_send_alerts_where_the_deployment_says(
     title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = Hook()
@@ -197,7 +197,7 @@ def test_nobody_else_holds_the_addresses_of_alerts() -> None:
     assert "docker/alerts/secrets.env" in (REPOSITORY / ".gitignore").read_text().splitlines()
 
 
-def test_init_makes_the_topics_of_every_pipeline_the_bucket_the_key_and_airflows_pool() -> None:
+def test_init_makes_topics_bucket_key_and_airflows_pool() -> None:
     assert SERVICES["topics-init"].command == ("rivertwice", "topics", "create")
     assert load_all(REPOSITORY / "pipelines"), "an image without pipelines makes no topic"
     airflow = [command for command in unwrap(SERVICES["airflow-init"].command) if command[0] == "airflow"]

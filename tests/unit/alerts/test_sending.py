@@ -75,9 +75,7 @@ def world(tmp_path: Path, hook: Hook) -> World:
     return found
 
 
-def test_one_fact_is_one_message_however_often_it_is_seen_and_one_more_when_it_is_over(
-    world: World, hook: Hook
-) -> None:
+def test_one_fact_is_one_message_and_one_more_when_it_is_over(world: World, hook: Hook) -> None:
     for _ in range(120):  # an hour of half minutes
         world.begin()
         world.turn(30)
@@ -99,7 +97,7 @@ def test_one_fact_is_one_message_however_often_it_is_seen_and_one_more_when_it_i
     assert alerts_of(world.settings).state().alerts == ()
 
 
-def test_an_agent_that_starts_again_tells_nothing_twice_and_still_tells_the_end(world: World, hook: Hook) -> None:
+def test_a_new_agent_sends_nothing_twice_and_still_sends_the_end(world: World, hook: Hook) -> None:
     world.begin()
     world.turn()
     world.restart()
@@ -113,7 +111,7 @@ def test_an_agent_that_starts_again_tells_nothing_twice_and_still_tells_the_end(
 
 
 @pytest.mark.parametrize("answer", [500, 503, 429, 302])
-def test_a_webhook_that_fails_is_asked_ever_more_seldom_and_gets_everything_later(
+def test_a_failing_webhook_is_asked_ever_less_often_and_loses_nothing(
     world: World, hook: Hook, caplog: pytest.LogCaptureFixture, answer: int
 ) -> None:
     hook.answer = answer
@@ -328,7 +326,7 @@ def test_a_damaged_state_is_kept_aside_and_alerts_go_on(
     assert "it is kept as" in caplog.text
 
 
-def test_a_state_that_can_be_neither_read_nor_written_stops_no_alert_and_repeats_none(world: World, hook: Hook) -> None:
+def test_an_unreadable_unwritable_state_stops_and_repeats_no_alert(world: World, hook: Hook) -> None:
     (world.settings.home / "alerts" / "state.json").mkdir(parents=True)
     for _ in range(3):
         world.begin()

@@ -120,7 +120,7 @@ def test_rows_added_behind_the_commits_back_fail(made):
     assert "rows differ from the commit in [0]" in failure(settings, plan)
 
 
-def test_a_failed_audit_makes_the_next_plan_of_the_same_windows_another_backfill(made):
+def test_a_failed_audit_makes_the_next_plan_another_backfill(made):
     settings, home, plan = made
     write_chunk(home, plan, 0, (0, "a", 5), (0, "a", 5))
     write_chunk(home, plan, 1, (2, "a", 12))

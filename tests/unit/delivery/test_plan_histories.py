@@ -78,7 +78,7 @@ def act(world: World, chance: random.Random, seen: dict[str, int]) -> None:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_the_fold_of_what_was_delivered_is_what_is_served_whatever_happened_meanwhile(seed: int) -> None:
+def test_the_fold_of_delivered_records_is_what_is_served(seed: int) -> None:
     chance = random.Random(seed)
     world = World()
     world.begin("t1")
@@ -203,7 +203,7 @@ def mirror_publications(world: World, sessions: simulated_sessions.World) -> Non
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_the_fold_of_delivered_sessions_is_what_is_served_whatever_was_published_and_however_far_behind_the_sink_was(
+def test_the_fold_of_delivered_sessions_is_what_is_served(
     seed: int,
 ) -> None:
     chance = random.Random(seed)
@@ -246,7 +246,7 @@ def sessions_of(*rows_per_batch: list[tuple[int, str, int, int]]) -> World:
     return world
 
 
-def test_a_published_session_withdraws_what_it_overlaps_wherever_that_began() -> None:
+def test_a_published_session_withdraws_all_that_it_overlaps() -> None:
     world = sessions_of([(0, "a", 1, 12), (0, "b", 1, 12), (15, "a", 1, 25)])
     deliverer = Deliverer(world, Limits())
     deliverer.to_end()
@@ -255,7 +255,7 @@ def test_a_published_session_withdraws_what_it_overlaps_wherever_that_began() ->
     assert deliverer.consumer.holds() == world.served() == {(5, 30, "a"): 2, (0, 12, "b"): 1}
 
 
-def test_a_session_emitted_over_one_that_was_delivered_as_published_is_not_delivered() -> None:
+def test_a_session_emitted_over_a_delivered_publication_is_left_out() -> None:
     world = sessions_of([(0, "a", 1, 12)])
     world.publish([(0, 15)], [(0, "a", 2, 15)])
     deliverer = Deliverer(world, Limits())

@@ -72,7 +72,7 @@ def test_sinks_touch_no_fingerprint(tmp_path: Path) -> None:
     assert fingerprint_of(with_sinks).hashes() == fingerprint_of(load_definition(FLIGHTS)).hashes()
 
 
-def test_the_contract_names_every_sink_and_the_lint_the_ones_that_may_repeat(tmp_path: Path) -> None:
+def test_the_contract_names_every_sink_and_lint_those_that_may_repeat(tmp_path: Path) -> None:
     def unsafe(definition: Definition) -> tuple[str, str]:
         one = next(one for one in lint_definition(definition, {}) if one.check == "replay into an unsafe sink")
         return one.state, one.told

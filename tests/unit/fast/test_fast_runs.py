@@ -41,7 +41,7 @@ def changed(**texts: str) -> Definition:
     return parse_files(files, "fraud_scores")
 
 
-def test_the_first_run_begins_at_the_end_and_goes_on_while_it_means_the_same(tmp_path: Path) -> None:
+def test_the_first_run_begins_at_the_end_and_resumes_the_same_meaning(tmp_path: Path) -> None:
     first = plan([], "m1", None)
     assert (first.number, first.begins) == (1, {0: 100, 1: 50})
     assert plan([first], "m1", {0: 120, 1: 60}) is first

@@ -86,7 +86,7 @@ def test_a_wrong_field_is_refused_with_file_field_value_and_remedy(
         assert word in message
 
 
-def test_a_stored_bundle_with_a_pattern_that_is_refused_today_is_still_read(folder: Path) -> None:
+def test_a_stored_bundle_with_a_pattern_that_is_refused_now_is_still_read(folder: Path) -> None:
     replace_text(folder / "pipeline.yaml", 'pattern: "[A-Z]{3}"', r'pattern: "(?=A)(A|B)*"')
     rule = parse_files(read_files(folder), "bundle").source[1].rules[1]
     assert rule.name == "dest_is_an_airport"

@@ -81,7 +81,7 @@ def test_the_clock_and_the_order_are_broken_where_nothing_refuses_them() -> None
     assert "now" in free["processing-time windows"].told
 
 
-def test_a_sink_that_claims_more_than_it_keeps_is_broken_and_one_that_may_repeat_is_not_called_safe() -> None:
+def test_a_sink_that_claims_too_much_is_broken_and_one_may_repeat() -> None:
     hook = HOOK.deliver["sms"]
     assert found(HOOK)["exactly-once without a boundary"].state == HOLDS
     unsafe = found(HOOK)["replay into an unsafe sink"]

@@ -103,7 +103,7 @@ def test_a_tumbling_definition_hashes_what_it_always_did() -> None:
     assert found.components["window"] == ["1 hour", "window_start", "window_end"]
 
 
-def test_a_stored_savepoint_of_a_tumbling_pipeline_still_has_the_hashes_it_was_stored_with() -> None:
+def test_a_stored_savepoint_of_a_tumbling_pipeline_keeps_its_hashes() -> None:
     golden = REPOSITORY / "tests" / "golden" / "savepoint-v1"
     (manifest,) = golden.glob("home/pipelines/*/savepoints/*/manifest.json")
     (folder,) = (path.parent for path in golden.glob("project/pipelines/*/pipeline.yaml"))

@@ -98,7 +98,7 @@ def test_an_append_that_no_lock_keeps_away_makes_the_rewrite_begin_again(
 
 
 @pytest.mark.parametrize("table", ["served", "amendments"])
-def test_an_update_of_a_table_meanwhile_is_neither_hidden_nor_left_as_it_was(
+def test_a_concurrent_update_of_a_table_is_seen_and_purged_too(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     path = world.home.tables.amendments if table == "amendments" else world.home.tables.served
@@ -166,7 +166,7 @@ def test_what_killed_appends_logs_and_alerts_hold_goes_too(world: ErasureWorld) 
     assert rows.num_rows == 2 * BATCHES
 
 
-def test_what_is_kept_of_refused_deliveries_goes_too_and_says_still_what_the_destination_holds(
+def test_refused_deliveries_are_purged_and_say_what_the_destination_has(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A receiver took every row, then refused the corrections of two of them; somebody asked for one of these again."""
@@ -221,7 +221,7 @@ def test_the_locks_are_given_back(world: ErasureWorld) -> None:
         check()
 
 
-def test_a_writer_that_opened_the_table_before_a_purge_cannot_commit_a_file_that_the_purge_deleted(
+def test_a_writer_from_before_a_purge_cannot_commit_a_deleted_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "table"

@@ -92,9 +92,7 @@ def test_an_acknowledged_run_passes_with_a_warning_that_says_who_and_why(home: P
     assert [each["id"] for each in json.loads(command("acknowledge", P, "--list").stdout)] == [one["id"]]
 
 
-def test_another_head_another_reason_another_pair_and_every_other_alert_fail_as_before(
-    home: PipelineHome, command: Command
-) -> None:
+def test_an_acknowledgement_covers_its_head_reason_and_pair_alone(home: PipelineHome, command: Command) -> None:
     reconcile(home, verdicts(MIXED))
     command("acknowledge", P, "--why", "upgrade")
     assert judge(home, verdicts(MIXED)).passed
@@ -149,9 +147,7 @@ def test_what_cannot_be_acknowledged_is_refused(
     assert read_acknowledgements(home) == []
 
 
-def test_a_date_that_has_passed_and_a_pipeline_without_a_reconcile_are_refused(
-    home: PipelineHome, command: Command
-) -> None:
+def test_a_past_date_and_a_pipeline_without_a_reconcile_are_refused(home: PipelineHome, command: Command) -> None:
     assert "was never reconciled" in command("acknowledge", P, "--why", "x").output
     reconcile(home, verdicts(MIXED))
     assert (

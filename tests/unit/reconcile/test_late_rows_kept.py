@@ -107,7 +107,7 @@ def test_one_record_may_be_late_for_one_window_of_several() -> None:
     assert len(check_late_rows(view(kept, "hopping"), [owed(5, 10, 1)])) == 1
 
 
-def test_the_late_rows_of_sessions_are_compared_by_address_for_the_true_session_is_longer() -> None:
+def test_late_rows_of_sessions_are_compared_by_address() -> None:
     assert check_late_rows(view([("t1", 5, 10, 7)], "session"), [owed(5, 10, 1)]) == []
 
 
@@ -119,6 +119,6 @@ def test_batches_of_another_definition_are_not_looked_at() -> None:
     assert check_late_rows(view(KEPT[1:], groups=(0, 1)), OWED) == []
 
 
-def test_versions_of_tables_are_not_late_rows_and_what_is_lost_cannot_be_compared() -> None:
+def test_table_versions_are_no_late_rows_and_lost_ones_are_incomparable() -> None:
     assert check_late_rows(view(KEPT, "as-of slices"), [*OWED, owed(6, 3, 2, topic="names")]) == []
     assert check_late_rows(view(KEPT), OWED[:1], [(Part(TOPIC, 0), 20, 21)]) == []

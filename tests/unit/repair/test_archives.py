@@ -92,7 +92,7 @@ def archived(settings):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_another_is_named_before_it_is_read_and_its_records_come_back_from_kafka(made, kind):
+def test_another_file_is_named_unread_and_kafka_gives_its_records(made, kind):
     settings, _, _, read = made
     before, path = archived(settings), file_of(settings, 12)
     break_it(path, kind)
@@ -150,7 +150,7 @@ def test_records_that_were_erased_are_not_read_from_kafka_again(made):
     assert path.exists()
 
 
-def test_a_repair_killed_before_it_wrote_is_made_again_and_a_torn_entry_is_mended(made):
+def test_a_repair_killed_before_it_wrote_is_repeated(made):
     settings, _, _, read = made
     before = archived(settings)
     tear(entry_path(settings.archive(TOPIC), 2), EMPTY)  # version 0 creates the table

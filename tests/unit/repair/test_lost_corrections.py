@@ -63,7 +63,7 @@ def corrected(home):
 
 @pytest.mark.parametrize("chunk", [0, 1])
 @pytest.mark.parametrize("how", [EMPTY, CUT, GONE])
-def test_a_publication_without_its_rows_is_not_served_and_they_come_back_out_of_their_own_file(made, chunk, how):
+def test_a_publication_without_rows_gets_them_from_their_own_file(made, chunk, how):
     settings, home, bundle, plan = made
     served, rows = export_sha256(home), corrected(home)
     tear_chunk(home, chunk, how)
@@ -84,9 +84,7 @@ def test_a_publication_without_its_rows_is_not_served_and_they_come_back_out_of_
 
 
 @pytest.mark.parametrize("rows", [ROWS[0], ROWS[0][:2]], ids=["the rows that were audited", "one row fewer"])
-def test_without_its_data_file_a_chunk_is_computed_again_and_written_only_if_its_number_is_right(
-    made, monkeypatch, rows
-):
+def test_a_lost_chunk_is_computed_again_and_written_if_its_count_is_right(made, monkeypatch, rows):
     settings, home, bundle, plan = made
     served, before = export_sha256(home), corrected(home)
     tear_chunk(home, 0, EMPTY, with_files=True)

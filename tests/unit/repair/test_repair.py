@@ -93,7 +93,7 @@ def test_the_meaning_names_the_windows_that_served_would_lack(made):
     )
 
 
-def test_a_flipped_value_is_found_by_its_digest_and_a_short_file_by_its_size(made):
+def test_a_flipped_value_is_found_by_digest_and_a_short_file_by_size(made):
     settings, home, _ = made
     files = sorted(home.tables.changelog.rglob("*.parquet"), key=lambda path: pq.read_table(path).num_rows)
     victim = next(path for path in files if pq.read_table(path)["_batch"].to_pylist() == [4, 4])
@@ -157,7 +157,7 @@ def test_rows_of_the_ledger_alone_are_copied_from_the_changelogs_commits(made):
     assert [row.batch for row in read_ledger(home)] == list(range(6))
 
 
-def test_a_torn_entry_of_the_sequence_comes_back_from_its_data_file_or_is_not_touched(made):
+def test_a_torn_sequence_entry_comes_back_from_its_data_file_or_stays(made):
     settings, home, _ = made
     publish(
         home, {"backfill": "b", "ranges": [], "semantics": "s", "bundle": "b", "as_of": {}}, expected_seq=1, now=NOW

@@ -78,7 +78,7 @@ def test_one_whose_manifest_is_not_what_the_ledger_says_is_passed_over(world):
     assert "the manifest or the ledger is damaged" in fallen.passed_over[newer.id]
 
 
-def test_a_replay_that_disagrees_gives_its_restore_up_and_takes_the_next_older(world, monkeypatch):
+def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, monkeypatch):
     settings, home, taken, _ = world
     newer = proved_again(world)
     real = restore_steps.replay_recorded

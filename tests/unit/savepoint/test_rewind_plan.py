@@ -46,7 +46,7 @@ WORLD = World(
 )
 
 
-def test_a_plan_names_the_fork_what_no_longer_counts_and_what_is_read_again():
+def test_a_plan_names_fork_discarded_batches_and_records_to_read():
     plan = plan_rewind(MANIFEST, WORLD, proved=True)
     assert (plan.timeline, plan.batch, plan.head, plan.head_batch, plan.on_path) == ("t1", 3, "t1", 6, True)
     assert (plan.batches, plan.regained, plan.records) == (3, 0, 30)

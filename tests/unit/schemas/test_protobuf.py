@@ -196,7 +196,7 @@ def test_what_a_type_cannot_hold_has_its_reason(value: bytes, reason: str) -> No
     assert found[REASON] == reason
 
 
-def test_absent_fields_are_null_where_the_message_can_tell_and_the_default_where_it_cannot() -> None:
+def test_absent_fields_are_null_where_messages_know_and_default_elsewhere() -> None:
     (found,) = read(WHOLE, FIELDS, encode_proto(WHOLE, {}))
     assert found == {
         "id": "",

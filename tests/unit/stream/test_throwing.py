@@ -28,7 +28,7 @@ def test_the_one_record_that_throws_is_found_wherever_it_lies(place: int) -> Non
     assert find_last(PARTS, lambda some: ADDRESSES[place] in addresses(some)) == ADDRESSES[place]
 
 
-def test_of_records_that_throw_together_the_last_is_found_in_as_many_runs_as_the_halves() -> None:
+def test_the_last_of_records_that_throw_together_is_found_by_halves() -> None:
     parts: Parts = {Part("a", 0): (100, 100_100)}
     pair = sorted(random.Random(4).sample(range(100, 100_100), 2))
     runs = 0

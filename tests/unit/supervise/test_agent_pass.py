@@ -186,7 +186,7 @@ def test_a_stop_drains_and_leaves_no_marker_and_a_start_begins_at_once(world: Wo
     assert load_memory(world.settings, "p").failures == ()
 
 
-def test_a_failure_that_a_restart_would_worsen_stops_and_pages_once_and_a_new_start_tries_again(world: World) -> None:
+def test_a_failure_that_a_restart_worsens_stops_and_pages_once(world: World) -> None:
     world.home.root.mkdir(parents=True)
     (world.home.root / "fault").write_text("range_mismatch")
     world.ask("running")
@@ -251,7 +251,7 @@ def turn_until(world: World, *, alerts: list[str]) -> None:
     world.until(f"the alerts {alerts}", is_alerted)
 
 
-def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on_and_both_are_recorded(world: World) -> None:
+def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on(world: World) -> None:
     damage(world, "restores")
     turn_until(world, alerts=["fell_back"])
     world.until_owner(2)
@@ -263,7 +263,7 @@ def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on_and_both_a
     assert (memory.failures, memory.position) == ((), ("t2", 6))
 
 
-def test_a_fall_back_that_is_refused_stops_and_pages_with_its_reason_and_a_new_start_tries_again(world: World) -> None:
+def test_a_refused_fall_back_pages_with_its_reason_until_a_new_start(world: World) -> None:
     damage(world, "none is proved")
     turn_until(world, alerts=["checkpoint"])
     for _ in range(5):
@@ -275,7 +275,7 @@ def test_a_fall_back_that_is_refused_stops_and_pages_with_its_reason_and_a_new_s
     turn_until(world, alerts=["checkpoint", "fell_back"])
 
 
-def test_a_fall_back_that_dies_is_gone_on_with_by_the_next_agent_too_and_not_for_ever(world: World) -> None:
+def test_a_dead_fall_back_is_resumed_by_the_next_agent_a_few_times(world: World) -> None:
     damage(world, "dies")
 
     def alerts() -> list[str]:
@@ -288,9 +288,7 @@ def test_a_fall_back_that_dies_is_gone_on_with_by_the_next_agent_too_and_not_for
     assert world.events().count("restore") == 3
 
 
-def test_an_agent_whose_drivers_are_refused_by_another_host_s_lease_pages_once_and_names_that_holder(
-    world: World, tmp_path: Path
-) -> None:
+def test_drivers_refused_by_another_hosts_lease_page_once_with_its_name(world: World, tmp_path: Path) -> None:
     world.settings = replace(world.settings, leases=tmp_path / "leases")
     world.home = world.settings.pipeline("p")
     world.agent = agent.Agent(world.settings)
@@ -317,7 +315,7 @@ def test_an_agent_whose_drivers_are_refused_by_another_host_s_lease_pages_once_a
     assert world.until_owner(8).epoch == 8  # the stand-by takes over as soon as the other has gone
 
 
-def test_the_agent_s_own_loop_tells_a_webhook_and_a_mailbox_once_each_across_a_restart_of_the_agent(
+def test_the_agents_own_loop_sends_each_message_once_over_a_restart(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook, mail = Hook(), MailServer()
@@ -363,7 +361,7 @@ def looping(world: World) -> Iterator[None]:
         thread.join()
 
 
-def test_a_record_that_cannot_be_read_is_paged_once_and_other_pipelines_go_on(world: World) -> None:
+def test_an_unreadable_record_pages_once_and_other_pipelines_go_on(world: World) -> None:
     world.ask("stopped")
     world.home.intent.write_bytes(b"")
     world.turn()

@@ -78,7 +78,7 @@ def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: 
     assert len([line for line in events if "delivery_failed" in line]) == 1
 
 
-def test_open_refusals_of_a_sink_are_one_message_and_one_when_they_are_gone(
+def test_open_refusals_of_a_sink_are_one_message_and_one_at_their_end(
     world: DeliveryHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """By the agent's own look and `deliver retry`: a receiver refuses records, and is corrected later."""

@@ -86,7 +86,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_in_a_container_sigterm_drains_the_driver_before_the_agent_ends_and_the_intent_stays(host: Host) -> None:
+def test_sigterm_in_a_container_drains_the_driver_and_keeps_the_intent(host: Host) -> None:
     agent = host.run_agent("--drain-on-stop")
     host.until_owner()
     agent.terminate()

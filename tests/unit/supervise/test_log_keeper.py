@@ -52,7 +52,7 @@ def start(settings: Settings) -> tuple[DriverRef, subprocess.Popen[bytes]]:
     return start_driver(settings, "p", utc_now())
 
 
-def test_the_log_of_a_driver_and_its_child_is_rotated_while_they_write_and_its_end_is_there(settings: Settings) -> None:
+def test_a_drivers_log_is_rotated_while_it_writes_and_keeps_its_end(settings: Settings) -> None:
     keeper = LogKeeper(settings, stop=threading.Event(), limit=LIMIT)
     driver, child = start(settings)
     rotated = 0
@@ -80,7 +80,7 @@ def test_the_log_of_a_driver_and_its_child_is_rotated_while_they_write_and_its_e
     assert _end_of(settings.pipeline("p"), driver, 1).failure is FailureClass.OUT_OF_MEMORY
 
 
-def test_why_a_driver_ended_is_found_though_its_log_was_rotated_behind_its_last_words(settings: Settings) -> None:
+def test_why_a_driver_ended_is_found_in_a_rotated_log(settings: Settings) -> None:
     (settings.project / "enough").touch()
     driver, child = start(settings)
     wait_for("the end of the child", lambda: child.poll() is not None, 60, every=0.05)
