@@ -33,10 +33,43 @@ def test_the_user_s_packages_are_pinned_and_locked_with_hashes() -> None:
         assert re.search(rf"^{re.escape(name)}=={re.escape(pin[1])} \\\n +--hash=sha256:", lock, re.MULTILINE), name
 
 
-def test_every_direct_requirement_is_pinned_exactly() -> None:
-    for line in (REPOSITORY / "requirements.txt").read_text().splitlines():
-        plain = line.split("#")[0].strip()
-        assert not plain or "==" in plain, line
+PINS = sorted(path.stem for path in REPOSITORY.glob("requirements*.txt"))
+PACKAGE = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(?:\[[a-z0-9,-]+\])?==(?P<version>[^\s;\\]+)")
+ASKED_FOR = re.compile(r"^    # via(?: -r |\n(?:    #   .*\n)*?    #   -r )requirements", re.MULTILINE)
+
+
+def pins(name: str) -> dict[str, str]:
+    """Return the direct pins of a file and of those that it includes; a line that pins no exact version fails."""
+    found: dict[str, str] = {}
+    for line in (REPOSITORY / f"{name}.txt").read_text().splitlines():
+        plain = line.partition("#")[0].strip()
+        if plain.startswith("-r "):
+            found |= pins(plain.removeprefix("-r ").removesuffix(".txt"))
+        elif plain:
+            pin = PACKAGE.match(plain)
+            assert pin, f"{name}.txt: {line}"
+            found[pin["name"].lower()] = pin["version"]
+    return found
+
+
+def locked(name: str) -> dict[str, tuple[str, bool]]:
+    """Return what a lock holds: each package with its version, and whether a file of pins asks for it."""
+    text = (REPOSITORY / f"{name}.lock").read_text()
+    starts = list(re.finditer(PACKAGE.pattern, text, re.MULTILINE))
+    ends = [*(match.start() for match in starts[1:]), len(text)]
+    parts = [(match, text[match.start() : end]) for match, end in zip(starts, ends, strict=True)]
+    assert all("--hash=sha256:" in part for _, part in parts)
+    return {match["name"]: (match["version"], bool(ASKED_FOR.search(part))) for match, part in parts}
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_a_lock_has_every_pin_and_asks_for_nothing_else(name: str) -> None:
+    assert {package: version for package, (version, asked) in locked(name).items() if asked} == pins(name)
+
+
+def test_the_lock_of_users_and_the_lock_of_developers_agree() -> None:
+    users, developers = locked("requirements"), locked("requirements-dev")
+    assert [package for package in users if users[package][0] != developers[package][0]] == []
 
 
 def test_the_compose_file_has_every_service(compose: dict[str, Any]) -> None:
@@ -55,7 +88,7 @@ def test_the_compose_file_has_every_service(compose: dict[str, Any]) -> None:
             )
 
 
-def test_the_compose_file_publishes_on_loopback_only_and_defaults_no_secret(compose: dict[str, Any]) -> None:
+def test_the_compose_file_publishes_on_loopback_and_defaults_no_secret(compose: dict[str, Any]) -> None:
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)

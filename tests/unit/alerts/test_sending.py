@@ -24,6 +24,8 @@ from running.waiting import wait_for
 from servers.alert_receivers import SECRET, Hook, MailServer
 from servers.secure_kafka import make_files
 
+pytestmark = pytest.mark.long
+
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WORDS = "latency_s is 93 (limit 30): a record waits longer than was promised"
 

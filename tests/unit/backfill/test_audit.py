@@ -10,6 +10,8 @@ from rivertwice.backfill.store import save_plan
 from rivertwice.errors import AuditError, LostRaceError
 from rivertwice.store import delta
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):

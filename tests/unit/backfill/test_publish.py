@@ -16,6 +16,8 @@ from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from rivertwice.errors import RequestError
 from simulated.sessions import GAP, Row, World, overlap, random_batches
 
+pytestmark = pytest.mark.long
+
 SEEDS = st.integers(0, 2**32 - 1)
 
 

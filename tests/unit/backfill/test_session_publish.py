@@ -25,6 +25,8 @@ from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
 from simulated.sessions import Row, World, text
 
+pytestmark = pytest.mark.long
+
 Made = tuple[Settings, PipelineHome, Bundle, World]
 
 

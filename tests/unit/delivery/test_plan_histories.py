@@ -22,6 +22,8 @@ from rivertwice.errors import RequestError
 from simulated import sessions as simulated_sessions
 from simulated.delivery import SESSIONS, SHAPE, WINDOW, Deliverer, World, result_row
 
+pytestmark = pytest.mark.long
+
 KEYS = "abc"
 
 

@@ -32,6 +32,8 @@ from rivertwice.delivery.refusals import (
 from rivertwice.delivery.wire import position_from_json, position_to_json, value_text
 from rivertwice.errors import ConfigError, LedgerError
 
+pytestmark = pytest.mark.long
+
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -19,6 +19,8 @@ from rivertwice.delivery.plan import Limits
 from rivertwice.timeline.served import newest_by
 from simulated.delivery import CHANGELOG, SHAPE, WINDOW, Consumer, Deliverer, World
 
+pytestmark = pytest.mark.long
+
 UPDATES = replace(SHAPE, updates_ms=WINDOW)
 KEYS = "abc"
 

@@ -19,6 +19,8 @@ from rivertwice.delivery.webhook_sink import RECORDS, TRIES, WebhookSink
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.instants import utc_now
 
+pytestmark = pytest.mark.long
+
 SUSPECT_AFTER = 25
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 

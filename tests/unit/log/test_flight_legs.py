@@ -16,6 +16,8 @@ from rivertwice.log.flight_legs import arrival_instant, read_legs
 from rivertwice.log.replay import STORIES, ReplayRequest, plan_replay
 from rivertwice.setup.data import flights_csv
 
+pytestmark = pytest.mark.long
+
 DAY = (date(2013, 6, 30), date(2013, 6, 30))
 
 

@@ -13,6 +13,8 @@ from rivertwice.errors import RequestError
 from rivertwice.log.flights import STORM, Flight, log_order, plan_records, read_flights, scheduled_instant
 from rivertwice.setup.data import flights_csv
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def year(project: Path) -> list[Flight]:

@@ -25,6 +25,8 @@ from rivertwice.store.table_upkeep import purge
 from rivertwice.stream.lease import acquire_lease, lease_owner
 from servers.alert_receivers import Hook
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErasureWorld:

@@ -23,6 +23,8 @@ from rivertwice.repair.archives import held_runs, passes
 from rivertwice.store import delta
 from rivertwice.store.delta_log import EMPTY, entry_path
 
+pytestmark = pytest.mark.long
+
 TOPIC, ID = "flights", "id"
 FILES = 3
 KINDS = ("flipped", "cut", "gone")

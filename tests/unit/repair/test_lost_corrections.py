@@ -23,6 +23,8 @@ from rivertwice.store.delta_log import CUT, EMPTY, GONE, added_files, entry_path
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import export_sha256, publications_of, rebuild_served
 
+pytestmark = pytest.mark.long
+
 ROWS = ([(0, "a", 10), (0, "b", 1), (1, "a", 11)], [(2, "a", 12)])
 
 

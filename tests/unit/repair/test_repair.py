@@ -21,6 +21,8 @@ from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.sequence import last_seq, publish, read_sequence
 from rivertwice.timeline.served import export_sha256, rebuild_served
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def made(tmp_path):

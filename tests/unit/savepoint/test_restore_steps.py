@@ -25,6 +25,8 @@ from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 
+pytestmark = pytest.mark.long
+
 
 class Crash(BaseException):
     """The process dies here."""

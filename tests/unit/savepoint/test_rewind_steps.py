@@ -30,6 +30,8 @@ from rivertwice.timeline.intent import Exit, read_intent, write_exit, write_inte
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 
+pytestmark = pytest.mark.long
+
 
 class Crash(BaseException):
     """The process dies here."""

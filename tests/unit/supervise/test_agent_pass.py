@@ -30,6 +30,8 @@ from rivertwice.timeline.intent import read_exit, write_intent
 from running.waiting import wait_for
 from servers.alert_receivers import SECRET, Hook, MailServer
 
+pytestmark = pytest.mark.long
+
 PATIENCE_S = 60
 T = TypeVar("T")
 STAND_IN = """

@@ -19,6 +19,8 @@ from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import read_exit, read_intent, write_intent
 from running.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 DRIVER = """
 import time
 from rivertwice.config import Settings
