@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import replace
@@ -59,7 +60,9 @@ def test_what_is_too_much_waits_in_the_log_and_is_read_in_bounded_batches(
     )
     try:
         lab.produce(lab.next_plan(records=WARM_UP * CAP))
-        driver = lab.start_driver(env={"_JAVA_OPTIONS": COLLECTS.format(logs=collections)})
+        others = os.environ.get("SPARK_SUBMIT_OPTS", "").replace("-XX:+UseSerialGC", "")  # a JVM takes one collector
+        options = {"SPARK_SUBMIT_OPTS": others, "_JAVA_OPTIONS": COLLECTS.format(logs=collections)}
+        driver = lab.start_driver(env=options)
         lab.until(lambda: lab.steps().idle(lab.produced), 120, "the first batches")
         before, python_before, lags = lives(collections), memory_of_python(driver.pid), []
         for second in range(FLOOD_S):
