@@ -78,7 +78,7 @@ class Browser:
 
     def text(self, frame="document"):
         script = f"(() => {{ try {{ return {frame}.body.innerText }} catch {{ return '' }} }})()"
-        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value") or ""
+        return self.run(script) or ""
 
     def run(self, script):
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")

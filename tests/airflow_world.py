@@ -11,7 +11,7 @@ from unittest import mock
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.orchestration import services
 from rivertwice.orchestration.rest import AirflowClient
-from rivertwice.orchestration.services import AirflowInfo, airflow_info, client, start_airflow
+from rivertwice.orchestration.services import AirflowInfo, client, start_airflow
 from streamed_run import REPOSITORY
 
 PIPELINE = "flight_delays"
@@ -32,10 +32,10 @@ class World:
 
     settings: Settings
 
-    @property
+    @functools.cached_property
     def airflow(self) -> AirflowClient:
-        """A client of it; killed as a whole, it may come back at another port, where somebody took its own."""
-        return _client_at(self.settings, airflow_info(self.settings).url)
+        """A client of it."""
+        return client(self.settings)
 
     @property
     def home(self) -> PipelineHome:
@@ -49,12 +49,6 @@ class World:
     def states(self, verb: str, run: str) -> dict[str, str]:
         """Return the state of each task of a run."""
         return {task.task_id: task.state for task in self.airflow.tasks(f"{verb}__{PIPELINE}", run)}
-
-
-@functools.cache
-def _client_at(settings: Settings, url: str) -> AirflowClient:
-    del url  # where the settings' Airflow listens now
-    return client(settings)
 
 
 def link_project(project: Path) -> None:

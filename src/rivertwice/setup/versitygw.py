@@ -21,9 +21,13 @@ _FLAGS = "-buildvcs=false '-gcflags=all=-N -l' '-ldflags=-s -w'"
 _PATIENCE_S = 900  # two minutes on two cores, most of it compiling
 
 
+def _folder(build: Path) -> Path:
+    return build / "versitygw" / VERSION
+
+
 def versitygw_binary(build: Path) -> Path | None:
     """Return the built server, or None."""
-    binary = build / "versitygw" / VERSION / "versitygw"
+    binary = _folder(build) / "versitygw"
     return binary if os.access(binary, os.X_OK) else None
 
 
@@ -33,17 +37,17 @@ def build_versitygw(build: Path) -> str:
     Go checks the module's content against its public checksum database. Of two that build at once the second waits.
     """
     go = shutil.which("go")
-    folder = build / "versitygw" / VERSION
+    folder = _folder(build)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if versitygw_binary(build) is not None:
             return f"versitygw {VERSION}, there"
-        return NO_GO if go is None else _build(go, build, folder)
+        return NO_GO if go is None else _build(go, build)
 
 
-def _build(go: str, build: Path, folder: Path) -> str:
-    env = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(folder), "GOFLAGS": _FLAGS}
+def _build(go: str, build: Path) -> str:
+    env = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(_folder(build)), "GOFLAGS": _FLAGS}
     try:
         done = subprocess.run(
             [go, "install", MODULE],
