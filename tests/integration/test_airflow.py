@@ -217,9 +217,17 @@ def test_a_killed_airflow_comes_back_and_adopts_the_epoch_it_watched(world: Worl
         return bool(world.airflow.runs(WATCH)) and watch_task(world)[1] == "deferred"
 
     wait_for("the deferral of the watching task", deferred, 120, every=0.5)
+
+    def killed() -> bool:
+        """Whether nothing is left of it: a child that lives a moment longer still listens at its port."""
+        left = session_members(before.values())
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        return not left
+
     run, before, info = world.airflow.runs(WATCH)[-1], pids(world), airflow_info(world.settings)
-    for process in session_members(before.values()):
-        os.kill(process.pid, signal.SIGKILL)
+    wait_for("the end of all that Airflow's services began", killed, 30)
     wait_for("the end of Airflow's services", lambda: not any(airflow_status(world.settings).services.values()), 30)
     assert start_quiet_airflow(world.settings).url == info.url
     assert not set(before.values()) & set(pids(world).values())

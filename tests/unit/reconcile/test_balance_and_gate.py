@@ -91,10 +91,10 @@ def test_one_lagging_partition_raises_the_late_alert() -> None:
 
 
 def test_a_broken_balance_is_counted_in_records_or_in_window_pairs() -> None:
-    for windows, told in ((1, "7 of 100 records of all"), (3, "7 of 300 (record, window) pairs of all")):
+    for windows, counted in ((1, "7 of 100 records of all"), (3, "7 of 300 (record, window) pairs of all")):
         broken = Account(read=100, windows=windows, emitted=90 * windows - 7, open=5 * windows, late=5 * windows)
         (alert,) = (one for one in decide_gate(replace(INPUT, total=broken)).alerts if one.kind == "balance")
-        assert alert.message.startswith(told)
+        assert alert.message.startswith(counted)
 
 
 def test_a_broken_balance_fails_the_gate() -> None:
