@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure import Cost, batch_seconds, describe, run_measured
-from bench.ours import PIPELINE, hand_command, make_project, our_command
+from bench.ours import hand_command, make_own_project, our_command
 from bench.restart import report_restart
 from bench.rotation import report_rotation
 from rivertwice.config import Settings
 from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, replay
+from streams.flights import PIPELINE
 
 STORM_FLIGHTS = 420  # 35 batches; the first five are left out
 
@@ -37,7 +38,7 @@ class Side:
 
 def run_ours(settings: Settings, folder: Path, topic: str, limit: int) -> Side:
     """Run our driver over the whole topic, in a project and home of its own."""
-    own = make_project(settings, folder, topic, limit)
+    own = make_own_project(settings, folder, topic, limit)
     cost = run_measured(*our_command(own), folder / "log")
     return Side(cost, batch_seconds(own.pipeline(PIPELINE).checkpoint("t1")))
 

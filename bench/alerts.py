@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import statistics
 import subprocess
@@ -35,15 +34,16 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from homes.project import EXAMPLES, TO_RUN, make_project
 from rivertwice.config import Settings
 from rivertwice.fast.compare import compare_fast
 from rivertwice.fast.runs import committed_offsets
 from rivertwice.log import kafka
 from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.pipeline.engine import spark_session
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.timeline.lineage import path_ledger
 
-PROJECT = Path(__file__).resolve().parents[1]
 TOPIC, PARTITIONS = "transactions", 4
 SCORES, COUNTS = "fraud_scores", "card_counts"
 DELIVER = "deliver:\n  folded: {to: kafka, topic: fraud-folded, partitions: 4, guarantee: exactly_once}\nstream: {trigger: 0 s}\n"
@@ -235,14 +235,10 @@ def told_row(watch: Watch, owed: Mapping[Id, float], beside: str) -> str:
 
 def prepare(folder: Path, interval: str) -> Settings:
     """Return a project of the two pipelines, with a broker that runs; the fast path writes its place down once in an interval."""
-    for name in (SCORES, COUNTS):
-        shutil.copytree(PROJECT / "pipelines" / "examples" / name, folder / "project" / "pipelines" / name)
-    file = folder / "project" / "pipelines" / SCORES / "pipeline.yaml"
+    settings = make_project(folder, {name: EXAMPLES / name for name in (SCORES, COUNTS)}, links=TO_RUN)
+    file = settings.definitions / SCORES / "pipeline.yaml"
     text = file.read_text().replace(FAST, f"{FAST}, interval: {interval}")
     file.write_text(text + DELIVER)
-    for name in (".build", "expectations"):
-        (folder / "project" / name).symlink_to(PROJECT / name)
-    settings = Settings(folder / "project", folder / "home", spark_master="local[2]")
     start_broker(settings)
     kafka.ensure_topic(settings, TOPIC, PARTITIONS)
     return settings
@@ -262,11 +258,9 @@ def measure(settings: Settings, folder: Path, ways: Sequence[Way], *, warm: floa
             reader.start()
         made = produce(settings, warm, seconds, rate)
         owed = [watch.way.owed(made) for watch in watches]
-        ended = time.monotonic() + GRACE_S
-        while time.monotonic() < ended and any(
-            each.keys() - watch.seen.keys() for each, watch in zip(owed, watches, strict=True)
-        ):
-            time.sleep(0.2)
+        Deadline.after(GRACE_S).wait_until(
+            lambda: all(each.keys() <= watch.seen.keys() for each, watch in zip(owed, watches, strict=True)), every=0.2
+        )
     stop.set()
     for reader in readers:
         reader.join(30)
@@ -285,15 +279,15 @@ def measure(settings: Settings, folder: Path, ways: Sequence[Way], *, warm: floa
 def _wait_for_start(settings: Settings, way: Way, command: Sequence[str]) -> None:
     """Wait for the fast path to have a position, and for a driver to have a head."""
     home = settings.pipeline(way.pipeline)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if command[0].endswith("fast.job") and committed_offsets(home, TOPIC) is not None:
-            return
-        if not command[0].endswith("fast.job") and (home.root / "timelines").exists():
-            return
-        time.sleep(0.1)
-    message = f"{' '.join(command)} did not start in time"
-    raise RuntimeError(message)
+
+    def has_started() -> bool:
+        if command[0].endswith("fast.job"):
+            return committed_offsets(home, TOPIC) is not None
+        return (home.root / "timelines").exists()
+
+    if not Deadline.after(120).wait_until(has_started, every=0.1):
+        message = f"{' '.join(command)} did not start in time"
+        raise RuntimeError(message)
 
 
 def _print_batches(settings: Settings, way: Way) -> None:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from deltalake import write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 PROJECT = Path(os.environ["RIVERTWICE_PROJECT"])
@@ -56,7 +56,7 @@ def main() -> None:
     rows.createOrReplaceTempView("flights")
     result = spark.sql((PROJECT / "pipelines/flight_delays/transform.sql").read_text())
 
-    def write(frame, batch):
+    def write(frame: DataFrame, batch: int) -> None:
         write_deltalake(f"{folder}/table", frame.toArrow(), mode="append")
 
     (

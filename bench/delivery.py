@@ -13,21 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-PROJECT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT / "tests"))
-
-from delivery_home import DeliveryHome, fill  # noqa: E402
-from postgres_server import missing, postgres_server  # noqa: E402
-from rivertwice.config import Settings  # noqa: E402
-from rivertwice.delivery.deliver import Deliverer  # noqa: E402
-from rivertwice.delivery.webhook_sink import RECORDS  # noqa: E402
-from rivertwice.log.broker import start_broker, stop_broker  # noqa: E402
+from homes.delivery import DeliveryHome, fill
+from homes.project import REPOSITORY
+from rivertwice.config import Settings
+from rivertwice.delivery.deliver import Deliverer
+from rivertwice.delivery.webhook_sink import RECORDS
+from rivertwice.log.broker import start_broker, stop_broker
+from rivertwice.savepoint.deadline import Deadline
+from servers.postgres import missing, postgres_server
 
 SIZES = {1: (200, 30), 100: (100, 30), 10_000: (8, 10)}
 """Rows of a batch: (batches of the backlog, batches one by one)."""
@@ -83,8 +83,7 @@ def one_by_one(
         before = seen()
         fill(world, "t1", [number], rows)
         began = time.perf_counter()
-        while seen() == before:
-            time.sleep(0.001)
+        Deadline.after(60).wait_until(partial(_is_new, seen, before), every=0.001)
         found.append((time.perf_counter() - began) * 1000)
         time.sleep(0.15)
     stop.set()
@@ -99,10 +98,14 @@ def kafka_seen(bootstrap: str, topic: str) -> tuple[Consumer, Callable[[], int]]
     return reader, lambda: int(reader.get_watermark_offsets(place, timeout=10)[1])
 
 
+def _is_new(seen: Callable[[], int], before: int) -> bool:
+    return seen() != before
+
+
 def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker = Settings(project=PROJECT, home=folder / "broker")
+        broker = Settings(project=REPOSITORY, home=folder / "broker")
         info = start_broker(broker)
         stack.callback(stop_broker, broker)
         url, requests = stack.enter_context(receiver())
@@ -133,7 +136,8 @@ def main() -> None:
                     query = f"SELECT coalesce(max(_step), 0) FROM t{rows}"
 
                     def seen(connection: psycopg.Connection = connection, query: str = query) -> int:
-                        return int(connection.execute(query).fetchone()[0])
+                        (step,) = connection.execute(query).fetchone() or (0,)
+                        return int(step)
                 else:
                     share, base = -(-rows // RECORDS), requests()
 

@@ -14,20 +14,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT / "tests"))
-
-from bench.measure import run_measured  # noqa: E402
-from histories import Record, places_of, record_bytes  # noqa: E402
-from history_kinds import KINDS  # noqa: E402
-from kinds_world import NAME, make_project  # noqa: E402
-from record_formats import WRITTEN_AS  # noqa: E402
-from rivertwice.config import Settings  # noqa: E402
-from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker  # noqa: E402
-from rivertwice.log.kafka import ensure_topic  # noqa: E402
-from rivertwice.pipeline.definition import load_definition  # noqa: E402
-from rivertwice.testing.events import Event, produce_events  # noqa: E402
-from rivertwice.timeline.lineage import path_ledger  # noqa: E402
+from bench.measure import run_measured
+from histories.formats import WRITTEN_AS
+from histories.kinds import KINDS
+from histories.random_histories import Record, places_of, record_bytes
+from homes.project import REPOSITORY
+from rivertwice.config import Settings
+from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.testing.events import Event, produce_events
+from rivertwice.timeline.lineage import path_ledger
+from streams.kinds import NAME, make_kind_project
 
 KEYS = 1_000
 PER_BATCH = 10_000
@@ -52,7 +50,7 @@ def run_once(broker: BrokerInfo, folder: Path, kind: str, records: list[Record])
     """Stream the records under a kind, or under tumbling windows in a format; return the CPU-seconds and how many rows were emitted."""
     folder.mkdir()
     topic = f"bench-{kind.replace(' ', '-')}-{len(records)}"
-    settings = make_project(folder, broker, topic, "tumbling" if kind in WRITTEN_AS else kind)
+    settings = make_kind_project(folder, broker, topic, "tumbling" if kind in WRITTEN_AS else kind)
     if kind in WRITTEN_AS:
         WRITTEN_AS[kind](settings.definitions / NAME)
     path = settings.definitions / NAME / "pipeline.yaml"
@@ -91,7 +89,7 @@ def main() -> None:
     records = events_of(arguments.events)
     with tempfile.TemporaryDirectory(prefix="rivertwice-kinds-") as name:
         root = Path(name)
-        own = Settings(PROJECT, root / "home")
+        own = Settings(REPOSITORY, root / "home")
         broker = start_broker(own)
         try:
             print(f"{'kind':<20} {'CPU-s':>7} {'CPU-s of a sixth':>17} {'rows':>9} {'events per CPU-s':>17}")

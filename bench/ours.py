@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
-import yaml
-
 from rivertwice.config import Settings
+from streams.flights import PIPELINE, make_flights_project
 
-PIPELINE = "flight_delays"
 
-
-def make_project(settings: Settings, folder: Path, topic: str, limit: int) -> Settings:
+def make_own_project(settings: Settings, folder: Path, topic: str, limit: int) -> Settings:
     """Return settings of a project whose one pipeline reads `topic` in batches of `limit` records."""
-    project = folder / "project"
-    target = project / "pipelines" / PIPELINE
-    shutil.copytree(settings.definitions / PIPELINE, target)
-    (project / ".build").symlink_to(settings.build)
-    document = yaml.safe_load((target / "pipeline.yaml").read_text())
-    document["sources"]["flights"]["topic"] = topic
-    document["stream"]["max_offsets_per_trigger"] = limit
-    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-    return Settings(
-        project=project, home=folder / "home", bootstrap=settings.bootstrap_servers(), spark_master="local[2]"
-    )
+    pins = {"max_offsets_per_trigger": limit}
+    return make_flights_project(folder, bootstrap=settings.bootstrap_servers(), topic=topic, pins=pins)
 
 
 def our_command(own: Settings) -> tuple[list[str], dict[str, str]]:

@@ -19,10 +19,12 @@ from pathlib import Path
 import psutil
 
 from bench.measure import describe, tree_cpu_s
-from bench.ours import PIPELINE, hand_command, make_project, our_command
+from bench.ours import hand_command, make_own_project, our_command
 from rivertwice.config import Settings
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, replay
+from rivertwice.savepoint.deadline import Deadline
+from streams.flights import PIPELINE
 
 FLIGHTS = 600
 LIMIT = 12
@@ -52,12 +54,14 @@ def start(command: Sequence[str], env: dict[str, str], log: Path) -> subprocess.
 
 def wait_for_commit(process: subprocess.Popen[bytes], checkpoint: Path, beyond: int, log: Path) -> None:
     """Wait until a batch after `beyond` is committed."""
-    deadline = time.monotonic() + PATIENCE_S
-    while newest_commit(checkpoint) <= beyond:
-        if process.poll() is not None or time.monotonic() > deadline:
-            message = f"no batch after {beyond} was committed; the end of the log: {log.read_text()[-2000:]}"
-            raise RuntimeError(message)
-        time.sleep(0.01)
+
+    def is_committed() -> bool:
+        return newest_commit(checkpoint) > beyond
+
+    Deadline.after(PATIENCE_S).wait_until(lambda: is_committed() or process.poll() is not None, every=0.01)
+    if not is_committed():
+        message = f"no batch after {beyond} was committed; the end of the log: {log.read_text()[-2000:]}"
+        raise RuntimeError(message)
 
 
 def restart_once(
@@ -94,7 +98,7 @@ def report_restart(settings: Settings, root: Path, pairs: int, seed: int = 1) ->
             folder = root / f"{topic}-{number}-{name}"
             folder.mkdir()
             if name == "ours":
-                own = make_project(settings, folder, topic, LIMIT)
+                own = make_own_project(settings, folder, topic, LIMIT)
                 (command, env), checkpoint = our_command(own), own.pipeline(PIPELINE).checkpoint("t1")
             else:
                 (command, env), checkpoint = hand_command(settings, folder, topic, LIMIT), folder / "checkpoint"

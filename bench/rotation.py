@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure import Cost, batch_begins, describe, run_measured
-from bench.ours import PIPELINE, make_project, our_command
+from bench.ours import make_own_project, our_command
 from rivertwice.config import Settings
 from rivertwice.errors import SavepointError
 from rivertwice.instants import utc_now
 from rivertwice.log.replay import ReplayRequest, replay
 from rivertwice.savepoint.take import take_savepoint
+from streams.flights import PIPELINE
 
 LIMIT = 2_000
 EVERY_S = 60.0
@@ -78,7 +79,7 @@ class Side:
 def run_side(settings: Settings, folder: Path, topic: str, *, rotate: bool) -> Side:
     """Stream the whole topic, with rotations or without."""
     folder.mkdir()
-    own = make_project(settings, folder, topic, LIMIT)
+    own = make_own_project(settings, folder, topic, LIMIT)
     command, env = our_command(own)
     rotator = Rotator(own)
     if rotate:

@@ -12,11 +12,12 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -158,6 +159,21 @@ def build_environment(lock: str, python: str) -> None:
     stamp_path(lock).write_text(fingerprint(lock))
 
 
+@contextmanager
+def s3_server_beside() -> Iterator[None]:
+    """Build the tests' S3 server beside the block, which mostly waits for the network; the second half waits for it."""
+    command = [sys.executable, "-m", "rivertwice.setup.versitygw", str(PROJECT / ".build")]
+    env = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}
+    quiet = subprocess.DEVNULL
+    build = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=env, start_new_session=True)
+    try:
+        yield
+    except BaseException:
+        os.killpg(build.pid, signal.SIGTERM)
+        build.wait()
+        raise
+
+
 def main() -> int:
     """Run the set-up; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -173,7 +189,8 @@ def main() -> int:
                 ensure_tools(select_python())
                 return 0
             if not is_current(lock):
-                build_environment(lock, select_python())
+                with s3_server_beside() if given.dev else nullcontext():
+                    build_environment(lock, select_python())
             elif not (TOOLS / "bin" / "uv").exists():
                 ensure_tools(select_python())
             second = [str(PYTHON), "-m", "rivertwice.setup", *(["--dev"] if given.dev else [])]

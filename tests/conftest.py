@@ -15,15 +15,16 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
-from choosing import of_another_share, rank, share_of, shared
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.ports import held_ports
-from secure_kafka import SecureListeners, make_files
-from shared_run import alone, joined, shared_folder
-from streamed_run import REPOSITORY, StreamedRun, settings_of, stream_days
-from warm import own_session, stop_warm_session, warm_session
+from running.choosing import of_another_share, rank, share_of, shared
+from running.shared import alone, joined, shared_folder
+from running.warm_spark import own_session, stop_warm_session, warm_session
+from servers.secure_kafka import SecureListeners, make_files
+from streams.flights import StreamedRun, settings_of, stream_days
 
 # A JVM of a test lives for minutes: compiled by C1 only it spends a quarter less CPU (a warm test of five backfills: 161 s, not 224 s).
 # C1 alone would have 48 MB for all code, and sweep it all the time. The fault lab says the same, and more, by `campaign.QUICK_JVM`.
@@ -124,7 +125,8 @@ def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureListen
             if not made.exists():
                 make_files(folder / "tls")
                 made.write_text(json.dumps(held.enter_context(held_ports(2))))
-        yield SecureListeners(*json.loads(made.read_text()), folder / "tls")
+        sasl, tls = json.loads(made.read_text())
+        yield SecureListeners(sasl, tls, folder / "tls")
 
 
 @pytest.fixture(scope="session")

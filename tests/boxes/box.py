@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from boxes import stand_ins
-from compose_file import Check, Container, image_entrypoint, image_environment, image_folders
-from definition_files import PROJECT
+from boxes.compose_file import Check, Container, image_entrypoint, image_environment, image_folders
+from homes.project import REPOSITORY
+from running.waiting import wait_for
 
 T = TypeVar("T")
 NETWORK = "10.77.0"
@@ -134,7 +134,7 @@ class Boxes:
         """Copy what the Dockerfile copies, and nothing else."""
         image = self.folder / "image"
         for source, target in image_folders().items():
-            found = PROJECT / source
+            found = REPOSITORY / source
             if found.is_dir():
                 shutil.copytree(found, image / target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
@@ -146,7 +146,7 @@ class Boxes:
     def volume(self, name: str) -> Path:
         """Return the folder of a volume, that of a new one owned by the image's user; `./...` is a folder of the repository."""
         if name.startswith("./"):
-            return PROJECT / name
+            return REPOSITORY / name
         path = self.folder / "volumes" / name
         if not path.exists():
             path.mkdir(parents=True)
@@ -219,13 +219,13 @@ class Boxes:
         if container.ours:
             binds["/opt/rivertwice"] = self._image
             for name in ("jars", "data"):  # what `python -m rivertwice.setup` makes; the image has no data
-                for path in sorted((PROJECT / ".build" / name).iterdir()):
+                for path in sorted((REPOSITORY / ".build" / name).iterdir()):
                     binds[f"/opt/rivertwice/.build/{name}/{path.name}"] = path.resolve()
-        for path, volume in container.mounts.items():
-            binds[path] = self.volume(volume)
-        for path, source in binds.items():
-            made = f"mkdir -p .{path}" if source.is_dir() else f"mkdir -p .{Path(path).parent}; touch .{path}"
-            lines.append(f"{made}; mount --rbind {source} .{path}")
+        for target, volume in container.mounts.items():
+            binds[target] = self.volume(volume)
+        for target, source in binds.items():
+            made = f"mkdir -p .{target}" if source.is_dir() else f"mkdir -p .{Path(target).parent}; touch .{target}"
+            lines.append(f"{made}; mount --rbind {source} .{target}")
         return lines
 
     def healthy(self, name: str, kind: str = "health", timeout: float = 300.0) -> None:
@@ -292,13 +292,15 @@ class Boxes:
         return value  # type: ignore[no-any-return]
 
     def _until(self, condition: Callable[[], bool], what: str, timeout: float, box: Box | None = None) -> None:
-        end = time.monotonic() + timeout
-        while not condition():
+        def holds() -> bool:
+            if condition():
+                return True
             assert box is None or box.process.poll() is None, (
                 f"{what}: it ended with {box.process.poll()}: {box.tail()}"
             )
-            assert time.monotonic() < end, f"no {what} within {timeout:.0f} s: {box.tail() if box else ''}"
-            time.sleep(0.5)
+            return False
+
+        wait_for(what, holds, timeout, every=0.5, seen=lambda: box.tail() if box else "")
 
     def close(self) -> None:
         """End everything that still runs; a box's processes end with its first one."""

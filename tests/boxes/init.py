@@ -12,7 +12,7 @@ with open("/box/box.json") as _file:
     BOX = json.load(_file)
 
 
-def become(argv):
+def become(argv: list[str]) -> None:
     os.setgroups([])
     os.setgid(BOX["uid"])
     os.setuid(BOX["uid"])
@@ -26,7 +26,7 @@ def become(argv):
     os._exit(127)
 
 
-def main():
+def main() -> None:
     if len(sys.argv) > 1:
         become(sys.argv[1:])
     child = os.fork()

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from compose_file import Container
-from definition_files import PROJECT
-from postgres_server import find_binaries
+from boxes.compose_file import Container
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.setup.java import java_env
 from rivertwice.setup.versitygw import versitygw_binary
+from servers.postgres import find_binaries
 
 _HERE = Path(__file__).parent
 _VENV = Path(os.path.realpath(sys.prefix))
@@ -23,7 +23,7 @@ PYTHON = str(_VENV / "bin" / "python")
 @cache
 def java_home() -> Path:
     """Return the folder of the Java that set-up found."""
-    return Path(java_env(Settings(PROJECT, PROJECT / ".rivertwice"))["JAVA_HOME"])
+    return Path(java_env(Settings(REPOSITORY, REPOSITORY / ".rivertwice"))["JAVA_HOME"])
 
 
 def search_path() -> str:
@@ -59,7 +59,7 @@ def stand_in_for(container: Container) -> StandIn:
         return StandIn()
     if name == "apache/kafka":
         binds = {
-            "/opt/kafka/libs": (PROJECT / ".build" / "jars" / "broker").resolve(),
+            "/opt/kafka/libs": (REPOSITORY / ".build" / "jars" / "broker").resolve(),
             "/opt/kafka/bin/kafka-broker-api-versions.sh": _HERE / "kafka_broker_api_versions.py",
             "/opt/stand-in": _HERE,
         }
@@ -71,7 +71,7 @@ def stand_in_for(container: Container) -> StandIn:
             ("/bin/sh", "/opt/stand-in/postgres.sh"), {"/opt/stand-in": _HERE}, {"PATH": f"{binaries}:{search_path()}"}
         )
     assert name == "versity/versitygw", f"nothing stands in for {container.image}"
-    binary = versitygw_binary(PROJECT / ".build")
+    binary = versitygw_binary(REPOSITORY / ".build")
     assert binary is not None, "versitygw is not built: `make setup-dev` builds it where Go is installed"
     inside = "/opt/stand-in/versitygw"
     starts_itself = container.command[0].startswith("/")  # the file names another entry point

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from pathlib import Path
 import boto3
 import pytest
 
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.testing.s3_server import s3_server, why_not
-from streamed_run import REPOSITORY
+from running.waiting import wait_for
 
 BUCKET = "rivertwice"
 MOTO_KEY = "moto"
@@ -62,13 +62,13 @@ def moto_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def _address_in(said: Path, process: subprocess.Popen) -> str:
     """Wait until moto says where it listens, which it does once it is bound."""
-    for _ in range(1200):
-        found = re.search(r"Running on (http://127\.0\.0\.1:\d+)", said.read_text())
-        if found:
-            return found[1]
-        assert process.poll() is None, f"moto ended: {said.read_text()}"
-        time.sleep(0.05)
-    raise AssertionError(f"moto did not start: {said.read_text()}")
+
+    def address() -> re.Match[str] | None:
+        shown = re.search(r"Running on (http://127\.0\.0\.1:\d+)", said.read_text())
+        assert shown or process.poll() is None, f"moto ended: {said.read_text()}"
+        return shown
+
+    return wait_for("the start of moto", address, 60, every=0.05, seen=said.read_text)[1]
 
 
 @pytest.fixture(scope="session")

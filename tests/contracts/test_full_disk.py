@@ -15,7 +15,8 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from rivertwice.config import Settings
+from homes.project import make_project
+from homes.savepoint import NOW, make_home
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.deadline import Deadline
@@ -27,7 +28,6 @@ from rivertwice.stream.failures import classify_failure
 from rivertwice.testing.cases import LabError
 from rivertwice.testing.cases_store import fill, small_disk
 from rivertwice.timeline.intent import write_intent
-from savepoint_home import NOW, make_home
 
 ROWS = pa.table({"n": pa.array(range(5_000), pa.int64())})
 
@@ -56,7 +56,7 @@ def largest_file(size: int):
 
 
 @pytest.mark.parametrize("left", [0, 4_096, 12_288])
-def test_a_table_on_a_full_disk_keeps_its_commits_and_takes_the_next_when_freed(disk, left):
+def test_a_table_on_a_full_disk_keeps_its_commits_and_takes_the_next(disk, left):
     table = disk / "changelog"
     delta.append(table, ROWS, transactions={"p#t1": 0}, metadata={"ledger": {"batch": 0}})
     filler = fill(disk, left)
@@ -115,9 +115,7 @@ def test_a_quota_on_files_is_of_the_same_class_and_leaves_nothing_half(tmp_path)
 
 def test_an_agent_lives_through_a_full_disk_says_so_and_goes_on(disk):
     """A process of its own, as `rivertwice agent run` starts it; its whole home is full, then freed."""
-    settings = Settings(project=disk / "project", home=disk / "home")
-    (settings.definitions / "p").mkdir(parents=True)
-    (settings.definitions / "p" / "pipeline.yaml").write_text("name: p\n")
+    settings = make_project(disk, {"p": {"pipeline.yaml": "name: p\n"}})
     write_intent(settings.pipeline("p"), "stopped", "test", utc_now())
     folder = settings.home / "agent"
     command = [sys.executable, "-m", "rivertwice.cli", "agent", "run"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from rivertwice.store.places import open_store
 from rivertwice.stream.lease import acquire_lease, last_epoch, read_owner, require_no_other_host
 from rivertwice.supervise.agent import run_agent
 from rivertwice.supervise.launch import agent_status
+from running.waiting import wait_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUICK = Terms(renew_s=0.25, missed=8)
@@ -68,7 +69,7 @@ def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
     lease.release()
 
 
-def test_a_dead_holders_lease_is_taken_at_once_at_home_and_after_missed_renewals_elsewhere(homes):
+def test_a_dead_holders_lease_is_taken_at_once_only_on_its_own_host(homes):
     die(acquire_lease(homes[0], "t1", NOW, terms=QUICK))
     again = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     assert again.epoch == 2
@@ -99,7 +100,7 @@ def test_of_many_hosts_that_want_a_released_lease_one_gets_it(place, tmp_path, r
         winners[0].release()
 
 
-def test_a_lost_object_does_not_let_the_epoch_start_anew_in_a_home_that_has_seen_it(homes):
+def test_a_lost_lease_object_does_not_start_the_epochs_again(homes):
     for _ in range(3):
         acquire_lease(homes[0], "t1", NOW, terms=QUICK).release()
     open_store(homes[0].lease_place).delete(KEY)
@@ -111,10 +112,8 @@ def test_a_lost_object_does_not_let_the_epoch_start_anew_in_a_home_that_has_seen
 def test_a_holder_whose_lease_was_deleted_stops(homes):
     lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     open_store(homes[0].lease_place).delete(KEY)
-    for _ in range(600):
-        if lease._claim._lost is not None:
-            break
-        time.sleep(0.05)
+    claim: Any = lease._claim
+    wait_for("the loss of the lease", lambda: claim._lost is not None, 60, every=0.05)
     with pytest.raises(LeaseLostError, match="nobody holds"):
         lease.check()
     lease.release()
@@ -126,7 +125,7 @@ def test_a_lease_of_a_newer_format_is_refused(homes):
         acquire_lease(homes[0], "t1", NOW, terms=QUICK)
 
 
-def test_nothing_is_restored_while_another_host_renews_and_all_is_when_it_released(homes):
+def test_nothing_is_restored_while_another_host_renews_its_lease(homes):
     lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     require_no_other_host(homes[0])  # the own home's driver is drained by its lock
     with pytest.raises(LeaseLostError, match="on another host"):
@@ -142,10 +141,7 @@ def test_of_two_agents_of_one_home_the_second_ends(tmp_path):
     first = threading.Thread(target=run_agent, args=(settings, stop))
     first.start()
     try:
-        for _ in range(600):
-            if agent_status(settings) is not None:
-                break
-            time.sleep(0.05)
+        wait_for("the first agent", lambda: agent_status(settings) is not None, 60, every=0.05)
         with pytest.raises(ServiceError, match="another agent supervises"):
             run_agent(settings, threading.Event())
         assert first.is_alive()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from homes.savepoint import NOW, make_home
 from rivertwice.errors import LostRaceError, ServiceError, UnknownOutcomeError
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.prune import prune_savepoints
@@ -17,7 +18,6 @@ from rivertwice.store.s3 import S3Store
 from rivertwice.store.s3_client import Patience, s3_client
 from rivertwice.stream.failures import classify_failure
 from rivertwice.testing.s3_proxy import Fault, s3_proxy
-from savepoint_home import NOW, make_home
 
 BUCKET = "rivertwice"
 
@@ -43,7 +43,7 @@ def test_a_creation_whose_first_answer_is_lost_is_ours(store, proxy, kind):
     assert not store.put_if_absent("manifest", b"mine")  # the same bytes of another call are not ours
 
 
-def test_a_creation_that_lost_is_not_taken_for_ours_although_its_answer_was_lost(store, proxy):
+def test_a_creation_that_lost_is_not_ours_although_its_answer_was_lost(store, proxy):
     store.put("manifest", b"equal bytes")
     proxy.fail(Fault("drop_after", "PUT", "manifest"))
     assert not store.put_if_absent("manifest", b"equal bytes")
@@ -73,7 +73,7 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(store, proxy,
 
 
 @pytest.mark.faults
-def test_a_server_that_is_down_all_the_time_is_a_service_error_of_class_store(store, proxy):
+def test_a_server_that_stays_down_is_a_service_error_of_class_store(store, proxy):
     proxy.fail(Fault("slow_down", times=None))
     for act in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: store.list(), lambda: store.delete("a")):
         with pytest.raises(ServiceError) as found:
@@ -100,14 +100,14 @@ def test_an_absence_whose_answer_breaks_off_is_asked_for_again(store, proxy, tmp
         store.get_file("nothing", tmp_path / "out")
 
 
-def test_a_refusal_whose_answer_breaks_off_all_the_time_is_a_service_error_of_class_store(store, proxy):
+def test_a_refusal_whose_answers_all_break_off_is_of_class_store(store, proxy):
     proxy.fail(Fault("reset_answer", "GET", "nothing", times=None))
     with pytest.raises(ServiceError) as found:
         store.get("nothing")
     assert classify_failure(found.value) == "store"
 
 
-def test_an_upload_of_many_parts_survives_resets_and_shows_nothing_before_its_end(store, proxy, tmp_path):
+def test_an_upload_of_many_parts_survives_resets_and_appears_whole(store, proxy, tmp_path):
     (tmp_path / "in").write_bytes(uuid.uuid4().bytes * 1_500_000)  # 24 MB
     proxy.fail(Fault("reset_request", "PUT", "partNumber=2"), Fault("error_500", "PUT", "partNumber=3"))
     store.put_file("big", tmp_path / "in")
@@ -130,7 +130,7 @@ def test_a_copy_that_says_200_and_means_500_is_not_believed(store, proxy):
 
 
 @pytest.mark.parametrize("kind", ["forbidden", "expired"])
-def test_a_refusal_names_what_is_refused_where_and_what_to_do_and_is_not_repeated(store, proxy, kind):
+def test_a_refusal_names_object_place_and_remedy_and_is_not_repeated(store, proxy, kind):
     proxy.fail(Fault(kind, "PUT", "sp-1/", times=None))
     for act in (lambda: store.put("sp-1/x", b""), lambda: store.put_if_absent("sp-1/x", b"")):
         before = len(proxy.seen)
@@ -150,7 +150,7 @@ def table(proxy):
 
 
 @pytest.mark.parametrize("kind", ["error_500", "drop_after", "reset_request"])
-def test_the_first_commit_creates_its_table_though_an_answer_is_lost_on_the_way(table, proxy, kind):
+def test_the_first_commit_creates_its_table_though_an_answer_is_lost(table, proxy, kind):
     proxy.fail(Fault(kind, "PUT", r"_delta_log/0+\.json"))
     assert delta.append(table, TABLE_ROWS, transactions={"p#t1": 0}) == 1
     assert len(proxy.met(kind)) == 1
@@ -166,7 +166,7 @@ def test_a_table_that_cannot_be_created_is_of_class_store(table, proxy):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", ["error_500", "slow_down", "drop_after", "reset_request"])
-def test_a_table_commit_whose_answer_is_lost_is_there_once_and_known_as_ours(table, proxy, kind):
+def test_a_table_commit_whose_answer_is_lost_is_known_as_ours(table, proxy, kind):
     for batch in range(2):
         delta.append(table, TABLE_ROWS, transactions={"p#t1": batch}, metadata={"ledger": {"batch": batch}})
     proxy.fail(Fault(kind, "PUT", r"_delta_log/0+\d\.json"))
@@ -179,7 +179,7 @@ def test_a_table_commit_whose_answer_is_lost_is_there_once_and_known_as_ours(tab
 
 
 @pytest.mark.faults
-def test_an_append_without_a_transaction_whose_answer_is_lost_is_there_once(table, proxy):
+def test_an_append_whose_answer_is_lost_is_in_the_table_once(table, proxy):
     delta.append(table, TABLE_ROWS)
     proxy.fail(Fault("drop_after", "PUT", r"_delta_log/0+\d\.json"))
     delta.append(table, TABLE_ROWS)
@@ -229,7 +229,7 @@ def test_a_savepoint_that_could_not_be_finished_is_not_there(settings, proxy, pa
 
 
 @pytest.mark.faults
-def test_a_stale_listing_shows_no_half_savepoint_and_prune_removes_no_newer_one(settings, proxy):
+def test_a_stale_listing_hides_no_savepoint_from_prune_and_shows_no_half(settings, proxy):
     home = settings.pipeline("p")
     first = take_savepoint(settings, "p", now=NOW)
     assert [savepoint.id for savepoint in list_savepoints(home)] == [first.id]

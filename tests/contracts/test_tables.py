@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from homes.project import REPOSITORY
 from rivertwice.config import Settings, below, parse_place
 from rivertwice.errors import DefinitionError, LostRaceError, RivertwiceError
 from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
@@ -19,7 +20,6 @@ from rivertwice.store.table_upkeep import compact, shape_of, sweep
 from rivertwice.supervise.served import newest_commit
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head, last_seq, move_head
-from streamed_run import REPOSITORY
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -86,7 +86,7 @@ def test_a_version_that_is_there_is_not_written_again(table):
     assert numbers(table) == [1]
 
 
-def test_of_many_writers_of_the_same_version_one_wins_also_at_the_first_commit(table, racers):
+def test_one_of_many_writers_wins_also_at_the_first_commit(table, racers):
     for version in range(1, 4):
 
         def write(number, version=version):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from homes.project import REPOSITORY
+
 _HOME = tempfile.mkdtemp(prefix="rivertwice-dags-")
 
 os.environ.update(

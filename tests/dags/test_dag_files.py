@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from homes.project import EXAMPLES, FLIGHTS, make_project
 from rivertwice.config import Settings
 
 pytestmark = pytest.mark.airflow
@@ -86,12 +86,9 @@ print(json.dumps({"projects": [load(folder) for folder in sys.argv[1:]], "nurser
 def parsed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a fresh process finds in the repository, then in a project with sessions and a broken definition; and the nursery."""
     folder = tmp_path_factory.mktemp("bag")
-    made = folder / "project"
-    shutil.copytree(project / "pipelines" / "examples" / "user_sessions", made / "pipelines" / "user_sessions")
-    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "flight_delays")
-    shutil.copytree(project / "pipelines" / "flight_delays", made / "pipelines" / "broken")
+    pipelines = {"user_sessions": EXAMPLES / "user_sessions", "flight_delays": FLIGHTS, "broken": FLIGHTS}
+    made = make_project(folder, pipelines, links=("dags",)).project
     (made / "pipelines" / "broken" / "pipeline.yaml").write_text("name: broken\nwindow: {size: -1 hour}\n")
-    (made / "dags").symlink_to(project / "dags")
     done = subprocess.run(
         [sys.executable, "-c", LOAD, str(project), str(made)],
         env={**os.environ, **Settings(project=project, home=folder / "home").to_env()},
@@ -131,7 +128,7 @@ def test_dag_files_shadow_no_module(loaded: dict[str, Any]) -> None:
     assert loaded["shadowed"] == []
 
 
-def test_every_dag_runs_once_at_a_time_never_catches_up_and_tells_when_it_fails(loaded: dict[str, Any]) -> None:
+def test_every_dag_runs_once_at_a_time_and_reports_its_failure(loaded: dict[str, Any]) -> None:
     for dag in loaded["dags"].values():
         assert dag["max_active_runs"] == 1
         assert dag["catchup"] is False
@@ -139,7 +136,7 @@ def test_every_dag_runs_once_at_a_time_never_catches_up_and_tells_when_it_fails(
         assert dag["owners"] == ["rivertwice"]
 
 
-def test_spark_work_shares_one_pool_and_nothing_starts_before_the_form_was_checked(loaded: dict[str, Any]) -> None:
+def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict[str, Any]) -> None:
     dags = loaded["dags"]
     first = {"archive": "check", "backfill": "plan", "reconcile": "validate", "rotate": "take", "supervise": "watch"}
     for dag_id, dag in dags.items():
@@ -163,7 +160,7 @@ def test_every_form_opens_ready_to_be_sent(loaded: dict[str, Any]) -> None:
     assert loaded["dags"]["backfill__flight_delays"]["form"]["reason"]["value"] is None
 
 
-def test_airflows_own_backfill_is_not_offered_for_no_run_of_ours_is_of_a_date(loaded: dict[str, Any]) -> None:
+def test_airflows_own_backfill_is_not_offered(loaded: dict[str, Any]) -> None:
     for dag in loaded["dags"].values():
         assert dag["run_types"] == ["manual", "operator_triggered", "scheduled"]
 
@@ -194,7 +191,7 @@ def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(second: d
     assert dag["tasks"] == ["validate", "look", "plan", "compute", "publish", "await_served"]
 
 
-def test_a_broken_definition_is_an_import_error_and_hides_no_other_pipeline(second: dict[str, Any]) -> None:
+def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: dict[str, Any]) -> None:
     good = ("flight_delays", "user_sessions")
     assert sorted(second["dags"]) == sorted(f"{verb}__{name}" for verb in VERBS for name in good)
     ((file, message),) = second["errors"].items()
@@ -202,7 +199,7 @@ def test_a_broken_definition_is_an_import_error_and_hides_no_other_pipeline(seco
     assert "pipeline broken has no DAGs" in message
 
 
-def test_what_airflows_services_share_imports_no_engine_and_starts_no_thread(parsed: dict[str, Any]) -> None:
+def test_airflows_shared_modules_import_no_engine_and_start_no_thread(parsed: dict[str, Any]) -> None:
     """It is imported before they are forked."""
     assert [name for name in HEAVY if name in parsed["nursery"]["modules"]] == []
     assert parsed["nursery"]["threads"] == 1

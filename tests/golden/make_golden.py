@@ -15,9 +15,9 @@ import sys
 import tempfile
 from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
-import yaml
-
+from homes.project import REPOSITORY, TO_RUN, edit_yaml, make_project
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
@@ -32,24 +32,25 @@ from rivertwice.testing.events import EventPlan, plan_events, produce_events
 from rivertwice.testing.lab import DEFINITION
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import stream_rows
-from savepoint_rig import DriverProcess, run_to_end, wait_for_batch
+from streams.synthetic import DriverProcess, run_to_end, wait_for_batch
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parents[1]
 BATCH = 30
 RECORDS = 120
 AT = 2  # the savepoint stands at this batch or the next
 
 
-def make_definition(folder: Path, name: str) -> None:
+def make_golden_project(folder: Path, name: str, bootstrap: str) -> Settings:
     """Make the golden's project: lab_sums under another name, over a topic of its own."""
-    target = folder / "project" / "pipelines" / name
-    shutil.copytree(DEFINITION, target)
-    document = yaml.safe_load((target / "pipeline.yaml").read_text())
-    document["name"] = name
-    document["sources"]["events"]["topic"] = name
-    document["stream"]["max_offsets_per_trigger"] = BATCH
-    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    settings = make_project(folder, {name: DEFINITION}, links=TO_RUN, bootstrap=bootstrap)
+
+    def change(document: dict[str, Any]) -> None:
+        document["name"] = name
+        document["sources"]["events"]["topic"] = name
+        document["stream"]["max_offsets_per_trigger"] = BATCH
+
+    edit_yaml(settings.definitions / name, change)
+    return settings
 
 
 def stream(settings: Settings, name: str) -> str:
@@ -76,7 +77,9 @@ def expectations(settings: Settings, name: str, savepoint: str) -> dict[str, obj
     """Return what a restore of this golden must give, as it was when it was made."""
     home = settings.pipeline(name)
     rows = path_ledger(home)
-    served = sorted(stream_rows(home).to_pylist(), key=lambda row: (str(row["window_start"]), row["k"]))
+    rows_served = stream_rows(home)
+    assert rows_served is not None
+    served = sorted(rows_served.to_pylist(), key=lambda row: (str(row["window_start"]), row["k"]))
     manifest = json.loads((home.savepoints / savepoint / "manifest.json").read_text())
     from rivertwice.savepoint.catalogue import load_savepoint
 
@@ -138,12 +141,10 @@ def main() -> int:
     name = f"golden_sums_v{version}"
     with tempfile.TemporaryDirectory() as temp:
         folder = Path(temp)
-        make_definition(folder, name)
-        (folder / "project" / ".build").symlink_to(REPOSITORY / ".build")
         broker = Settings(REPOSITORY, folder / "broker")
         bootstrap = start_broker(broker).bootstrap
         try:
-            settings = Settings(folder / "project", folder / "home", bootstrap=bootstrap, spark_master="local[2]")
+            settings = make_golden_project(folder, name, bootstrap)
             savepoint = stream(settings, name)
             expected = expectations(settings, name, savepoint)
         finally:

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from homes.project import FLIGHTS, TO_RUN, make_project, rename, replace_text
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
+from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.process_identity import is_alive
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise.launch import agent_status, start_agent, stop_agent
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, read_heartbeat, write_intent
-from waiting import wait_for
+from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "agent_test"
 
 
 @pytest.fixture
-def world(kafka_settings: Settings, project: Path, tmp_path: Path, topic: str) -> Iterator[Settings]:
+def world(broker: BrokerInfo, tmp_path: Path, topic: str) -> Iterator[Settings]:
     """A project with one pipeline on a topic of its own; whatever still runs at the end is ended, by pid."""
-    made = replace(kafka_settings, project=tmp_path / "project")
-    folder = made.definitions / NAME
-    shutil.copytree(project / "pipelines" / "flight_delays", folder, ignore=shutil.ignore_patterns("cases"))
-    text = (folder / "pipeline.yaml").read_text()
-    text = text.replace("name: flight_delays", f"name: {NAME}").replace("topic: flights", f"topic: {topic}")
-    (folder / "pipeline.yaml").write_text(text)
-    (made.project / ".build").symlink_to(project / ".build")
+    made = make_project(tmp_path, {NAME: FLIGHTS}, links=TO_RUN, bootstrap=broker.bootstrap)
+    rename(made, FLIGHTS.name, NAME)
+    replace_text(made.definitions / NAME / "pipeline.yaml", "topic: flights", f"topic: {topic}")
     ensure_topic(made, topic, 4, {})
     yield made
     stop_agent(made)

@@ -22,8 +22,6 @@ import httpx
 import psutil
 import pytest
 
-from airflow_browser import Browser, find_chromium, log_in
-from airflow_world import PIPELINE, World, await_success, link_project, ready_client, start_quiet_airflow
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
@@ -37,10 +35,12 @@ from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import served_stamp
-from secure_kafka import CORE, ENV, SecureListeners, create_user
-from streamed_run import StreamedRun
-from waiting import wait_for
-from warm import SMALL
+from running.waiting import wait_for
+from running.warm_spark import SMALL
+from servers.airflow import PIPELINE, World, await_success, link_project, ready_client, start_quiet_airflow
+from servers.browser import Browser, find_chromium, log_in
+from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
+from streams.flights import StreamedRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka]
 CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-secret-2b8d", **ENV}
@@ -202,7 +202,7 @@ def test_forms_open_ready_to_be_sent_and_without_airflows_own_backfill(world: Wo
 
 
 @pytest.mark.parametrize("verb", ["backfill", "rotate", "reconcile", "archive"])
-def test_airflows_own_backfill_is_refused_for_no_run_of_ours_means_its_date(world: World, verb: str) -> None:
+def test_airflows_own_backfill_is_refused(world: World, verb: str) -> None:
     info = airflow_info(world.settings)
     asked = {"dag_id": f"{verb}__{PIPELINE}", "from_date": "2013-06-30T00:00:00Z", "to_date": "2013-07-02T00:00:00Z"}
     login = {"Authorization": f"Bearer {log_in(info)}"}
@@ -212,14 +212,22 @@ def test_airflows_own_backfill_is_refused_for_no_run_of_ours_means_its_date(worl
         assert "does not allow backfill runs" in answer.text
 
 
-def test_airflow_killed_as_a_whole_comes_back_and_adopts_the_epoch_it_watched(world: World) -> None:
+def test_a_killed_airflow_comes_back_and_adopts_the_epoch_it_watched(world: World) -> None:
     def deferred() -> bool:
         return bool(world.airflow.runs(WATCH)) and watch_task(world)[1] == "deferred"
 
     wait_for("the deferral of the watching task", deferred, 120, every=0.5)
+
+    def killed() -> bool:
+        """Whether nothing is left of it: a child that lives a moment longer still listens at its port."""
+        left = session_members(before.values())
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        return not left
+
     run, before, info = world.airflow.runs(WATCH)[-1], pids(world), airflow_info(world.settings)
-    for process in session_members(before.values()):
-        os.kill(process.pid, signal.SIGKILL)
+    wait_for("the end of all that Airflow's services began", killed, 30)
     wait_for("the end of Airflow's services", lambda: not any(airflow_status(world.settings).services.values()), 30)
     assert start_quiet_airflow(world.settings).url == info.url
     assert not set(before.values()) & set(pids(world).values())
@@ -237,9 +245,7 @@ def test_one_killed_service_is_started_again_and_the_others_are_left_alone(world
     assert session_members([before["scheduler"]]) == []
 
 
-def test_a_run_that_did_not_come_through_the_api_is_refused_by_its_first_task_at_once(
-    world: World, begun: dict[str, str]
-) -> None:
+def test_a_run_past_the_api_is_refused_by_its_first_task(world: World, begun: dict[str, str]) -> None:
     dag_id, run = f"backfill__{PIPELINE}", "by-command"
     conf = json.dumps({"scope": "range", "start": JULY, "end": JUNE})
     program = Path(sys.executable).with_name("airflow")
@@ -314,7 +320,7 @@ def test_the_archive_is_extended(world: World, begun: dict[str, str]) -> None:
     assert (world.settings.home / "archive").is_dir()
 
 
-def test_no_secret_of_the_environment_is_in_airflow_s_database_or_in_any_file_of_the_home(world: World) -> None:
+def test_no_secret_is_in_airflows_database_or_in_a_file_of_the_home(world: World) -> None:
     """XCom, rendered fields, task instances, runs; logs of Airflow, the agent and the Spark jobs; what the jobs wrote."""
     secrets = (CORE, CANARIES["AWS_SECRET_ACCESS_KEY"])
     with sqlite3.connect(f"file:{airflow_home(world.settings).database}?mode=ro", uri=True) as database:

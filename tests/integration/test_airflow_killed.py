@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_world import PIPELINE, link_project, ready_client, run_dag
 from oracle.flights_oracle import consume, expect, read_batches, read_changelog
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
@@ -20,8 +19,9 @@ from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
-from streamed_run import make_project
-from waiting import wait_for
+from running.waiting import wait_for
+from servers.airflow import PIPELINE, link_project, ready_client, run_dag
+from streams.flights import make_flights_project
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 FLIGHTS = 720
@@ -31,7 +31,7 @@ def test_the_stream_outlives_all_of_airflow_and_is_adopted(
     tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = "airflow-killed"
-    settings = make_project(tmp_path, bootstrap=broker.bootstrap, topic=topic)
+    settings = make_flights_project(tmp_path, bootstrap=broker.bootstrap, topic=topic)
     link_project(settings.project)
     home = settings.pipeline(PIPELINE)
     replay(settings, ReplayRequest(topic=topic, days=STORM, limit=FLIGHTS))

@@ -116,7 +116,7 @@ def test_with_the_lock_one_host_archives_all_and_the_other_is_told(
     assert extend_archive(None, hosts[0], topic).records == 0
 
 
-def test_a_chunk_that_reaches_beyond_another_s_commit_is_refused_for_it_overlaps(
+def test_a_chunk_that_overlaps_another_commit_is_refused(
     hosts: list[Settings], make_topic: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = make_topic(2)

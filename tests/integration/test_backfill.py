@@ -18,7 +18,7 @@ from rivertwice.instants import TimeRange, from_ms
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.timeline.served import read_served, rebuild_served
-from streamed_run import copy_run
+from streams.flights import copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 HOUR = timedelta(hours=1)
@@ -54,7 +54,7 @@ def served(run):
     }
 
 
-def test_the_windows_that_lost_flights_serve_the_truth_after_their_backfill(streamed_two_days, spark, tmp_path, capsys):
+def test_windows_that_lost_flights_serve_the_truth_after_their_backfill(streamed_two_days, spark, tmp_path, capsys):
     run = copy_run(streamed_two_days, tmp_path)
     view = observe_backfill(run.settings, run.pipeline)
     definition = load_bundle_definition(run.home.bundles, view.bundle)

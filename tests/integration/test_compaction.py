@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import shutil
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from definition_files import PROJECT, replace
+from homes.project import EXAMPLES, REPOSITORY, make_project, replace_text
 from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log.archive import extend_archive
@@ -26,7 +25,8 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.key_view import select_rows
 from rivertwice.timeline.lineage import path_ledger
-from warm import run_command_warm, run_driver_warm
+from running.waiting import wait_for
+from running.warm_spark import run_command_warm, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 CHANGES = [
@@ -47,7 +47,7 @@ COMPACTED = {
     "delete.retention.ms": "3600000",
 }
 PATIENCE_S = 120
-EXAMPLE = PROJECT / "pipelines" / "examples" / "users_from_changes"
+EXAMPLE = EXAMPLES / "users_from_changes"
 AT_MS = 1_704_103_200_000
 Record = dict[str, Any]
 
@@ -86,9 +86,9 @@ def table(spark: SparkSession, records: list[Record]) -> list[tuple[Any, ...]]:
 def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = Settings(PROJECT, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+    settings = Settings(REPOSITORY, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
     ensure_topic(settings, topic, 1, COMPACTED)
-    values = [
+    values: list[dict[str, Any]] = [
         {"before": None, "after": {"id": key, "name": name}, "op": "r", "ts_ms": AT_MS + number * 1000}
         for number, (key, name) in enumerate(CHANGES)
     ]
@@ -100,16 +100,15 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     produce(broker.bootstrap, topic, records, AT_MS)
     whole = consume(broker.bootstrap, topic)
     assert [one["offset"] for one in whole] == list(range(6 + MANY))
-    deadline = time.monotonic() + PATIENCE_S
-    filler = 0
-    while time.monotonic() < deadline:
-        # The newest segment is never cleaned: records of another key roll it on.
-        produce(broker.bootstrap, topic, [(b"filler", b"{}")], AT_MS + 3_600_000 + filler * 1000)
-        filler += 1
-        time.sleep(2)
-        left = [one for one in consume(broker.bootstrap, topic) if one["key"] != b"filler"]
-        if len(left) <= 4:
-            break
+    times = itertools.count(AT_MS + 3_600_000, 1000)
+
+    def left_records() -> list[dict[str, Any]]:
+        """Return what is left, and write a record of another key: the newest segment is never cleaned, and that rolls it on."""
+        rows = [one for one in consume(broker.bootstrap, topic) if one["key"] != b"filler"]
+        produce(broker.bootstrap, topic, [(b"filler", b"{}")], next(times))
+        return rows if len(rows) <= 4 else []
+
+    left = wait_for("the compaction", left_records, PATIENCE_S, every=2)
     assert [(one["offset"], json.loads(one["value"])["after"]["name"]) for one in left] == [
         (3, "Carol"),
         (4, "Bob Updated"),
@@ -134,11 +133,11 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
 
 def settings_of(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
     """A project whose definition, the example, reads the compacted topic."""
-    made = folder / "project" / "pipelines" / EXAMPLE.name
-    shutil.copytree(EXAMPLE, made)
-    replace(made / "pipeline.yaml", "topic: users-changes", f"topic: {topic}")
-    replace(made / "pipeline.yaml", "partitions: 3", "partitions: 1")
-    return Settings(folder / "project", folder / "other", bootstrap=broker.bootstrap, spark_master="local[2]")
+    settings = make_project(folder, {EXAMPLE.name: EXAMPLE}, home=folder / "other", bootstrap=broker.bootstrap)
+    yaml = settings.definitions / EXAMPLE.name / "pipeline.yaml"
+    replace_text(yaml, "topic: users-changes", f"topic: {topic}")
+    replace_text(yaml, "partitions: 3", "partitions: 1")
+    return settings
 
 
 def check_refused(settings: Settings, topic: str, log: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,24 +13,25 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connect_worker import ConnectWorker
-from connect_worker import missing as no_worker
-from definition_files import PROJECT
-from delivery_home import read_topic
-from kinds_world import command
-from postgres_server import missing as no_server
-from postgres_server import postgres_server
+from homes.delivery import read_topic
+from homes.project import EXAMPLES, REPOSITORY, TO_RUN, make_project
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.ports import held_ports
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.timeline.served import rebuild_served
-from warm import run_driver_warm
+from running.waiting import wait_for
+from running.warm_spark import run_command_warm, run_driver_warm
+from servers.connect_worker import ConnectWorker
+from servers.connect_worker import missing as no_worker
+from servers.postgres import missing as no_server
+from servers.postgres import postgres_server
 
 MISSING = no_server() or no_worker()
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
-CONNECTOR = PROJECT / "docker" / "debezium" / "prod-db.json"
+CONNECTOR = REPOSITORY / "docker" / "debezium" / "prod-db.json"
 PASSWORD = "c4n4ry-0f-the-d4t4b4se"
 TABLES = {
     "prod_orders": "SELECT id, product_id, quantity FROM orders ORDER BY id",
@@ -62,9 +62,9 @@ def database() -> Iterator[tuple[str, int]]:
 
 def work(address: str, first: int, seconds: float) -> int:
     """Change orders and products for a while, a transaction each, renamed keys and a rollback among them; return how many."""
-    began, done = time.monotonic(), 0
+    deadline, done = Deadline.after(seconds), 0
     with psycopg.connect(address) as connection:
-        while time.monotonic() - began < seconds:
+        while deadline.left():
             number = first + done
             connection.execute("INSERT INTO orders VALUES (%s, %s, 1)", (number, number % 10 + 1))
             connection.execute("UPDATE orders SET quantity = quantity + 1 WHERE id = %s", (done % 200 + 1,))
@@ -89,11 +89,19 @@ def wait_for_end(settings: Settings, address: str, marker: int, worker: ConnectW
         with psycopg.connect(address) as connection:
             connection.execute(f"INSERT INTO {name} (id) VALUES (%s)", (marker,))
             connection.execute(f"DELETE FROM {name} WHERE id = %s", (marker,))
-        deadline = time.monotonic() + PATIENCE_S
-        while last_record(settings, f"prod-db.public.{name}") != ({"id": marker}, None):
-            assert time.monotonic() < deadline, f"{worker.state()}: {worker.log.read_text()[-3000:]}"
-            time.sleep(0.2)
-        found[name] = sum(end_offsets(settings, f"prod-db.public.{name}").values())
+        topic = f"prod-db.public.{name}"
+
+        def is_marked(topic: str = topic) -> bool:
+            return last_record(settings, topic) == ({"id": marker}, None)
+
+        wait_for(
+            f"the marker in {topic}",
+            is_marked,
+            PATIENCE_S,
+            every=0.2,
+            seen=lambda: f"{worker.state()}: {worker.log.read_text()[-3000:]}",
+        )
+        found[name] = sum(end_offsets(settings, topic).values())
     return found
 
 
@@ -120,7 +128,7 @@ def table(address: str, query: str) -> list[dict[str, Any]]:
 
 def view(settings: Settings, name: str) -> list[dict[str, Any]]:
     own = {"prod_orders": ("id", "product_id", "quantity"), "prod_products": ("id", "name")}[name]
-    rows = command(settings, "view", name, "--last", "100000")["rows"]
+    rows = run_command_warm(settings, "view", name, "--last", "100000")["rows"]
     return sorted(({field: row[field] for field in own} for row in rows), key=lambda row: row["id"])
 
 
@@ -128,13 +136,10 @@ def test_a_database_and_its_tables_by_the_log_are_one(
     tmp_path: Path, broker: BrokerInfo, database: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, port = database
-    project = tmp_path / "project"
-    for name in TABLES:
-        shutil.copytree(PROJECT / "pipelines" / "examples" / name, project / "pipelines" / name)
-    for name in (".build", "expectations"):
-        (project / name).symlink_to(PROJECT / name)
+    examples = {name: EXAMPLES / name for name in TABLES}
+    settings = make_project(tmp_path, examples, links=TO_RUN, bootstrap=broker.bootstrap)
     monkeypatch.setenv("COPIES", address.replace("dbname=prod", "dbname=copies"))
-    with (project / "pipelines" / "prod_orders" / "pipeline.yaml").open("a") as file:
+    with (settings.definitions / "prod_orders" / "pipeline.yaml").open("a") as file:
         copies = {"dsn_env": "COPIES", "guarantee": "effectively_once"}
         sinks = {
             "cache": {"to": "postgres", "table": "orders", "rows": "newest", **copies},
@@ -142,7 +147,6 @@ def test_a_database_and_its_tables_by_the_log_are_one(
             "search": {"to": "kafka", "topic": "search-orders", "guarantee": "exactly_once"},
         }
         file.write(f"\ndeliver: {json.dumps(sinks)}\n")
-    settings = Settings(project, tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
     for name in ("orders", "products"):
         ensure_topic(settings, f"prod-db.public.{name}", 1)
     env = {
@@ -159,7 +163,7 @@ def test_a_database_and_its_tables_by_the_log_are_one(
         assert before["orders"] >= 200
         assert before["products"] == 13  # with the marker: insert, delete, tombstone
         stream(settings, "prod_orders", tmp_path / "driver.log")
-        command(settings, "deliver", "run", "prod_orders", "--until-end")
+        run_command_warm(settings, "deliver", "run", "prod_orders", "--until-end")
         copied = "SELECT id, product_id, quantity FROM orders ORDER BY id"
         assert len(table(os.environ["COPIES"], copied)) >= 200
         work(address, 1000, 3)
@@ -176,11 +180,11 @@ def test_a_database_and_its_tables_by_the_log_are_one(
         stream(settings, name, tmp_path / "driver.log")
         rebuild_served(settings.pipeline(name), load_definition(settings.definitions / name))
         assert view(settings, name) == table(address, query)
-    balance = command(settings, "reconcile", "prod_orders")["balance"]["total"]
+    balance = run_command_warm(settings, "reconcile", "prod_orders")["balance"]["total"]
     assert (balance["unexplained"], balance["dead"], balance["late"]) == (0, 0, 0)
     assert balance["read"] == after["orders"]
     # S26: the same changes where others read them: the table itself, its history, and a topic.
-    command(settings, "deliver", "run", "prod_orders", "--until-end")
+    run_command_warm(settings, "deliver", "run", "prod_orders", "--until-end")
     newest = "SELECT DISTINCT ON (id) * FROM history ORDER BY id, record DESC"
     kept = f"SELECT id, product_id, quantity FROM ({newest}) newest WHERE NOT deleted ORDER BY id"
     wanted = table(address, TABLES["prod_orders"])

@@ -9,16 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from delivery_home import DeliveryHome, fill
-from ledger_rows import NOW
-from postgres_server import missing, postgres_server
+from homes.delivery import DeliveryHome, fill
+from homes.ledger import NOW
 from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.model import Parcel, Position
@@ -26,7 +24,10 @@ from rivertwice.delivery.postgres_sink import PostgresSink
 from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.status import view_refused
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
-from waiting import wait_for
+from rivertwice.pipeline.delivery_model import PostgresDelivery
+from rivertwice.savepoint.deadline import Deadline
+from running.waiting import wait_for
+from servers.postgres import missing, postgres_server
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 SINK = "{pg: {to: postgres, table: totals, dsn_env: TEST_PG, guarantee: effectively_once}}"
@@ -76,7 +77,7 @@ def position(address: str) -> str:
         return connection.execute("SELECT position FROM rivertwice_positions").fetchone()[0]
 
 
-def test_the_table_is_what_is_served_over_publications_restores_and_rewinds(world: DeliveryHome, address: str) -> None:
+def test_the_table_is_what_is_served_over_publications_and_restores(world: DeliveryHome, address: str) -> None:
     fill(world, "t1", range(4), keys=3)
     assert deliver(world).records == 12
     assert table(address) == world.served()
@@ -104,9 +105,7 @@ def test_the_table_is_what_is_served_over_publications_restores_and_rewinds(worl
     assert stamps == [(None, None, "bf-2")]
 
 
-def test_of_a_stream_that_emits_updates_the_table_has_the_newest_row_of_every_window(
-    tmp_path: Path, address: str
-) -> None:
+def test_the_table_of_a_stream_of_updates_has_every_windows_newest_row(tmp_path: Path, address: str) -> None:
     world = DeliveryHome(tmp_path, SINK, emit="updates")
     world.commit("t1", 0, 0, [(0, "a", 1), (1, "a", 1)])
     world.commit("t1", 1, 1, [(0, "a", 2), (0, "b", 1)])
@@ -124,7 +123,7 @@ def test_of_a_stream_that_emits_updates_the_table_has_the_newest_row_of_every_wi
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.faults)])
-def test_a_deliverer_killed_in_its_transactions_leaves_rows_and_position_together(
+def test_a_killed_deliverer_leaves_rows_and_position_together(
     world: DeliveryHome, address: str, tmp_path: Path, kills: int
 ) -> None:
     batches, keys = 40, 750
@@ -142,8 +141,8 @@ def test_a_deliverer_killed_in_its_transactions_leaves_rows_and_position_togethe
             with log.open("ab") as out:
                 process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
             statement = chance.choice(["COPY%", "COPY%", 'INSERT INTO "totals"%', "UPDATE%"])
-            deadline = time.monotonic() + 60
-            while process.poll() is None and time.monotonic() < deadline:
+            deadline = Deadline.after(60)
+            while process.poll() is None and deadline.left():
                 if watcher.execute(f"{ours} AND xact_start IS NOT NULL", (statement,)).fetchone()[0]:
                     met += 1
                     break
@@ -168,7 +167,9 @@ def test_of_two_deliverers_with_one_position_the_second_takes_nothing(world: Del
     source = StoredSource(world.home)
     view = source.look(None)
     shape, schema = source.shape(view), source.schema()
-    first, second = (PostgresSink("p", "pg", world.definition.deliver["pg"]) for _ in range(2))
+    delivery = world.definition.deliver["pg"]
+    assert isinstance(delivery, PostgresDelivery)
+    first, second = (PostgresSink("p", "pg", delivery) for _ in range(2))
     assert first.open(shape, schema) is None
     assert second.open(shape, schema) is None
     after = Position("t1", 0, 1, "x", 1)
@@ -205,7 +206,7 @@ def test_a_lost_position_is_not_taken_for_a_new_sink(world: DeliveryHome, addres
         deliver(world)
 
 
-def test_values_that_postgres_refuses_are_set_aside_and_all_others_are_there(world: DeliveryHome, address: str) -> None:
+def test_values_that_postgres_refuses_are_set_aside(world: DeliveryHome, address: str) -> None:
     draw = random.Random(3)
     long = "".join(chr(draw.randrange(0x4E00, 0x9FFF)) for _ in range(4_000))  # more than an index takes, also packed
     hostile = [(0, "a\x00b", 1), (0, long, 2), (0, "limit", 2**62), (0, "trigger", 13)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,15 +16,15 @@ from typing import Any
 
 import pytest
 
-import waiting
+from homes.project import EXAMPLES, TO_RUN, make_project, replace_text
 from rivertwice.config import Settings
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.fast.runs import committed_offsets, read_runs
 from rivertwice.log import kafka
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.testing.events import Event, produce_events
-from streamed_run import REPOSITORY
-from warm import invoke_warm
+from running.waiting import wait_for
+from running.warm_spark import invoke_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "fraud_scores"
@@ -34,18 +33,12 @@ PATIENCE_S = 240
 
 @pytest.fixture
 def settings(tmp_path: Path, broker: BrokerInfo, topic: str) -> Settings:
-    target = tmp_path / "project" / "pipelines" / NAME
-    shutil.copytree(REPOSITORY / "pipelines" / "examples" / NAME, target)
-    text = (target / "pipeline.yaml").read_text()
-    text = text.replace("topic: transactions", f"topic: {topic}").replace(
-        "topic: fraud-alerts", f"topic: {topic}-alerts"
-    )
-    (target / "pipeline.yaml").write_text(text)
-    for name in (".build", "expectations"):
-        (tmp_path / "project" / name).symlink_to(REPOSITORY / name)
-    found = Settings(tmp_path / "project", tmp_path / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
-    kafka.ensure_topic(found, topic, 4)
-    return found
+    settings = make_project(tmp_path, {NAME: EXAMPLES / NAME}, links=TO_RUN, bootstrap=broker.bootstrap)
+    yaml = settings.definitions / NAME / "pipeline.yaml"
+    replace_text(yaml, "topic: transactions", f"topic: {topic}")
+    replace_text(yaml, "topic: fraud-alerts", f"topic: {topic}-alerts")
+    kafka.ensure_topic(settings, topic, 4)
+    return settings
 
 
 def send(settings: Settings, topic: str, count: int, chance: random.Random) -> None:
@@ -82,8 +75,8 @@ def fast_path(settings: Settings, log: Path) -> Iterator[subprocess.Popen[bytes]
         process.wait(60)
 
 
-def wait_for(condition: Callable[[], bool], log: Path) -> None:
-    waiting.wait_for("the fast path", condition, PATIENCE_S, every=0.05, seen=lambda: log.read_text()[-3000:])
+def await_true(condition: Callable[[], bool], log: Path) -> None:
+    wait_for("the fast path", condition, PATIENCE_S, every=0.05, seen=lambda: log.read_text()[-3000:])
 
 
 def check(settings: Settings) -> dict[str, Any]:
@@ -102,9 +95,9 @@ def test_what_a_killed_fast_path_sent_is_what_its_log_owes(settings: Settings, t
         return sum(kafka.end_offsets(settings, f"{topic}-alerts").values()) if read_runs(home) else 0
 
     with fast_path(settings, log) as process:
-        wait_for(lambda: committed_offsets(home, topic) is not None, log)
+        await_true(lambda: committed_offsets(home, topic) is not None, log)
         send(settings, topic, 400, chance)
-        wait_for(lambda: sent() > 10, log)
+        await_true(lambda: sent() > 10, log)
         owner = read_fast_owner(home)
         assert owner is not None
         assert owner.pid == process.pid
@@ -113,7 +106,7 @@ def test_what_a_killed_fast_path_sent_is_what_its_log_owes(settings: Settings, t
     send(settings, topic, 400, chance)
     ends = kafka.end_offsets(settings, topic)
     with fast_path(settings, log):
-        wait_for(lambda: committed_offsets(home, topic) == ends, log)
+        await_true(lambda: committed_offsets(home, topic) == ends, log)
     found = check(settings)
     assert (found["missing_count"], found["unowed_count"], found["ahead"]) == (0, 0, 0)
     assert found["owed"] == found["sent"] > 40
@@ -130,9 +123,9 @@ def test_another_meaning_begins_another_run_and_both_are_judged(settings: Settin
     for limit in ("0.9", "0.5"):
         sql.write_text(sql.read_text().replace("> 0.9", f"> {limit}"))
         with fast_path(settings, log):
-            wait_for(lambda: committed_offsets(home, topic) is not None, log)
+            await_true(lambda: committed_offsets(home, topic) is not None, log)
             send(settings, topic, 200, chance)
-            wait_for(lambda: committed_offsets(home, topic) == kafka.end_offsets(settings, topic), log)
+            await_true(lambda: committed_offsets(home, topic) == kafka.end_offsets(settings, topic), log)
     assert [run.number for run in read_runs(home)] == [1, 2]
     found = check(settings)
     assert found["exact"]

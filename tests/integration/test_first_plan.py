@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from histories import random_batches
-from kinds_world import NAME, check_explained, command, make_project, run_to_end, send
+from histories.random_histories import random_batches
 from rivertwice.instants import utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.stream.begin import resolve_timeline
+from running.warm_spark import run_command_warm
+from streams.kinds import NAME, check_explained, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 def test_the_remains_of_a_first_plan_do_not_keep_a_stream_from_beginning(
     tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling")
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling")
     folder = settings.definitions / NAME
     definition, home = load_definition(folder), settings.pipeline(NAME)
     records = [record for batch in random_batches(random.Random("first plan"), 2) for record in batch][:120]
@@ -35,6 +36,6 @@ def test_the_remains_of_a_first_plan_do_not_keep_a_stream_from_beginning(
     for name in (".0.49d55e5d-ef93-4974-b6eb-4b0897b99453.tmp", "..0.49d55e5d-ef93-4974-b6eb-4b0897b99453.tmp.crc"):
         (remains / name).touch()
     run_to_end(settings, tmp_path / "driver.log")
-    report = command(settings, "reconcile", NAME)
+    report = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)
     assert report["balance"]["total"]["read"] == len(records)

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from fold_loops import VIEWS, Loop, Row, loop_of_fold, loop_of_view, newest
-from histories import PARTITIONS, Record, keyed, places_of, random_batches
-from kinds_world import NAME, command, make_project, run_killed_proved_and_restored, send
+from histories.fold_results import VIEWS, Loop, Row, loop_of_fold, loop_of_view, newest
+from histories.random_histories import PARTITIONS, Record, keyed, places_of, random_batches
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import Definition, load_definition
@@ -21,6 +20,8 @@ from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
+from running.warm_spark import run_command_warm
+from streams.kinds import NAME, make_kind_project, run_killed_proved_and_restored, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 PLANTED = 20
@@ -41,7 +42,7 @@ def as_the_ledger_read(settings: Settings, definition: Definition, records: Sequ
 
 
 def shown_as(row: dict[str, Any]) -> Row:
-    values = {name: row[name] for name in ("k", "n", "total", "top", "gone") if name in row}
+    values: dict[str, Any] = {name: row[name] for name in ("k", "n", "total", "top", "gone") if name in row}
     assert row["partition"] == 0
     return row["source"], row["offset"], row["row"], values
 
@@ -57,11 +58,11 @@ def check_explained(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", LOOPS)
-def test_a_killed_proved_and_restored_fold_of_two_topics_is_the_fold_in_the_ledger_s_order(
+def test_a_killed_proved_and_restored_fold_of_topics_is_the_ledgers_fold(
     kind: str, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(f"{kind} on Kafka")
-    settings = make_project(tmp_path, broker, topic, kind)
+    settings = make_kind_project(tmp_path, broker, topic, kind)
     definition = load_definition(settings.definitions / NAME)
     home = settings.pipeline(NAME)
     records = [one for batch in keyed(random_batches(chance, 20), turned=True) for one in batch]
@@ -71,15 +72,15 @@ def test_a_killed_proved_and_restored_fold_of_two_topics_is_the_fold_in_the_ledg
         settings, chance, parts, lambda part: send(settings, definition, part), tmp_path / "driver.log"
     )
     rebuild_served(home, definition)
-    report = command(settings, "reconcile", NAME)
+    report = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)
     read = as_the_ledger_read(settings, definition, records)
     loop = LOOPS[kind]
-    history = command(settings, "view", NAME, "--history", "--last", "1000000")["rows"]
+    history = run_command_warm(settings, "view", NAME, "--history", "--last", "1000000")["rows"]
     assert sorted(map(shown_as, history), key=str) == sorted(loop(read), key=str)
     assert {view: sum(row["source"] == view for row in history) > 0 for view in VIEWS} == dict.fromkeys(VIEWS, True)
     if kind == "view of sources":
-        now = command(settings, "view", NAME, "--last", "1000000")["rows"]
+        now = run_command_warm(settings, "view", NAME, "--last", "1000000")["rows"]
         wanted = newest(loop(sorted(read, key=lambda one: (one.partition, one.offset))))
         assert {row["k"]: shown_as(row)[3] for row in now} == wanted
     found = plant_and_judge(settings, chance)
@@ -101,7 +102,7 @@ def plant_and_judge(settings: Settings, chance: random.Random) -> int:
         rows[index]["total"] = (rows[index]["total"] or 0) + chance.choice([-1, 1])
         wrong.add((rows[index]["source"], rows[index]["record"], rows[index]["row"]))
     delta.overwrite(home.tables.changelog, type(table).from_pylist(rows, schema=table.schema))
-    command(settings, "reconcile", NAME, code=3)
+    run_command_warm(settings, "reconcile", NAME, code=3)
     newest_run = newest_reconcile(home)
     assert newest_run is not None
     keys = [

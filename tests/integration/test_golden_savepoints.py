@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from homes.project import TO_RUN, make_project
 from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log import kafka
@@ -31,9 +32,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Setting
     """A copy of a golden home, over no broker."""
     golden = GOLDEN / request.param
     shutil.copytree(golden / "home", tmp_path / "home")
-    shutil.copytree(golden / "project", tmp_path / "project")
-    (tmp_path / "project" / ".build").symlink_to(GOLDEN.parents[1] / ".build")
-    settings = Settings(tmp_path / "project", tmp_path / "home", spark_master="local[2]")
+    pipelines = {path.name: path for path in (golden / "project" / "pipelines").iterdir()}
+    settings = make_project(tmp_path, pipelines, links=TO_RUN)
     return golden, settings, json.loads((golden / "expected.json").read_text())
 
 
@@ -67,9 +67,7 @@ def test_the_tables_of_a_golden_read_as_they_did_when_it_was_made(world) -> None
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_golden_savepoint_replays_its_recorded_batches_equal_although_its_topic_is_gone(
-    world, broker: BrokerInfo
-) -> None:
+def test_a_golden_savepoint_replays_equal_although_its_topic_is_gone(world, broker: BrokerInfo) -> None:
     _, offline, expected = world
     settings = Settings(offline.project, offline.home, broker.bootstrap, offline.spark_master)
     name = expected["pipeline"]

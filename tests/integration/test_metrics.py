@@ -22,7 +22,7 @@ from rivertwice.supervise.view import view_pipeline
 from rivertwice.testing.lab_project import PIPELINE, make_project
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
-from streamed_run import StreamedRun
+from streams.flights import StreamedRun
 
 pytestmark = pytest.mark.kafka
 SENT = {0: 5, 1: 3, 2: 0}
@@ -85,7 +85,7 @@ def test_an_alert_is_paged_once_while_it_fires_and_its_end_is_an_event(waiting: 
     ]
 
 
-def test_the_commands_tell_figures_alerts_and_causes_and_their_exit_code_says_so(waiting: Settings) -> None:
+def test_the_commands_show_figures_alerts_and_causes_and_exit_by_them(waiting: Settings) -> None:
     home = ["--home", str(waiting.home), "--project", str(waiting.project)]
     env = {"RIVERTWICE_BOOTSTRAP": waiting.bootstrap or ""}
     write_intent(waiting.pipeline(PIPELINE), "running", "test", utc_now())

@@ -16,13 +16,13 @@ from rivertwice.log.poison import KINDS, plan_poison
 from rivertwice.log.replay import ReplayRequest, plan_replay
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
-from streamed_run import stream_days
+from streams.flights import stream_days
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 SHARE = 0.01
 
 
-def test_all_poison_becomes_dead_letters_with_addresses_and_nothing_else_does(
+def test_all_poison_becomes_dead_letters_and_nothing_else_does(
     tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = stream_days(
@@ -63,10 +63,10 @@ def test_all_poison_becomes_dead_letters_with_addresses_and_nothing_else_does(
 
 
 def test_every_kind_is_among_one_per_cent() -> None:
+    from homes.project import REPOSITORY
     from rivertwice.config import Settings
     from rivertwice.log.flights import read_flights
     from rivertwice.setup.data import flights_csv
-    from streamed_run import REPOSITORY
 
     flights = read_flights(flights_csv(Settings(project=REPOSITORY, home=REPOSITORY)), STORM)
     poison = plan_poison(flights, [0] * len(flights), SHARE, ReplayRequest(topic="t").seed)

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from histories import keyed, random_batches
-from kinds_world import NAME, check_explained, command, make_project, run_to_end, send
-from record_formats import WRITTEN_AS
+from histories.formats import WRITTEN_AS
+from histories.random_histories import keyed, random_batches
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
@@ -27,13 +26,15 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import rebuild_served
+from running.warm_spark import run_command_warm
+from streams.kinds import NAME, check_explained, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def judge(settings: Settings) -> dict[str, Any]:
     rebuild_served(settings.pipeline(NAME), load_definition(settings.definitions / NAME))
-    report: dict[str, Any] = command(settings, "reconcile", NAME)
+    report: dict[str, Any] = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)
     return report
 
@@ -61,7 +62,7 @@ def holds(settings: Settings, key: str) -> list[str]:
 def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN_AS else kind, batch=100)
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN_AS else kind, batch=100)
     if kind in WRITTEN_AS:
         WRITTEN_AS[kind](settings.definitions / NAME)
     definition = load_definition(settings.definitions / NAME)
@@ -83,7 +84,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     with pytest.raises(RequestError, match="no proved one behind it"):
         resume_erasure(settings, waits.id, now=utc_now(), progress=lambda _: None)
     late = take_savepoint(settings, NAME, now=utc_now(), reason="test")
-    command(settings, "savepoint", "prove", NAME, late.id)
+    run_command_warm(settings, "savepoint", "prove", NAME, late.id)
     before = judge(settings)
     assert holds(settings, key)
 
@@ -99,7 +100,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
 
     with pytest.raises(InterruptedError):  # the changelog is rewritten, the ledger not yet
         resume_erasure(settings, waits.id, now=utc_now(), progress=cut_off)
-    done = command(settings, "privacy", "resume", waits.id)
+    done = run_command_warm(settings, "privacy", "resume", waits.id)
 
     assert done["outcome"]["records"] == dict(plan.records)
     assert done["outcome"]["rows"] == dict(plan.rows)
@@ -110,9 +111,9 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     after = judge(settings)
     assert after["counts"] == before["counts"]
     assert after["balance"] == before["balance"]
-    verdicts = command(settings, "verdicts", NAME)
+    verdicts = run_command_warm(settings, "verdicts", NAME)
     assert str(done["pseudonym"]) in str(verdicts) or kind == "joined slices"
-    again = command(settings, "privacy", "resume", waits.id)  # nothing is left to do
+    again = run_command_warm(settings, "privacy", "resume", waits.id)  # nothing is left to do
     assert again["outcome"] == done["outcome"]
 
 
@@ -120,7 +121,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
 def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
     tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "fold")
+    settings = make_kind_project(tmp_path, broker, topic, "fold")
     home, definition = settings.pipeline(NAME), load_definition(settings.definitions / NAME)
     records = [
         record for batch in keyed(random_batches(random.Random("privacy fold"), 20), spread=False) for record in batch
@@ -147,7 +148,7 @@ def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
     with pytest.raises(InterruptedError):  # the tables are rewritten, the restore has decided where it forks
         begin_erasure(settings, asked, key, now=utc_now(), progress=cut_off)
     assert head(home) == "t1"
-    done = command(settings, "privacy", "resume", asked.id)
+    done = run_command_warm(settings, "privacy", "resume", asked.id)
 
     assert done["outcome"]["savepoints"] == {NAME: [early.id]}
     assert list_savepoints(home) == []
@@ -164,7 +165,9 @@ def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
     run_to_end(settings, tmp_path / "driver.log")
     assert path_ledger(home)[-1].timeline == "t2"
     judge(settings)
-    assert command(settings, "privacy", "resume", asked.id)["outcome"] == done["outcome"]  # nothing is left to do
+    assert (
+        run_command_warm(settings, "privacy", "resume", asked.id)["outcome"] == done["outcome"]
+    )  # nothing is left to do
     assert head(home) == "t2"
 
 
@@ -179,6 +182,6 @@ def decoded_state(settings: Settings, definition: Definition) -> str:
 
 
 def test_a_pipeline_that_never_ran_is_refused(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling")
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling")
     with pytest.raises(RequestError, match="never ran here"):
         new_erasure(settings, NAME, "a", fields=("k",), why="x", by="test", now=utc_now())

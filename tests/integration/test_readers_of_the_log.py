@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -15,6 +14,7 @@ from rivertwice.config import Settings
 from rivertwice.log import kafka
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.reader import read_exactly
+from rivertwice.savepoint.deadline import Deadline
 from rivertwice.testing.events import Event, produce_events
 
 pytestmark = pytest.mark.kafka
@@ -46,8 +46,8 @@ def member(settings: Settings, group: str, topic: str) -> Iterator[Consumer]:
 
 def settle(readers: list[Consumer], wanted: Callable[[list[int]], bool]) -> list[list[int]]:
     """Poll all readers until their numbers of partitions are as wanted; return each one's partitions."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+    deadline = Deadline.after(PATIENCE_S)
+    while deadline.left():
         for reader in readers:
             reader.poll(0.05)
         parts = [sorted(one.partition for one in reader.assignment()) for reader in readers]
@@ -59,8 +59,8 @@ def settle(readers: list[Consumer], wanted: Callable[[list[int]], bool]) -> list
 def take(reader: Consumer, count: int) -> list[str]:
     """Return the next values."""
     found: list[str] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(found) < count and time.monotonic() < deadline:
+    deadline = Deadline.after(PATIENCE_S)
+    while len(found) < count and deadline.left():
         message = reader.poll(0.2)
         if message is not None and message.error() is None:
             found.append(message.value().decode())
@@ -68,9 +68,7 @@ def take(reader: Consumer, count: int) -> list[str]:
     return found
 
 
-def test_a_key_stays_in_its_partition_in_order_and_there_is_no_order_over_all(
-    kafka_settings: Settings, topic: str
-) -> None:
+def test_a_key_keeps_its_partition_and_order_and_topics_have_no_order(kafka_settings: Settings, topic: str) -> None:
     ensure_topic(kafka_settings, topic, 3)
     assert 12345 % 3 == 0  # the pinned rule: id modulo partitions
     place = {"u7": 7 % 3, "u8": 8 % 3}
@@ -133,9 +131,7 @@ def test_a_reader_that_is_killed_is_taken_over_at_its_last_commit(kafka_settings
         assert take(second, 5) == [f"e{number}" for number in range(5, 10)]
 
 
-def test_readers_of_any_speed_stand_in_no_other_one_s_way_and_one_may_begin_anew(
-    kafka_settings: Settings, topic: str
-) -> None:
+def test_readers_of_any_speed_do_not_hinder_each_other(kafka_settings: Settings, topic: str) -> None:
     ensure_topic(kafka_settings, topic, 1)
     values = [f"e{number}" for number in range(200)]
     produce_events(kafka_settings, topic, [event(0, "k", value) for value in values])

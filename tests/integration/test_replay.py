@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -20,7 +21,7 @@ from rivertwice.log.broker import broker_status, start_broker, stop_broker
 from rivertwice.log.flights import STORM, LogRecord
 from rivertwice.log.replay import ReplayRequest, plan_replay, replay
 from rivertwice.savepoint.deadline import Deadline
-from waiting import wait_for
+from running.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -36,7 +37,7 @@ def read_all(settings: Settings, topic: str) -> dict[int, list[LogRecord]]:
         assert deadline.left(), {partition: len(rows) for partition, rows in found.items()}
         for message in reader.consume(1000, 1.0):
             assert message.error() is None
-            headers = tuple(message.headers() or [])
+            headers = cast("tuple[tuple[str, bytes], ...]", tuple(message.headers() or ()))
             record = LogRecord(message.partition(), message.timestamp()[1], message.key(), message.value(), headers)
             assert message.offset() == len(found[message.partition()])
             found[message.partition()].append(record)
@@ -133,7 +134,7 @@ def test_records_of_2013_are_still_there_and_their_header_too(kafka_settings: Se
     assert Counter(record.headers for record in records) == {(("schema-id", b"flights-1"),): 40}
 
 
-def test_the_broker_outlives_its_starter_comes_back_after_kill_and_keeps_its_records(settings: Settings) -> None:
+def test_the_broker_outlives_its_starter_and_keeps_its_records(settings: Settings) -> None:
     script = "from rivertwice.config import Settings; from rivertwice.log.broker import start_broker; start_broker(Settings.from_env())"
     subprocess.run([sys.executable, "-c", script], env=os.environ | settings.to_env(), check=True)
     try:

@@ -26,7 +26,7 @@ from rivertwice.store import delta
 from rivertwice.supervise.archiver import RetentionKeeper, last_retention
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
-from waiting import wait_for
+from running.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 NAME = "p"
@@ -76,7 +76,7 @@ def test_the_clock_runs_from_the_records_own_timestamp(kafka_settings: Settings,
     assert later.worst.level is Level.CRITICAL
 
 
-def test_a_topic_that_is_kept_for_ever_has_no_clock_and_the_agent_leaves_it_alone(
+def test_a_topic_kept_for_ever_has_no_clock_and_is_not_archived(
     kafka_settings: Settings, make_topic: Callable[[int], str]
 ) -> None:
     topic = make_topic(2)
@@ -90,9 +90,7 @@ def test_a_topic_that_is_kept_for_ever_has_no_clock_and_the_agent_leaves_it_alon
     assert not (kafka_settings.home / "agent" / "events.jsonl").exists()
 
 
-def test_the_agent_archives_by_itself_once_and_then_nothing_is_at_risk_but_the_stream(
-    kafka_settings: Settings, finite: str
-) -> None:
+def test_the_agent_archives_once_and_then_only_the_stream_is_at_risk(kafka_settings: Settings, finite: str) -> None:
     keeper = RetentionKeeper(kafka_settings, lambda: [NAME], threading.Event())
     keeper.look(NAME, utc_now())
     topic_id = kafka.topic_id(kafka_settings, finite)
@@ -182,9 +180,7 @@ def test_a_topic_created_anew_has_nothing_for_the_claims_on_the_old_one(kafka_se
     assert {lease.kafka for lease in view.leases} == {0}
 
 
-def test_the_archive_goes_on_behind_a_hole_only_if_told_to_and_the_hole_stays_named(
-    kafka_settings: Settings, finite: str
-) -> None:
+def test_the_archive_passes_a_hole_only_when_asked_and_still_names_it(kafka_settings: Settings, finite: str) -> None:
     #  archive   |====|            [0, 4)
     #  Kafka            |====|     [6, 10) of partition 0, [3, 10) of partition 1
     extend_archive(None, kafka_settings, finite, upto={0: 4, 1: 4})

@@ -15,7 +15,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, rebuild_served
-from savepoint_rig import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
+from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end, wait_for_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 STORY = flights(150)
@@ -25,7 +25,7 @@ BEFORE = 4  # the savepoint is taken behind this batch, or a little later
 
 def streamed(broker: BrokerInfo, folder, name: str) -> tuple[Settings, str]:
     """A stream that ran to its end in two pieces, and the savepoint taken in the first."""
-    settings = make_project(folder, name, bootstrap=broker.bootstrap)
+    settings = make_small_project(folder, name, bootstrap=broker.bootstrap)
     produce(settings, name, STORY[:CUT])
     driver = DriverProcess(settings, name, "--until-end")
     try:
@@ -43,7 +43,7 @@ def served(settings: Settings, name: str) -> str:
 
 
 @pytest.mark.faults
-def test_a_rewind_serves_the_old_head_until_it_has_caught_up_and_then_its_own_batches(broker, tmp_path):
+def test_a_rewind_serves_the_old_head_until_it_has_caught_up(broker, tmp_path):
     name = "rewind-whole"
     settings, taken = streamed(broker, tmp_path, name)
     home, before = settings.pipeline(name), served(settings, name)

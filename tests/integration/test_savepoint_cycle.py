@@ -36,8 +36,8 @@ from rivertwice.store.delta_log import added_files, entry_path, parse_entry
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import stream_rows
-from savepoint_rig import DriverProcess, flights, make_project, produce, run_to_end, wait_for_batch
-from warm import own_session
+from running.warm_spark import own_session
+from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end, wait_for_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "savepoint-cycle"
@@ -48,7 +48,7 @@ RUNNING = 4  # a savepoint is taken once this batch is committed; some seventeen
 @pytest.fixture(scope="module")
 def ran(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, str]:
     """A stream that ran to its end, with a savepoint taken in the middle of it; do not change its home."""
-    settings = make_project(tmp_path_factory.mktemp("cycle"), NAME, bootstrap=broker.bootstrap)
+    settings = make_small_project(tmp_path_factory.mktemp("cycle"), NAME, bootstrap=broker.bootstrap)
     produce(settings, NAME, flights(FLIGHTS))
     driver = DriverProcess(settings, NAME, "--until-end")
     try:
@@ -97,7 +97,7 @@ def test_a_savepoint_taken_while_the_stream_ran_proves_equal_to_its_end(world, s
     assert list(home.scratch.iterdir()) == []
 
 
-def test_a_replay_in_one_query_and_in_one_query_per_batch_give_the_same_state(world, spark):
+def test_a_replay_in_one_query_or_one_per_batch_gives_the_same_state(world, spark):
     settings, savepoint = world
     home = settings.pipeline(NAME)
     found = load_savepoint(home, savepoint)
@@ -187,7 +187,7 @@ def test_a_restore_moves_the_head_and_what_counts_stays_row_for_row(world, spark
     assert prove_savepoint(settings, NAME, again.id, spark=spark).proved
 
 
-def test_rows_that_no_file_has_any_more_are_computed_again_by_repair_and_the_stream_goes_on(world, spark):
+def test_repair_computes_rows_again_that_no_file_has_any_more(world, spark):
     """The log entry of a middle commit is empty, and its data files are gone, too."""
     settings, _ = world
     home = settings.pipeline(NAME)
@@ -218,7 +218,7 @@ def report_rows(home, savepoint):
     return [row for row in path_ledger(home) if row.timeline == "t1" and row.batch > batch]
 
 
-def test_takes_killed_in_the_middle_of_the_copy_leave_no_savepoint_and_the_next_one_works(world):
+def test_takes_killed_in_the_copy_leave_no_savepoint(world):
     settings, _ = world
     home = settings.pipeline(NAME)
     there = {savepoint.id for savepoint in list_savepoints(home)}
@@ -268,7 +268,7 @@ def test_a_restore_killed_while_it_replays_is_gone_on_with(world, spark):
     assert time.monotonic() - began < 300
 
 
-def test_what_kafka_forgot_is_replayed_from_the_archive_and_a_hole_in_both_is_refused(world, spark, caplog):
+def test_what_kafka_deleted_is_replayed_from_the_archive(world, spark, caplog):
     # Last in the file: it empties the topic that the others replay from.
     settings, savepoint = world
     home = settings.pipeline(NAME)

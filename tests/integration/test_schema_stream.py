@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from homes.orders import AT, ORDERS, REGISTERED, record
+from homes.project import TO_RUN, edit_yaml, make_project
 from rivertwice.config import Settings
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
@@ -24,23 +25,21 @@ from rivertwice.schemas.encode import prefixed
 from rivertwice.store import delta
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
-from schema_world import AT, ORDERS, PROJECT, REGISTERED, record
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 SEED, RECORDS, PARTITIONS, HOURS = 47, 240, 3, 4
 
 
-def make_project(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
-    target = folder / "project" / "pipelines" / ORDERS.name
-    shutil.copytree(ORDERS, target)
-    shutil.copytree(REGISTERED, folder / "project" / "schemas")
-    for name in (".build", "expectations"):
-        (folder / "project" / name).symlink_to(PROJECT / name)
-    document = yaml.safe_load((target / "pipeline.yaml").read_text())
-    document["sources"]["orders"]["topic"] = topic
-    document["stream"] = {"max_offsets_per_trigger": 60}
-    (target / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-    return Settings(folder / "project", folder / "home", bootstrap=broker.bootstrap, spark_master="local[2]")
+def make_orders_project(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
+    settings = make_project(folder, {ORDERS.name: ORDERS}, links=TO_RUN, bootstrap=broker.bootstrap)
+    shutil.copytree(REGISTERED, settings.project / "schemas")
+
+    def change(document: dict[str, Any]) -> None:
+        document["sources"]["orders"]["topic"] = topic
+        document["stream"] = {"max_offsets_per_trigger": 60}
+
+    edit_yaml(settings.definitions / ORDERS.name, change)
+    return settings
 
 
 def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,10 +72,10 @@ def make_events() -> tuple[list[Event], dict[tuple[datetime, str], tuple[int, De
 
 
 @pytest.mark.faults
-def test_all_versions_are_counted_and_every_other_record_is_a_dead_letter_by_address(
+def test_all_versions_are_counted_and_others_are_dead_letters(
     tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = make_project(tmp_path, broker, topic)
+    settings = make_orders_project(tmp_path, broker, topic)
     ensure_topic(settings, topic, PARTITIONS)
     events, truth, dead = make_events()
     produce_events(settings, topic, events)

@@ -1,6 +1,6 @@
 """Two topics in one stream over a real broker: ledger, restart, savepoint, proof from archive, restore, a gap, the log re-derived.
 
-The transform over both sources is the tests' own (`two_sources`); all else is the product.
+The transform over both sources is the tests' own (`histories.two_sources`); all else is the product.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import two_sources as two
+from histories import two_sources as two
+from homes.project import TO_RUN, make_project
 from rivertwice.backfill.compute import rows_by_view
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.config import Settings
 from rivertwice.deadletters.desk import read_letters
 from rivertwice.instants import EPOCH, TimeRange, from_ms, to_iso, utc_now
 from rivertwice.log import kafka
@@ -49,10 +49,9 @@ from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
-from warm import own_session, run_driver_warm
+from running.warm_spark import own_session, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-REPOSITORY = Path(__file__).resolve().parents[2]
 PARTITIONS = {"a": 2, "b": 1}
 
 
@@ -67,13 +66,8 @@ class World:
             "b": two.source(self.topics["b"], partitions=PARTITIONS["b"], watermark="20 s"),
         }
         stream = {"max_offsets_per_trigger": 24, "shuffle_partitions": 1}
-        pipeline = folder / "project" / "pipelines" / two.NAME
-        pipeline.mkdir(parents=True)
-        for name, data in two.files(sources=sources, stream=stream).items():
-            (pipeline / name).write_bytes(data)
-        for name in (".build", "expectations"):
-            (folder / "project" / name).symlink_to(REPOSITORY / name)
-        self.settings = Settings(folder / "project", folder / "home", bootstrap=bootstrap, spark_master="local[2]")
+        files = two.files(sources=sources, stream=stream)
+        self.settings = make_project(folder, {two.NAME: files}, links=TO_RUN, bootstrap=bootstrap)
         self.dice = random.Random(5)
         self.now_s = 1_000
         self.sent = dict.fromkeys(PARTITIONS, 0)
@@ -235,7 +229,7 @@ def test_a_savepoint_is_proved_over_both_topics_and_across_restarts(
     assert (proof.proved, proof.last_batch, proof.source) == (True, rows[-1].batch, "kafka")
 
 
-def test_what_kafka_lost_of_one_topic_is_replayed_from_a_topic_for_each_and_restored(
+def test_a_restore_replays_what_kafka_lost_of_one_topic_of_several(
     ran: tuple[World, str], spark: SparkSession, tmp_path: Path
 ) -> None:
     world, savepoint = ran
@@ -252,7 +246,7 @@ def test_what_kafka_lost_of_one_topic_is_replayed_from_a_topic_for_each_and_rest
     check_goes_on(spark, world, before)
 
 
-def test_a_state_is_made_anew_from_the_beginning_across_the_seam_of_archive_and_log(
+def test_a_state_is_made_from_the_beginning_across_archive_and_log(
     ran: tuple[World, str], spark: SparkSession, tmp_path: Path
 ) -> None:
     world, savepoint = ran
@@ -274,7 +268,7 @@ def test_a_state_is_made_anew_from_the_beginning_across_the_seam_of_archive_and_
     check_goes_on(spark, world, before)
 
 
-def test_a_gap_of_one_topic_is_named_and_gone_past_and_the_other_loses_nothing(
+def test_a_gap_of_one_topic_is_passed_and_the_other_loses_nothing(
     broker: BrokerInfo, spark: SparkSession, tmp_path: Path
 ) -> None:
     world = World(tmp_path, broker.bootstrap)

@@ -10,7 +10,7 @@ import pytest
 
 from rivertwice.config import Settings
 from rivertwice.testing.lab import Lab
-from spark_cluster import SparkCluster, spark_cluster
+from servers.spark_cluster import SparkCluster, spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 PARTITIONS = 6

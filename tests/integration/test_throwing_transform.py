@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from histories import random_batches
-from kinds_world import NAME, make_project, run_to_end, send
+from histories.random_histories import random_batches
 from rivertwice.instants import EPOCH, to_iso, utc_now
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets
@@ -20,16 +19,17 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
-from warm import run_command_warm
+from running.warm_spark import run_command_warm
+from streams.kinds import NAME, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 LARGEST = 2**63 - 1
 
 
-def test_what_the_transform_throws_on_is_rejected_by_a_rule_and_the_stream_goes_on(
+def test_a_rule_rejects_what_the_transform_throws_on(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, "tumbling", batch=200)
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling", batch=200)
     definition = load_definition(settings.definitions / NAME)
     records = [one for batch in random_batches(random.Random(3), 8) for one in batch]
     send(settings, definition, records)

@@ -19,8 +19,8 @@ from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served, stream_rows
-from savepoint_rig import REPOSITORY, DriverProcess, flights, make_project, produce, run_to_end
-from warm import invoke_warm
+from running.warm_spark import invoke_warm
+from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "upgrade-cycle"
@@ -51,11 +51,10 @@ def served_now(settings: Settings) -> str:
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["once", "twice"])
-def test_a_changed_definition_goes_on_from_the_old_state_and_nothing_served_changes(
+def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     whole: bool, tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = make_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30)
-    (settings.project / "expectations").symlink_to(REPOSITORY / "expectations")
+    settings = make_small_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30)
     home = settings.pipeline(NAME)
     produce(settings, NAME, flights(FIRST, start=BEGINS))
     run_to_end(settings, NAME)

@@ -11,14 +11,22 @@ from typing import Any
 
 import pytest
 
-from histories import PARTITIONS, Record, keyed, random_batches
-from kinds_world import NAME, check_explained, command, make_project, run_killed, run_killed_proved_and_restored, send
+from histories.random_histories import PARTITIONS, Record, keyed, random_batches
 from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
+from running.warm_spark import run_command_warm
+from streams.kinds import (
+    NAME,
+    check_explained,
+    make_kind_project,
+    run_killed,
+    run_killed_proved_and_restored,
+    send,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 
@@ -38,7 +46,7 @@ def test_a_killed_stream_is_explained_to_the_last_row(
     kind: str, seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(f"{kind} on Kafka {seed}")
-    settings = make_project(tmp_path, broker, topic, kind)
+    settings = make_kind_project(tmp_path, broker, topic, kind)
     definition = load_definition(settings.definitions / NAME)
     records = [record for batch in random_batches(chance, 20) for record in batch]
     if kind == "session":
@@ -47,21 +55,21 @@ def test_a_killed_stream_is_explained_to_the_last_row(
     run_killed(settings, chance.randint(2, 8), tmp_path / "driver.log")
     home = settings.pipeline(NAME)
     rebuild_served(home, definition)
-    report = command(settings, "reconcile", NAME)
+    report = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)
     assert set(report["counts"]) == {"stream", "served"}
     assert report["balance"]["total"]["late"]
     said = [f"{kind} {seed}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}"]
     if kind == "session":
-        half = command(settings, "backfill", "run", NAME, "--from", MIDDLE[0], "--to", MIDDLE[1])
+        half = run_command_warm(settings, "backfill", "run", NAME, "--from", MIDDLE[0], "--to", MIDDLE[1])
         rebuild_served(home, definition)
-        between = command(settings, "reconcile", NAME)
+        between = run_command_warm(settings, "reconcile", NAME)
         check_explained(between)
         assert 0 < between["counts"]["served"]["LATE"] < report["counts"]["served"]["LATE"]
         said.append(f"{half['windows']} published first: {between['counts']['served']}")
-    command(settings, "backfill", "run", NAME)
+    run_command_warm(settings, "backfill", "run", NAME)
     rebuild_served(home, definition)
-    repaired = command(settings, "reconcile", NAME)
+    repaired = run_command_warm(settings, "reconcile", NAME)
     check_explained(repaired)
     assert repaired["counts"]["stream"] == report["counts"]["stream"]
     assert repaired["counts"]["served"]["LATE"] == 0
@@ -97,7 +105,7 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
     seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(f"fold on Kafka {seed}")
-    settings = make_project(tmp_path, broker, topic, "fold")
+    settings = make_kind_project(tmp_path, broker, topic, "fold")
     ensure_topic(settings, topic, PARTITIONS)
     records = [record for batch in keyed(random_batches(chance, 20), spread=False) for record in batch]
     thirds = [
@@ -111,19 +119,19 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
         settings, chance, thirds, lambda part: send(settings, definition, part), tmp_path / "driver.log"
     )
     rebuild_served(home, definition)
-    report = command(settings, "reconcile", NAME)
+    report = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)
     for pair in ("stream", "served"):
         assert {verdict for verdict, rows in report["counts"][pair].items() if rows} == {"AGREES"}
     total = report["balance"]["total"]
     assert (total["late"], total["open"]) == (0, 0)
     assert total["excluded"] == sum(one.value == 7 and one.event_s is not None for one in records)
-    shown = command(settings, "view", NAME, "--history", "--last", "1000000")["rows"]
+    shown = run_command_warm(settings, "view", NAME, "--history", "--last", "1000000")["rows"]
     address = ("partition", "offset", "row")
     wanted = sorted(folded(records), key=lambda row: [row[name] for name in address])
     assert sorted(shown, key=lambda row: [row[name] for name in address]) == wanted
     with pytest.raises(AssertionError, match="is a fold, and a backfill of folds is not built"):
-        command(settings, "backfill", "run", NAME)
+        run_command_warm(settings, "backfill", "run", NAME)
     with capsys.disabled():
         sys.stdout.write(
             f"\nfold {seed}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}; proof {proof}; "

@@ -52,7 +52,7 @@ def test_a_failure_tells_its_seed_and_a_trace_smaller_than_it_was():
 
 
 @pytest.mark.faults
-def test_a_hundred_thousand_schedules_break_nothing_and_every_point_was_killed_at():
+def test_a_hundred_thousand_schedules_break_nothing_and_kill_everywhere():
     result = check(run_campaign(0, 100_000, jobs=2))
     assert result.coverage.schedules == 100_000
     assert uncovered(result.coverage) == []

@@ -7,7 +7,6 @@ and a late rule written down here give what a stream with those batches must hav
 from __future__ import annotations
 
 import json
-import time
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ import numpy as np
 import pandas as pd
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
+
+from rivertwice.savepoint.deadline import Deadline
 
 HOUR_MS = 3_600_000
 Row = tuple[Any, ...]
@@ -92,9 +93,9 @@ def consume(bootstrap: str, topic: str) -> list[Record]:
     consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in marks.items()])
     wanted = sum(high - low for low, high in marks.values())
     records: list[Record] = []
-    ends = time.monotonic() + 300
+    deadline = Deadline.after(300)
     while len(records) < wanted:
-        assert time.monotonic() < ends, f"{len(records)} of {wanted} records of {topic} after 300 s"
+        assert deadline.left(), f"{len(records)} of {wanted} records of {topic} after 300 s"
         for message in consumer.consume(10_000, 2.0):
             assert message.error() is None, message.error()
             records.append(Record(message.partition(), message.offset(), _flight(message.value())))
@@ -131,7 +132,7 @@ class Batch:
     watermark_ms: int
 
 
-def read_batches(ledger: Path, topic: str) -> list[Batch]:
+def read_batches(ledger: Path | str, topic: str) -> list[Batch]:
     """Return the batches from the verbatim offsets texts of the ledger table, in order."""
     with duckdb.connect() as db:
         found = db.read_parquet(DeltaTable(str(ledger)).file_uris()).select("batch, offsets_text").distinct().fetchall()
@@ -144,7 +145,7 @@ def read_batches(ledger: Path, topic: str) -> list[Batch]:
     return batches
 
 
-def read_changelog(changelog: Path) -> dict[Window, list[Row]]:
+def read_changelog(changelog: Path | str) -> dict[Window, list[Row]]:
     """Return the changelog's rows by window."""
     with duckdb.connect() as db:
         rows = (

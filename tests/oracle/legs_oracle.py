@@ -23,7 +23,7 @@ def read_legs(folder: Path) -> pd.DataFrame:
         _arrivals(sched[mine.index], mine.sched_arr_time, str(zone))
         for zone, mine in flights.groupby(_zones(flights, folder))
     )
-    names = (day.dt.strftime("%Y%m%d"), flights.carrier, flights.flight.astype(str), flights.origin)
+    names: tuple[Any, ...] = (day.dt.strftime("%Y%m%d"), flights.carrier, flights.flight.astype(str), flights.origin)
     departed = sched + pd.to_timedelta(flights.dep_delay.where(flights.dep_time.notna()), unit="min")
     return flights.assign(
         leg=names[0].str.cat(list(names[1:]), sep="-"),
@@ -34,7 +34,7 @@ def read_legs(folder: Path) -> pd.DataFrame:
 
 
 def _zones(flights: pd.DataFrame, folder: Path) -> pd.Series:
-    zones = pd.read_csv(folder / "airports.csv").set_index("faa").tzone.to_dict()
+    zones: dict[Any, str] = pd.read_csv(folder / "airports.csv").set_index("faa").tzone.to_dict()
     return flights.dest.map({**zones, **dict.fromkeys(ISLANDS, "America/Puerto_Rico")})
 
 
@@ -108,10 +108,8 @@ def aircraft_days(legs: pd.DataFrame) -> dict[Row, Row]:
         n=("leg", "count"),
         jfk=("jfk", "sum"),
     )
-    return {
-        (r.tail, int(r.start)): (int(r.last) + SESSION_MS, int(r.n), int(r.jfk), int(r.last))
-        for r in table.itertuples()
-    }
+    rows: list[Any] = list(table.itertuples())
+    return {(r.tail, int(r.start)): (int(r.last) + SESSION_MS, int(r.n), int(r.jfk), int(r.last)) for r in rows}
 
 
 def position_at(legs: pd.DataFrame, at_ms: int) -> dict[str, Row]:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
+from homes.project import EXAMPLES, REPOSITORY
 from oracle.legs_oracle import Row, aircraft_days, as_of, landed, position_at, read_legs
 from rivertwice.config import Settings
 from rivertwice.log import kafka
@@ -24,10 +25,8 @@ from rivertwice.pipeline.compile import accepted, compile_sources
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.setup.data import flights_csv
-from streamed_run import REPOSITORY
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
-EXAMPLES = REPOSITORY / "pipelines" / "examples"
 YEAR_MS = (1_357_016_400_000, 1_388_552_400_000)
 """2013 in New York."""
 

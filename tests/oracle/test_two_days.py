@@ -22,7 +22,7 @@ from oracle.flights_oracle import (
 from rivertwice.instants import utc_now
 from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.setup.data import flights_csv
-from streamed_run import StreamedRun, copy_run
+from streams.flights import StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -22,7 +22,7 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.frames import unique_rows
 from rivertwice.reconcile.view import shape_of
 from rivertwice.setup.data import flights_csv
-from streamed_run import PIPELINE, make_project
+from streams.flights import PIPELINE, make_flights_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -46,7 +46,7 @@ YEAR = Stretch("year", None, 336_776, 8_255, 12.6)
 def test_batch_over_flights_equals_the_oracle_in_every_window(
     stretch: Stretch, broker: BrokerInfo, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = make_project(tmp_path, bootstrap=broker.bootstrap, topic=stretch.topic)
+    settings = make_flights_project(tmp_path, bootstrap=broker.bootstrap, topic=stretch.topic)
     begun = time.monotonic()
     assert replay(settings, ReplayRequest(topic=stretch.topic, days=stretch.days)).planned == stretch.flights
     loaded = time.monotonic()

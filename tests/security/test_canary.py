@@ -14,12 +14,12 @@ import psutil
 import pytest
 from moto.server import ThreadedMotoServer
 
+from homes.savepoint import NOW, make_home
 from rivertwice.errors import RivertwiceError
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.store.places import open_store
 from rivertwice.stream.lease import acquire_lease
-from savepoint_home import NOW, make_home
 
 CANARIES = {
     "AWS_ACCESS_KEY_ID": "CANARYKEYID7f3a",

@@ -23,7 +23,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.supervise.launch import start_agent
 from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.timeline.intent import read_heartbeat, write_intent
-from secure_kafka import CORE, ENV, SecureListeners, create_user
+from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -78,9 +78,7 @@ def lab(
 
 
 @pytest.mark.faults
-def test_a_driver_streams_to_the_end_over_a_login_and_no_secret_is_left_anywhere(
-    lab: Lab, listeners: SecureListeners
-) -> None:
+def test_a_driver_streams_over_a_login_and_leaves_no_secret(lab: Lab, listeners: SecureListeners) -> None:
     lab.produce(lab.next_plan(records=200))
     opened = lab.settings
     opened = replace(opened, savepoint_store="s3://canary/points", leases="s3://canary/leases")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from homes.orders import REGISTERED, copy_orders, orders
 from rivertwice.errors import ConfigError, DefinitionError, RequestError, RivertwiceError
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.schemas import avro_schema, pins
@@ -20,7 +21,6 @@ from rivertwice.schemas.folder import FORMAT, INDEX, FolderRegistry
 from rivertwice.schemas.pins import file_name, split_name
 from rivertwice.schemas.refresh import plan_refresh
 from rivertwice.schemas.registry import SchemaVersion, require_subject
-from schema_world import REGISTERED, copy_orders, orders
 
 NASTY = st.sampled_from(
     [

@@ -9,11 +9,11 @@ from functools import cache
 
 import yaml
 
+from homes.project import REPOSITORY
 from rivertwice.config import KafkaSecurity, Settings
 from rivertwice.log.broker_config import broker_properties
 from rivertwice.log.client_options import python_options, spark_options
 from rivertwice.pipeline.jvm_confs import start_confs
-from streamed_run import REPOSITORY
 
 FOLDERS = ("src", "dags", "spark_jobs", "plugins", "scripts")
 FILES = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py"))
@@ -139,7 +139,7 @@ def test_kafka_clients_are_given_only_listed_options_all_of_them_literals():
                 }
                 named = [key for key in node.keys if key is not None]
                 assert all(isinstance(key, ast.Constant) for key in named), (path, node.lineno)
-                found |= {key.value for key in named}
+                found |= {str(key.value) for key in named if isinstance(key, ast.Constant)}
     found = {name for name in found if not name.endswith((".bytes", ".ms")) or name in CLIENT_OPTIONS}
     assert "enable.auto.commit" in found
     assert not [name for name in found if DANGEROUS.search(name)]
@@ -165,7 +165,7 @@ def test_options_of_address_and_security_are_named_in_one_file_only():
                 assert allowed[path].search(node.value), (path, node.lineno, node.value)
 
 
-def test_spark_gets_kafka_options_as_options_of_its_source_and_never_as_confs():
+def test_spark_gets_kafka_options_from_its_source_and_never_as_confs():
     """A conf given to the session's builder is in the argv of its JVM."""
     unpacked = []
     for path, tree in trees():
@@ -240,7 +240,7 @@ PRINTS_ALLOWED = {
 }
 
 
-def test_commands_print_by_the_one_function_that_writes_out_control_characters() -> None:
+def test_commands_print_by_the_function_that_escapes_control_characters() -> None:
     found = set()
     for path, tree in trees():
         if not path.startswith("src/rivertwice/commands/") or path.endswith("/frame.py"):

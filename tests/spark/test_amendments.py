@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from histories import Record, places_of, random_batches
-from kinds_world import NAME, make_project, run_to_end, send
+from histories.random_histories import Record, places_of, random_batches
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.model import BackfillRequest
@@ -28,6 +27,7 @@ from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.timeline.served import rebuild_served
+from streams.kinds import NAME, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -101,10 +101,10 @@ class Desk:
         ),
     ],
 )
-def test_an_amendment_reaches_the_truth_and_through_a_backfill_what_is_served(
+def test_an_amendment_reaches_the_truth_and_a_backfill_serves_it(
     kind: str, changes: bool, spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
-    settings = make_project(tmp_path, broker, topic, kind, batch=150)
+    settings = make_kind_project(tmp_path, broker, topic, kind, batch=150)
     batches = random_batches(random.Random(f"amendments {kind}"), 20)
     records = [record for batch in batches for record in batch]
     send(settings, load_definition(settings.definitions / NAME), records)

@@ -18,7 +18,8 @@ from rivertwice.log import archive, kafka
 from rivertwice.log.archive import archived_ends, archived_starts, extend_archive
 from rivertwice.log.records import KAFKA_COLUMNS, read_ranges
 from rivertwice.store import delta
-from waiting import wait_for
+from rivertwice.store.delta import append
+from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -140,7 +141,7 @@ def test_a_crash_before_the_commit_leaves_nothing_and_after_it_everything(
 ) -> None:
     topic = make_topic(2)
     fill(kafka_settings, topic, 60)
-    real, calls = archive.append, []
+    real, calls = append, []
 
     def crash_around_the_second(*args: object, **kwargs: object) -> int:
         calls.append(1)

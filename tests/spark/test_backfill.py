@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from backfill_views import HOUR, asked, emitted, make_home
-from ledger_rows import ledger_row
+from homes.backfill import HOUR, asked, emitted, make_home
+from homes.ledger import ledger_row
 from rivertwice.backfill import compute as compute_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
@@ -127,7 +127,7 @@ def corrections(home, plan):
     return rows.filter(pc.equal(rows["_backfill"], plan.id))
 
 
-def test_a_backfill_counts_late_rows_leaves_out_dead_ones_and_stops_at_the_last_committed_batch(spark, made):
+def test_a_backfill_counts_late_rows_and_stops_at_the_last_batch(spark, made):
     settings, home, bundle = made
     plan = planned(settings, home, 0, 9)
     assert len(plan.chunks) > 3
@@ -144,7 +144,7 @@ def test_a_backfill_counts_late_rows_leaves_out_dead_ones_and_stops_at_the_last_
     assert counted(read_served(home)) == expected(0, 9)
 
 
-def test_a_backfill_killed_after_any_chunk_goes_on_there_and_ends_with_the_same_rows(spark, made):
+def test_a_backfill_killed_after_any_chunk_ends_with_the_same_rows(spark, made):
     settings, home, _ = made
     plan = planned(settings, home, 0, 8)
     total = len(plan.chunks)
@@ -208,7 +208,7 @@ def test_the_rows_file_decides_what_counts_and_the_audit_counts_the_same(spark, 
     assert counted(corrections(home, plan)) == {key: n for key, n in expected(0, 6).items() if key[1] == "a"}
 
 
-def test_a_backfill_of_hopping_windows_counts_every_pair_and_serves_whole_windows(spark, tmp_path, monkeypatch):
+def test_a_backfill_of_hopping_windows_serves_whole_windows(spark, tmp_path, monkeypatch):
     #  windows of an hour, one each 20 minutes: a record at h:07 lies in those that start at h-1:20, h-1:40 and h:00
     monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {})
     settings, home, bundle = fill(*make_home(tmp_path, batches=0, slide="20 minutes"))

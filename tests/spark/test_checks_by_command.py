@@ -11,12 +11,14 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from homes.project import write_definition
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.pipeline import checks
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.stream import driver
+from rivertwice.stream.lease import Lease
 from rivertwice.supervise.classify import REACTIONS, Response, classify_exit
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import Timeline, create_timeline
@@ -76,13 +78,9 @@ expect:
 
 
 def write(project: Path, name: str, yaml: str = YAML, sql: str = SQL, **files: str) -> Path:
-    folder = project / "pipelines" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pipeline.yaml").write_text(yaml.replace("NAME", name))
-    (folder / "transform.sql").write_text(sql)
-    for key, text in files.items():
-        (folder / key.replace("__", ".")).write_text(text)
-    return folder
+    others = {key.replace("__", "."): text for key, text in files.items()}
+    definition = {"pipeline.yaml": yaml.replace("NAME", name), "transform.sql": sql, **others}
+    return write_definition(project / "pipelines" / name, definition)
 
 
 @pytest.fixture
@@ -117,9 +115,8 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def drive(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
     monkeypatch.setattr(driver, "_configure_logging", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(
-        driver.Lease, "record_jvm", lambda *_: None
-    )  # the next driver would end the shared session's JVM
+    # The next driver would end the shared session's JVM.
+    monkeypatch.setattr(Lease, "record_jvm", lambda *_: None)
     return driver.main(["--pipeline", name])
 
 
@@ -156,7 +153,7 @@ def test_a_driver_takes_what_was_judged_before(
     assert "no Kafka address" in ended.message  # past the checks
 
 
-def test_what_ran_before_the_checks_goes_on_and_one_that_never_ran_does_not(
+def test_only_what_ran_before_the_checks_may_go_on_without_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     yaml, sql, _ = BROKEN["sum_of_doubles"]
@@ -190,9 +187,7 @@ def begin(settings: Settings, bundle: Bundle) -> None:
     move_head(home, "t1", reason="first start", expected_seq=last_seq(home), now=utc_now())
 
 
-def test_an_upgrade_to_what_the_checks_refuse_is_refused_before_it_is_begun(
-    settings: Settings, run: Callable[..., Result]
-) -> None:
+def test_an_upgrade_to_what_the_checks_refuse_is_refused_first(settings: Settings, run: Callable[..., Result]) -> None:
     begin(settings, build_bundle(settings.definitions / "fine"))
     folder = write(settings.project, "fine", rows__sql="SELECT * FROM events\nWHERE w > 1\n")
     shown, done = run("upgrade", "fine", output="json"), run("upgrade", "fine", "--confirm")
@@ -202,7 +197,7 @@ def test_an_upgrade_to_what_the_checks_refuse_is_refused_before_it_is_begun(
     assert len(list(Path(str(settings.pipeline("fine").bundles)).iterdir())) == 1
 
 
-def test_lint_names_everything_that_is_broken_in_every_definition_and_ends_with_3(
+def test_lint_names_every_broken_part_of_every_definition_and_exits_3(
     settings: Settings, run: Callable[..., Result]
 ) -> None:
     for name, (yaml, sql, _) in BROKEN.items():

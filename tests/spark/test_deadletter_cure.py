@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from history_kinds import make_definition
+from histories.kinds import make_definition
 from rivertwice.deadletters.cure import amended_rows, cure_applies, problem_with, with_cures
 from rivertwice.deadletters.model import Address, Cure, DeadLetter
 from rivertwice.pipeline.definition import load_definition
@@ -46,7 +46,7 @@ def test_a_value_that_would_be_a_dead_letter_too_says_why(spark: SparkSession, v
     assert found.startswith(problem)
 
 
-def test_a_cure_becomes_a_row_at_its_own_address_and_one_that_ended_stays_apart(spark: SparkSession) -> None:
+def test_a_cure_is_a_row_at_its_own_address_until_it_ends(spark: SparkSession) -> None:
     other = replace(LETTER, address=Address("id", 0, 5))
     cures = [
         Cure(LETTER, encoded(), 1, 3),

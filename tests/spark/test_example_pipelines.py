@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from definition_files import PROJECT
+from homes.project import EXAMPLES
 from rivertwice.pipeline.case_files import load_cases
 from rivertwice.pipeline.cases import run_case
 from rivertwice.pipeline.checks import examine_definition
@@ -13,7 +13,6 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.testing.lab_project import DEFINITION
 
 pytestmark = pytest.mark.spark
-EXAMPLES = PROJECT / "pipelines" / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))
 CASES = [(name, case.name) for name in NAMES for case in load_cases(EXAMPLES / name)]
 

@@ -7,12 +7,12 @@ import re
 import pytest
 from pyspark.sql import SparkSession
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 from rivertwice.pipeline.checks import examine_definition
 from rivertwice.pipeline.definition import load_definition
 
 pytestmark = pytest.mark.spark
-FRAUD = load_definition(PROJECT / "pipelines" / "examples" / "fraud_scores")
+FRAUD = load_definition(REPOSITORY / "pipelines" / "examples" / "fraud_scores")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fold_loops import VIEWS, Loop, Row, as_read, last, loop_of_fold, loop_of_view, newest, shuffled, topic_by_topic
-from histories import SPREAD, Batch, Record, Run, keyed, random_batches, run_histories
-from history_kinds import KINDS, LYING, Kind, make_definition
+from histories.fold_results import (
+    VIEWS,
+    Loop,
+    Row,
+    as_read,
+    last,
+    loop_of_fold,
+    loop_of_view,
+    newest,
+    shuffled,
+    topic_by_topic,
+)
+from histories.kinds import KINDS, LYING, Kind, make_definition
+from histories.random_histories import SPREAD, Batch, Record, Run, keyed, random_batches, run_histories
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import Gap
@@ -121,7 +132,7 @@ def check_case(spark: SparkSession, name: str, folder: Path, histories: int) -> 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_rows_are_those_of_the_order_that_was_read_and_what_hangs_on_it_is_named(
+def test_rows_are_those_of_the_read_order_and_what_depends_on_it_is_named(
     name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     check_case(spark, name, tmp_path, HISTORIES)
@@ -134,9 +145,7 @@ def event(ident: str, source: str, value: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "hangs"), [(KINDS["view of sources"], False), (LYING, True)])
-def test_a_case_tells_before_anything_runs_that_a_newest_row_hangs_on_the_order(
-    kind: Kind, hangs: bool, spark: SparkSession
-) -> None:
+def test_a_case_says_first_that_a_newest_row_depends_on_the_order(kind: Kind, hangs: bool, spark: SparkSession) -> None:
     tops = (0, 0) if hangs else (2, 3)
     rows = [
         {"record": "one", "n": 0, "total": 2, "top": tops[0]},
@@ -155,7 +164,7 @@ def test_a_case_tells_before_anything_runs_that_a_newest_row_hangs_on_the_order(
     ]
 
 
-def test_what_an_accepted_gap_left_out_is_folded_before_the_batch_behind_it_and_other_keys_are_as_without_it(
+def test_what_an_accepted_gap_skipped_is_folded_before_the_next_batch(
     spark: SparkSession,
 ) -> None:
     definition = make_definition("fold of sources")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -53,7 +54,7 @@ def define(fold: str) -> Definition:
     return parse_files({"pipeline.yaml": YAML.encode(), "fold.py": fold.encode()}, "p")
 
 
-def write(folder: Path, number: int, offset: int, records: list[dict[str, Any]]) -> int:
+def write(folder: Path, number: int, offset: int, records: Sequence[Mapping[str, Any]]) -> int:
     rows = [
         {
             "key": b"k",
@@ -89,9 +90,13 @@ def stream(spark: SparkSession, definition: Definition, folder: Path) -> list[di
 
 def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSession, tmp_path: Path) -> None:
     definition = define(ECHO)
-    whole = [{"t": "0002-01-01T00:00:00.000001Z", "f": True}, {"b": 2**63 - 1, "m": 12.5}, {"b": -5, "i": 3}]
+    whole: list[dict[str, Any]] = [
+        {"t": "0002-01-01T00:00:00.000001Z", "f": True},
+        {"b": 2**63 - 1, "m": 12.5},
+        {"b": -5, "i": 3},
+    ]
     offset = write(tmp_path / "log", 0, 0, whole)
-    write(tmp_path / "log", 1, offset, [{"d": 0.1}, {}])
+    write(tmp_path / "log", 1, offset, list[dict[str, Any]]([{"d": 0.1}, {}]))
     ours = stream(spark, definition, tmp_path)
     _, source = definition.source
     raw = spark.read.schema(RAW_SCHEMA).parquet(str(tmp_path / "log"))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.pipeline.cases import RAW_SCHEMA
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition

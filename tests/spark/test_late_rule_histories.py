@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from histories import SPREAD, Batch, Run, keyed, random_batches, run_histories
-from history_kinds import KINDS, make_definition
+from histories.kinds import KINDS, make_definition
+from histories.random_histories import SPREAD, Batch, Run, keyed, random_batches, run_histories
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.session_served import Claim, PublishedSessions
@@ -51,7 +51,7 @@ def run(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: p
 
 
 def is_spread(row: RowId) -> bool:
-    """Say whether a fold's key lies in several partitions: see `histories.keyed`."""
+    """Say whether a fold's key lies in several partitions: see `random_histories.keyed`."""
     return (f'{SPREAD}"' in row.key) != ('"source": ' in row.key)
 
 
@@ -119,9 +119,7 @@ def known_sessions(batches: Sequence[Batch], ends: dict[int, int], gap_ms: int) 
     return found
 
 
-def test_sessions_that_were_published_on_the_way_are_explained_and_a_forged_one_is_a_defect(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: SparkSession, tmp_path: Path) -> None:
     #  two publications: at a third and at two thirds of the log, each of what was settled then and starts in every other second
     chance = random.Random("published sessions")
     batches = random_batches(chance, HISTORIES, CUTS)

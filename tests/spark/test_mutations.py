@@ -45,7 +45,7 @@ def score(
 
 
 @pytest.mark.faults  # `test_planted.py` plants twenty kinds at once in every run
-def test_mutations_of_every_table_are_found_and_a_clean_run_raises_no_alarm(
+def test_mutations_of_every_table_are_found_and_a_clean_run_is_clean(
     spark: SparkSession, broker: BrokerInfo, project: Path, tmp_path: Path
 ) -> None:
     found = score(spark, project, broker, tmp_path, QUICK, streams=1, mutations=len(QUICK), clean=1, seed=7)
@@ -54,7 +54,7 @@ def test_mutations_of_every_table_are_found_and_a_clean_run_raises_no_alarm(
 
 
 @pytest.mark.faults
-def test_two_hundred_mutations_are_found_and_fifty_clean_runs_raise_no_alarm(
+def test_two_hundred_mutations_are_found_and_fifty_clean_runs_are_clean(
     spark: SparkSession, broker: BrokerInfo, project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.pipeline.case_files import Case, load_cases
 from rivertwice.pipeline.cases import RAW_SCHEMA, run_case
 from rivertwice.pipeline.checks import examine_definition

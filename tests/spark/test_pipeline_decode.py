@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.pipeline.cases import RAW_SCHEMA
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition

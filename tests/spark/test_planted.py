@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from plants import PLANTS, WINDOW, World, blamed_beside, copies, decoded
+from histories.planted import PLANTS, WINDOW, World, blamed_beside, copies, decoded
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.model import BackfillRequest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -26,7 +27,16 @@ KAFKA = (
 
 def as_row(record: LogRecord, offset: int) -> Row:
     headers = [Row(key=key, value=value) for key, value in record.headers]
-    return Row(record.key, record.value, headers, "flights", record.partition, offset, from_ms(record.timestamp_ms))
+    values: list[Any] = [
+        record.key,
+        record.value,
+        headers,
+        "flights",
+        record.partition,
+        offset,
+        from_ms(record.timestamp_ms),
+    ]
+    return Row(*values)
 
 
 def test_each_kind_gets_the_reason_it_was_made_for(spark: SparkSession, project: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 from rivertwice.pipeline.cases import RAW_SCHEMA
 from rivertwice.pipeline.decode import REASONS, decode
 from rivertwice.pipeline.definition import load_definition
@@ -17,7 +17,7 @@ from rivertwice.schemas.encode import prefixed
 from rivertwice.schemas.proto_read import encode_proto, indexes_of
 
 pytestmark = pytest.mark.spark
-_, SOURCE = load_definition(PROJECT / "pipelines" / "examples" / "order_states").source
+_, SOURCE = load_definition(REPOSITORY / "pipelines" / "examples" / "order_states").source
 AT = datetime(2026, 3, 1, 10, tzinfo=UTC)
 INDEXES = indexes_of(SOURCE.message_type)
 

@@ -14,19 +14,19 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from homes.project import link
+from homes.sessions import make_session_home
 from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import EPOCH
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.store import delta
 from rivertwice.timeline.served import rebuild_served
-from session_home import make_session_home
-from session_world import World
+from simulated.sessions import World
 
 pytestmark = pytest.mark.spark
 Made = tuple[Settings, PipelineHome, Bundle, World]
 Command = Callable[..., Result]
-PROJECT = Path(__file__).resolve().parents[2]
 
 # Gap 1 s, delay 2 s. The session [0, 1000) is emitted; [1200, 3800) is open when the record at 600 comes at watermark
 # 1700: it ends at 1600, so it is dropped, and only with it the two are one.
@@ -59,7 +59,7 @@ def made(tmp_path: Path) -> Made:
     assert world.dropped == 1
     assert len(world.state) == 2
     settings, home, bundle = make_session_home(tmp_path, world)
-    (settings.project / "expectations").symlink_to(PROJECT / "expectations")
+    link(settings.project, ("expectations",))
     rebuild_served(home, bundle.definition)
     return settings, home, bundle, world
 
@@ -69,9 +69,7 @@ def verdicts(command: Command, settings: Settings) -> dict[tuple[str, str, int],
     return {(one["pair"], one["window_start"], len(one["key"])): one["verdict"] for one in rows}
 
 
-def test_a_dropped_record_that_joins_an_open_session_to_an_emitted_one_raises_no_alarm(
-    command: Command, made: Made
-) -> None:
+def test_a_dropped_record_that_joins_open_and_emitted_sessions_is_no_alarm(command: Command, made: Made) -> None:
     settings = made[0]
     done = command(settings, "reconcile", "p")
     assert done.exit_code == 0, done.output

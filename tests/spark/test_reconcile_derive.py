@@ -8,13 +8,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from rivertwice.log.addresses import OffsetRanges
 from rivertwice.reconcile.derive import batch_marks, tag_batches
-from rivertwice.reconcile.rederive import Ranges
 
 pytestmark = pytest.mark.spark
 
 
-def tagged(spark: SparkSession, records: list[tuple[int, int]], ranges: list[Ranges]) -> dict[tuple[int, int], int]:
+def tagged(
+    spark: SparkSession, records: list[tuple[int, int]], ranges: list[OffsetRanges]
+) -> dict[tuple[int, int], int]:
     table = pa.table(
         {
             "_partition": pa.array([p for p, _ in records], pa.int32()),
@@ -28,7 +30,7 @@ def tagged(spark: SparkSession, records: list[tuple[int, int]], ranges: list[Ran
 
 def test_a_record_belongs_to_the_batch_whose_range_holds_its_offset(spark: SparkSession) -> None:
     #   partition 0   0 1 2 | 3 | 4 5        partition 1   7 8 | . | 9
-    ranges: list[Ranges] = [{0: (0, 3), 1: (7, 9)}, {0: (3, 4), 1: (9, 9)}, {0: (4, 6), 1: (9, 10)}]
+    ranges: list[OffsetRanges] = [{0: (0, 3), 1: (7, 9)}, {0: (3, 4), 1: (9, 9)}, {0: (4, 6), 1: (9, 10)}]
     records = [(0, offset) for offset in range(6)] + [(1, offset) for offset in range(7, 10)]
     found = tagged(spark, records, ranges)
     assert [found[0, offset] for offset in range(6)] == [0, 0, 0, 1, 2, 2]
@@ -39,10 +41,10 @@ def test_a_record_belongs_to_the_batch_whose_range_holds_its_offset(spark: Spark
 def test_tags_equal_a_search_through_random_ranges(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)
     ends = dict.fromkeys(range(3), 0)
-    ranges: list[Ranges] = []
+    ranges: list[OffsetRanges] = []
     wanted: dict[tuple[int, int], int] = {}
     for index in range(200):
-        batch: Ranges = {}
+        batch: OffsetRanges = {}
         for partition, end in ends.items():
             size = chance.choice([0, 0, 1, 2, 7])
             batch[partition] = (end, end + size)

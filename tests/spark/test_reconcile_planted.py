@@ -22,7 +22,7 @@ from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 from rivertwice.timeline.lineage import path_ledger
-from streamed_run import StreamedRun, copy_run
+from streams.flights import StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 Judge = Callable[[StreamedRun], ReconcileReport]
@@ -65,7 +65,7 @@ def windows_of(report: ReconcileReport) -> Iterator[tuple[int, int]]:
     return iter({one.row[:2] for one in report.verdicts if one.pair == "stream"})
 
 
-def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+def rewrite(path: Path | str, change: Callable[[list[dict[str, Any]]], None]) -> None:
     table = delta.read(path)
     assert table is not None
     rows = table.to_pylist()
@@ -158,7 +158,7 @@ def windows_with_fifteen(run: StreamedRun, records: list[Record]) -> set[tuple[i
     }
 
 
-def test_a_transform_changed_behind_the_fingerprints_back_is_a_defect_exactly_where_results_differ(
+def test_a_transform_changed_secretly_is_a_defect_where_results_differ(
     judge: Judge, copy: StreamedRun, clean: ReconcileReport, records: list[Record], tmp_path: Path
 ) -> None:
     expected = windows_with_fifteen(copy, records)
@@ -182,7 +182,7 @@ def touched_by(run: StreamedRun, records: list[Record], batch: int) -> set[int]:
     }
 
 
-def test_windows_of_two_definitions_are_mixed_and_the_others_are_judged_by_their_own(
+def test_windows_of_two_definitions_are_mixed_and_others_have_their_own(
     judge: Judge, copy: StreamedRun, clean: ReconcileReport, records: list[Record], tmp_path: Path
 ) -> None:
     batches = read_batches(copy.home.tables.ledger, copy.topic)
@@ -228,7 +228,7 @@ def moved(offsets: Any) -> dict[str, dict[str, int]]:
     return {topic: {p: o + (p == "0") for p, o in parts.items()} for topic, parts in offsets.items()}
 
 
-def test_an_altered_ledger_is_a_defect_exactly_where_it_decided_and_a_forged_dead_letter_breaks_the_balance(
+def test_an_altered_ledger_is_a_defect_and_a_forged_letter_unbalances(
     judge: Judge, copy: StreamedRun, clean: ReconcileReport, records: list[Record]
 ) -> None:
     """Three watermarks and four counts or ranges, each of a batch of its own, far from the others; and one dead letter."""

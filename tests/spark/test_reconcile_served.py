@@ -24,7 +24,7 @@ from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import last_seq, publish
 from rivertwice.timeline.served import read_served, rebuild_served, served_stamp
 from rivertwice.timeline.serving import Publication
-from streamed_run import StreamedRun, copy_run
+from streams.flights import StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -57,7 +57,7 @@ def publish_truth(spark: SparkSession, run: StreamedRun, window: tuple[int, int]
     rebuild_served(run.home, bundle.definition)
 
 
-def test_a_publication_makes_its_windows_agree_and_a_forged_row_is_the_only_defect(
+def test_a_forged_row_is_the_only_defect_after_a_publication(
     spark: SparkSession, streamed_two_days: StreamedRun, tmp_path: Path
 ) -> None:
     run = copy_run(streamed_two_days, tmp_path)

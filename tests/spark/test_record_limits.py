@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.pipeline.cases import RAW_SCHEMA
 from rivertwice.pipeline.decode import REASONS, decode
 from rivertwice.pipeline.definition import load_definition

@@ -16,7 +16,7 @@ from rivertwice.log import kafka
 from rivertwice.log.broker import BrokerInfo, broker_status, start_broker
 from rivertwice.log.reader import read_exactly
 from rivertwice.log.records import read_kafka
-from secure_kafka import CORE, ENV, PLAIN_PASSWORD, SecureListeners, create_user
+from servers.secure_kafka import CORE, ENV, PLAIN_PASSWORD, SecureListeners, create_user
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -46,7 +46,7 @@ def test_both_clients_read_what_was_produced(
     assert [bytes(row["value"]) for row in rows] == values
 
 
-def test_who_gives_a_wrong_password_is_refused_and_the_error_tells_no_password(
+def test_a_wrong_password_is_refused_and_no_error_shows_it(
     spark: SparkSession,
     kafka_settings: Settings,
     listeners: SecureListeners,

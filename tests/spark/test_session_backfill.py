@@ -1,6 +1,6 @@
 """Backfills of sessions over an archive, by Spark: what is served afterwards is what a search in memory says, key by key.
 
-The pipelines in memory (`session_world`) make the histories: late and dropped records, sessions that came apart, open ones.
+The pipelines in memory (`simulated.sessions`) make the histories: late and dropped records, sessions that came apart, open ones.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from homes.sessions import SQL, YAML, make_session_home, served_rows, write_reconcile
 from rivertwice.backfill import compute as compute_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
@@ -33,8 +34,7 @@ from rivertwice.pipeline.definition import parse_files
 from rivertwice.store import delta
 from rivertwice.timeline.keys import key_texts
 from rivertwice.timeline.served import read_served, rebuild_served
-from session_home import SQL, YAML, make_session_home, served_rows, write_reconcile
-from session_world import Row, World, random_batches
+from simulated.sessions import Row, World, random_batches
 
 pytestmark = pytest.mark.spark
 Made = tuple[Settings, PipelineHome, Bundle, World]
@@ -115,7 +115,7 @@ def test_what_a_reconcile_found_late_is_published_and_nothing_else(
     assert plan.late > 0
 
 
-def test_a_backfill_killed_after_any_chunk_goes_on_there_and_chunks_read_apart_give_the_same(
+def test_a_killed_session_backfill_resumes_and_any_chunks_give_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _ = make(tmp_path, 5, 120)

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import two_sources as two
-from ledger_rows import ledger_row
+from histories import two_sources as two
+from homes.ledger import ledger_row
 from rivertwice.instants import EPOCH, to_iso, to_ms
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
 from rivertwice.pipeline.definition import Definition
@@ -198,7 +198,7 @@ def owed(
     return {at: (len(each), sum(each)) for at, each in found.items() if (at[0] + SIZE_S) * 1000 <= closed}
 
 
-def test_a_running_querys_watermark_is_raised_from_its_next_batch_on_and_never_lowered(
+def test_a_running_querys_watermark_is_raised_from_its_next_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.lift(monkeypatch)

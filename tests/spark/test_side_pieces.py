@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.config import Settings
 from rivertwice.errors import RangeMismatchError
 from rivertwice.log.addresses import parts_of
@@ -113,7 +113,7 @@ def batch(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     conf.set("spark.driver.maxResultSize", before)
 
 
-def test_dead_letters_above_what_spark_collects_are_all_written_with_their_bytes(batch: Any) -> None:
+def test_dead_letters_above_what_spark_collects_are_all_written(batch: Any) -> None:
     junk = [b"%d" % number + b"\xff" * 400_000 for number in range(6)]
     small = [b"[%d]" % number for number in range(30)]
     mixed = [one for pair in zip(small, [*junk, *[b"{"] * 24], strict=True) for one in pair]
@@ -136,7 +136,7 @@ def test_an_ordinary_batch_is_one_piece_and_one_commit(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("kept", range(1, 4))
-def test_a_batch_interrupted_between_two_pieces_is_completed_and_nothing_is_written_twice(
+def test_a_batch_interrupted_between_two_pieces_is_completed_once(
     batch: Any, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     made = batch([b"\xff" * 400_000 for _ in range(8)], [b"["] * 3)
@@ -162,7 +162,7 @@ def test_a_batch_interrupted_between_two_pieces_is_completed_and_nothing_is_writ
     assert made.write_dead() == 0
 
 
-def test_what_an_interrupted_attempt_left_of_another_range_stops_the_stream(
+def test_an_interrupted_attempts_rows_of_another_range_stop_the_stream(
     batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = batch([b"\xff" * 400_000 for _ in range(8)])

@@ -86,7 +86,7 @@ def test_a_statement_whose_windows_never_meet_passes(name: str, spark: SparkSess
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_a_statement_whose_windows_could_meet_or_whose_order_ties_is_refused(sql: str, spark: SparkSession) -> None:
+def test_a_statement_with_meeting_windows_or_tied_order_is_refused(sql: str, spark: SparkSession) -> None:
     words = REFUSED[sql]
     found = judge(spark, sql)
     if words is None:

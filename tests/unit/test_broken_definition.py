@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS, make_project
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError
@@ -25,11 +25,8 @@ from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """A project with a definition that is no YAML, named before one that holds."""
-    shutil.copytree(FLIGHTS, tmp_path / "pipelines" / "flight_delays")
-    (tmp_path / "pipelines" / "broken").mkdir()
-    (tmp_path / "pipelines" / "broken" / "pipeline.yaml").write_text("name: [")
-    (tmp_path / "pipelines" / "broken" / "transform.sql").write_text("SELECT 1")
-    return Settings(project=tmp_path, home=tmp_path / "home")
+    broken = {"pipeline.yaml": "name: [", "transform.sql": "SELECT 1"}
+    return make_project(tmp_path, {"flight_delays": FLIGHTS, "broken": broken})
 
 
 @pytest.fixture
@@ -84,12 +81,12 @@ def test_doctor_names_every_broken_definition_and_those_that_hold(
         assert said in found["found"]
 
 
-def test_a_refused_definition_ends_the_driver_in_a_class_that_the_agent_never_restarts() -> None:
+def test_a_refused_definition_ends_in_a_class_that_never_restarts() -> None:
     found = classify_failure(DefinitionError("x"))
     assert REACTIONS[FailureClass(found)].response is Response.STOP
 
 
-def test_a_verdict_is_kept_for_exactly_this_definition_these_checks_and_this_spark(
+def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = settings.pipeline("flight_delays")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from choosing import FAMILIES, PROMISES, SHARES, of_another_share, rank, share_of, shared
+from running.choosing import FAMILIES, PROMISES, SHARES, of_another_share, rank, share_of, shared
 
 TESTS = Path(__file__).resolve().parents[1]
 IDS = [f"tests/{start if '::' in start else f'{start}::test_{number}'}" for start in PROMISES for number in range(2)]

@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from homes.project import REPOSITORY, make_project
 from rivertwice.cli import cli
 from rivertwice.commands import frame as frame_module
 from rivertwice.commands.checks import exit_code_of_gate, summary_text
@@ -31,8 +32,6 @@ from rivertwice.reconcile.gate import Alert, Gate
 from rivertwice.supervise.act import page, record_event
 from rivertwice.timeline.intent import read_intent
 
-PROJECT = Path(__file__).resolve().parents[2]
-
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield path, command
@@ -50,7 +49,7 @@ WITH_NAME = [
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    def invoke(*arguments: str, output: str = "text", project: Path = PROJECT) -> Result:
+    def invoke(*arguments: str, output: str = "text", project: Path = REPOSITORY) -> Result:
         options = ["--output", output, "--project", str(project), "--home", str(tmp_path / "home")]
         return CliRunner().invoke(cli, [*options, *arguments])
 
@@ -58,9 +57,7 @@ def run(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(("title", "path"), COMMANDS, ids=[title for title, _ in COMMANDS])
-def test_every_help_explains_itself_and_shows_an_example_that_begins_with_the_program(
-    title: str, path: tuple[str, ...]
-) -> None:
+def test_every_help_explains_itself_and_shows_an_example(title: str, path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(cli, [*path, "--help"])
     assert result.exit_code == 0
     assert "Example:" in result.output
@@ -69,14 +66,14 @@ def test_every_help_explains_itself_and_shows_an_example_that_begins_with_the_pr
 
 def test_the_exit_codes_are_in_the_help_and_in_the_docs() -> None:
     shown = CliRunner().invoke(cli, ["--help"]).output
-    docs = (PROJECT / "docs" / "cli.md").read_text()
+    docs = (REPOSITORY / "docs" / "cli.md").read_text()
     for code in range(5):
         assert f"\n    {code}  " in shown
         assert f"| {code} |" in docs
 
 
 def test_every_command_has_its_place_in_the_docs() -> None:
-    docs = (PROJECT / "docs" / "cli.md").read_text()
+    docs = (REPOSITORY / "docs" / "cli.md").read_text()
     missing = [title for title, path in COMMANDS if path and f"`rivertwice {title}" not in docs]
     assert missing == []
 
@@ -173,7 +170,7 @@ def test_status_of_an_empty_home_is_json_with_everything_down(run: Any) -> None:
 
 
 def test_start_and_stop_write_the_intent_even_without_an_agent_and_say_so(run: Any, tmp_path: Path) -> None:
-    home = Settings(PROJECT, tmp_path / "home").pipeline("flight_delays")
+    home = Settings(REPOSITORY, tmp_path / "home").pipeline("flight_delays")
     started = run("start", "flight_delays", output="json")
     assert started.exit_code == 0
     assert json.loads(started.stdout) == {"agent": None, "desired": "running", "pipeline": "flight_delays"}
@@ -192,11 +189,8 @@ def test_waiting_for_a_start_without_an_agent_is_refused_with_the_remedy(run: An
 
 
 def test_a_definition_that_cannot_run_is_refused_at_start(run: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "project" / "pipelines" / "bad"
-    folder.mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text("name: bad\n")
-    (folder / "transform.sql").write_text("SELECT 1")
-    result = run("start", "bad", project=tmp_path / "project")
+    bad = make_project(tmp_path, {"bad": {"pipeline.yaml": "name: bad\n", "transform.sql": "SELECT 1"}})
+    result = run("start", "bad", project=bad.project)
     assert result.exit_code == 1
     assert "pipeline.yaml" in result.output
     assert not (tmp_path / "home" / "pipelines" / "bad" / "intent.json").exists()
@@ -210,7 +204,7 @@ def test_pipelines_and_schema_are_json(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     assert run("schema", "--file", str(file)).exit_code == 0
     assert json.loads(file.read_text()) == schema
-    assert file.read_text() == (PROJECT / "docs" / "pipeline.schema.json").read_text()
+    assert file.read_text() == (REPOSITORY / "docs" / "pipeline.schema.json").read_text()
 
 
 def test_agent_status_without_an_agent_says_how_to_start_one(run: Any) -> None:
@@ -220,7 +214,7 @@ def test_agent_status_without_an_agent_says_how_to_start_one(run: Any) -> None:
 
 
 def test_events_are_shown_newest_last_and_limited(run: Any, tmp_path: Path) -> None:
-    settings = Settings(PROJECT, tmp_path / "home")
+    settings = Settings(REPOSITORY, tmp_path / "home")
     for number in range(5):
         record_event(settings, "start", "p", f"event {number}", utc_now(), pid=number)
     shown = json.loads(run("agent", "events", "--last", "2", output="json").stdout)
@@ -261,7 +255,7 @@ def test_doctor_in_a_clone_that_was_not_set_up_names_what_it_lacks(run: Any, tmp
     clone = tmp_path / "clone"
     clone.mkdir()
     for name in ("requirements.txt", "locks", "pipelines"):
-        (clone / name).symlink_to(PROJECT / name)
+        (clone / name).symlink_to(REPOSITORY / name)
     findings = json.loads(run("doctor", output="json", project=clone).stdout)
     missing = {item["name"]: item["remedy"] for item in findings if not item["ok"]}
     assert {"broker jars", "connector jars", "data"} <= missing.keys()

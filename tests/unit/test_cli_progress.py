@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from backfill_views import add_timeline
-from ledger_rows import ledger_row
+from homes.backfill import add_timeline
+from homes.ledger import ledger_row
+from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.commands.backfills import parse_range
 from rivertwice.config import Settings
@@ -26,12 +27,10 @@ from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head
 
-PROJECT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    def invoke(*arguments: str, output: str = "text", project: Path = PROJECT) -> Result:
+    def invoke(*arguments: str, output: str = "text", project: Path = REPOSITORY) -> Result:
         options = ["--output", output, "--project", str(project), "--home", str(tmp_path / "home")]
         return CliRunner().invoke(cli, [*options, *arguments])
 
@@ -58,9 +57,7 @@ def test_the_remedy_of_an_instant_without_a_zone_works_when_it_is_pasted() -> No
         assert to_iso(parse_instant(remedy)).startswith("2013-06-30T04:00:00")
 
 
-def test_a_stop_that_nobody_will_carry_out_says_so_and_does_not_wait_for_it(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_that_nobody_will_carry_out_says_so_and_does_not_wait(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rivertwice.stream.lease.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     asked = run("stop", "flight_delays")
     assert asked.exit_code == 0
@@ -101,10 +98,10 @@ def spoken(tmp_path: Path, age_s: float, **changes: Any) -> None:
     """Write the last heartbeat of flight_delays' driver, said so long ago."""
     at = utc_now() - timedelta(seconds=age_s)
     beat = Heartbeat(7, 4711, "t1", "running", at, batch=5, **changes)
-    write_heartbeat(Settings(PROJECT, tmp_path / "home").pipeline("flight_delays"), beat)
+    write_heartbeat(Settings(REPOSITORY, tmp_path / "home").pipeline("flight_delays"), beat)
 
 
-def test_the_lag_of_a_dead_driver_is_shown_with_its_age_and_what_measures_it(run: Any, tmp_path: Path) -> None:
+def test_a_dead_drivers_lag_is_shown_with_its_age_and_how_to_measure_it(run: Any, tmp_path: Path) -> None:
     spoken(tmp_path, 600, lag=5000, arriving_per_s=3.0, catch_up_s=7.0)
     shown = run("status").output
     assert "5000, 10 min ago" in shown
@@ -152,8 +149,8 @@ def test_a_frozen_driver_is_unresponsive_and_its_pace_is_not_shown(
 
 
 def test_right_after_a_restore_status_shows_where_the_new_head_begins(run: Any, tmp_path: Path) -> None:
-    home = Settings(PROJECT, tmp_path / "home").pipeline("flight_delays")
-    bundle = build_bundle(PROJECT / "pipelines" / "flight_delays")
+    home = Settings(REPOSITORY, tmp_path / "home").pipeline("flight_delays")
+    bundle = build_bundle(REPOSITORY / "pipelines" / "flight_delays")
     add_timeline(home, bundle, "t1", None, 0)
     append_ledger(home, [ledger_row(number, batch_watermark_ms=1000 * number) for number in range(6)])
     move_head(home, "t1", reason="first start", expected_seq=0, now=utc_now())
@@ -173,7 +170,7 @@ def test_right_after_a_restore_status_shows_where_the_new_head_begins(run: Any, 
 
 
 def test_a_heartbeat_of_an_older_and_of_a_newer_version_is_read(tmp_path: Path) -> None:
-    home = Settings(PROJECT, tmp_path / "home").pipeline("flight_delays")
+    home = Settings(REPOSITORY, tmp_path / "home").pipeline("flight_delays")
     spoken(tmp_path, 1, lag=3, lag_at=utc_now())
     said = json.loads(home.heartbeat.read_text())
     home.heartbeat.write_text(json.dumps({key: value for key, value in said.items() if key != "lag_at"}))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 from rivertwice.pipeline.definition import load_definition
 
-CONFIG = json.loads((PROJECT / "docker" / "debezium" / "prod-db.json").read_text())["config"]
+CONFIG = json.loads((REPOSITORY / "docker" / "debezium" / "prod-db.json").read_text())["config"]
 
 
-def test_every_table_of_the_connector_is_a_topic_that_a_pipeline_reads_as_change_events() -> None:
+def test_every_table_of_the_connector_is_read_as_change_events() -> None:
     tables = CONFIG["table.include.list"].split(",")
     assert tables == ["public.orders", "public.products"]
     for table, name in zip(tables, ("prod_orders", "prod_products"), strict=True):
-        _, source = load_definition(PROJECT / "pipelines" / "examples" / name).source
+        _, source = load_definition(REPOSITORY / "pipelines" / "examples" / name).source
         assert source.topic == f"{CONFIG['topic.prefix']}.{table}"
         assert (source.envelope, source.tombstones) == ("debezium", "delete")
 

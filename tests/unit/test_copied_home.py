@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
@@ -16,7 +17,6 @@ from rivertwice.stream.lease import acquire_lease
 from rivertwice.supervise import launch
 from rivertwice.timeline.intent import write_intent
 
-PROJECT = Path(__file__).resolve().parents[2]
 SAID = "was copied or moved here"
 
 
@@ -25,7 +25,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A home in which a driver has run, and a copy of it; no agent is really started."""
     monkeypatch.setattr(launch, "start_agent", lambda _: launch.AgentStatus(4711, None, utc_now(), {}))
     first, second = tmp_path / "first", tmp_path / "second"
-    home = Settings(PROJECT, first).pipeline("flight_delays")
+    home = Settings(REPOSITORY, first).pipeline("flight_delays")
     acquire_lease(home, "t1", utc_now()).release()
     write_intent(home, "running", "test", utc_now())
     shutil.copytree(first, second)
@@ -33,7 +33,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
 
 
 def run(home: Path, *words: str) -> Result:
-    return CliRunner().invoke(cli, ["--project", str(PROJECT), "--home", str(home), *words])
+    return CliRunner().invoke(cli, ["--project", str(REPOSITORY), "--home", str(home), *words])
 
 
 @pytest.mark.parametrize("words", [("start", "flight_delays"), ("agent", "start")])
@@ -48,7 +48,7 @@ def test_the_copy_is_named_and_the_first_home_is_not(homes: tuple[Path, Path], w
 
 
 def test_it_is_said_until_something_has_run_there(homes: tuple[Path, Path], caplog: Any) -> None:
-    home = Settings(PROJECT, homes[1]).pipeline("flight_delays")
+    home = Settings(REPOSITORY, homes[1]).pipeline("flight_delays")
     run(homes[1], "start", "flight_delays")
     with caplog.at_level("WARNING"):
         acquire_lease(home, "t1", utc_now()).release()  # what the driver does, into its own log
@@ -57,11 +57,11 @@ def test_it_is_said_until_something_has_run_there(homes: tuple[Path, Path], capl
 
 
 def test_an_agent_in_a_copy_says_nothing_of_streams_that_are_not_wanted(homes: tuple[Path, Path]) -> None:
-    write_intent(Settings(PROJECT, homes[1]).pipeline("flight_delays"), "stopped", "test", utc_now())
+    write_intent(Settings(REPOSITORY, homes[1]).pipeline("flight_delays"), "stopped", "test", utc_now())
     assert SAID not in run(homes[1], "agent", "start").output
 
 
-def test_where_both_share_a_place_its_lease_keeps_them_apart_and_nothing_is_said(
+def test_a_shared_places_lease_keeps_both_apart_without_a_warning(
     homes: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RIVERTWICE_SHARED", str(tmp_path / "shared"))

@@ -15,8 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from alert_receivers import Hook
-from compose_file import (
+from boxes.compose_file import (
     Container,
     compose_containers,
     compose_document,
@@ -28,13 +27,14 @@ from compose_file import (
     required_variables,
     sources_of,
 )
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 from rivertwice.alerts.routes import WEBHOOK, load_routes
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.orchestration.environment import SPARK_POOL
 from rivertwice.pipeline.definition import load_all
 from rivertwice.setup import probe
+from servers.alert_receivers import Hook
 
 SECRETS = {name: f"secret-{name.lower().replace('_', '-')}" for name in required_variables()}
 SERVICES = compose_containers(SECRETS)
@@ -95,7 +95,7 @@ def parse(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("title", OURS)
-def test_every_command_and_health_check_of_the_image_is_one_that_its_program_takes(title: str) -> None:
+def test_every_command_and_check_of_the_image_is_one_its_program_takes(title: str) -> None:
     for command in commands_of(OURS[title]):
         parse(command)
 
@@ -152,7 +152,7 @@ def routes_file(container: Container, folder: Path) -> Path:
     path = Path(container.environment["RIVERTWICE_ALERTS"])
     source = container.mounts[str(path.parent)]
     if source.startswith("./"):
-        text = (PROJECT / source / path.name).read_text()
+        text = (REPOSITORY / source / path.name).read_text()
     else:
         text = manifest_data("ConfigMap", source.removeprefix("configmap/"))[path.name]
     assert "routes: {}" in text
@@ -162,7 +162,7 @@ def routes_file(container: Container, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("title", SENDERS)
-def test_the_agent_and_airflow_send_alerts_where_the_deployments_own_settings_say(
+def test_agent_and_airflow_send_alerts_where_the_deployment_says(
     title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = Hook()
@@ -185,19 +185,21 @@ def test_the_agent_and_airflow_send_alerts_where_the_deployments_own_settings_sa
 def test_a_deployment_without_an_address_has_no_route_and_is_not_refused(tmp_path: Path) -> None:
     for title in SENDERS:
         environment = OURS[title].environment
-        settings = Settings.from_env({**environment, "RIVERTWICE_ALERTS": str(PROJECT / "docker/alerts/alerts.yaml")})
+        settings = Settings.from_env(
+            {**environment, "RIVERTWICE_ALERTS": str(REPOSITORY / "docker/alerts/alerts.yaml")}
+        )
         assert load_routes(settings, environment).routes == {}
 
 
 def test_nobody_else_holds_the_addresses_of_alerts() -> None:
     assert {title for title, each in OURS.items() if "RIVERTWICE_ALERTS" in each.environment} == set(SENDERS)
     assert {title for title, each in OURS.items() if each.env_files} == set(SENDERS) - {"kubernetes agent"}
-    assert "docker/alerts/secrets.env" in (PROJECT / ".gitignore").read_text().splitlines()
+    assert "docker/alerts/secrets.env" in (REPOSITORY / ".gitignore").read_text().splitlines()
 
 
-def test_init_makes_the_topics_of_every_pipeline_the_bucket_the_key_and_airflows_pool() -> None:
+def test_init_makes_topics_bucket_key_and_airflows_pool() -> None:
     assert SERVICES["topics-init"].command == ("rivertwice", "topics", "create")
-    assert load_all(PROJECT / "pipelines"), "an image without pipelines makes no topic"
+    assert load_all(REPOSITORY / "pipelines"), "an image without pipelines makes no topic"
     airflow = [command for command in unwrap(SERVICES["airflow-init"].command) if command[0] == "airflow"]
     assert [command[1:3] for command in airflow] == [("db", "migrate"), ("pools", "get"), ("pools", "set")]
     assert {command[3] for command in airflow[1:]} == {SPARK_POOL}
@@ -211,7 +213,7 @@ def test_the_image_has_the_drivers_of_airflows_database() -> None:
     for name in ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"):
         driver = SERVICES["airflow-init"].environment[name].split("://")[0].split("+")[1]
         assert find_spec(driver) is not None, f"{name} asks for {driver}, which no lock has"
-        pinned = re.findall(r"^(\w+)==", (PROJECT / "requirements.lock").read_text(), re.MULTILINE)
+        pinned = re.findall(r"^(\w+)==", (REPOSITORY / "requirements.lock").read_text(), re.MULTILINE)
         assert driver in pinned
 
 
@@ -250,7 +252,7 @@ def test_the_image_has_every_folder_that_a_project_has() -> None:
         image_folders()
     )
     for source in image_folders():
-        assert (PROJECT / source).exists(), source
+        assert (REPOSITORY / source).exists(), source
 
 
 def test_nobody_is_published_but_airflow_and_that_on_loopback() -> None:

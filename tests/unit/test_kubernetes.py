@@ -8,11 +8,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 
 VERSION = "1.34"
-DOCUMENTS = list(yaml.safe_load_all((PROJECT / "docker" / "kubernetes" / "rivertwice.yaml").read_text()))
-COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
+DOCUMENTS = list(yaml.safe_load_all((REPOSITORY / "docker" / "kubernetes" / "rivertwice.yaml").read_text()))
+COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 
 
 def part(name: str) -> dict[str, Any]:

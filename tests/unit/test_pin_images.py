@@ -10,13 +10,13 @@ from types import ModuleType
 
 import pytest
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 
 DIGEST = "sha256:" + "ab" * 32
 
 
 def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pin_images", PROJECT / "scripts" / "pin_images.py")
+    spec = importlib.util.spec_from_file_location("pin_images", REPOSITORY / "scripts" / "pin_images.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -31,7 +31,7 @@ PIN = load()
 def project(tmp_path: Path) -> Path:
     for name in PIN.FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PROJECT / name, tmp_path / name)
+        shutil.copy(REPOSITORY / name, tmp_path / name)
     return tmp_path
 
 

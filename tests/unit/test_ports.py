@@ -44,7 +44,7 @@ def ask_other_process(port: int) -> str:
     return done.stdout.strip()
 
 
-def test_a_held_port_is_given_to_no_other_process_and_is_free_again_afterwards(one_port: int) -> None:
+def test_a_held_port_is_given_to_no_other_process_until_released(one_port: int) -> None:
     with held_ports(1) as (port,):
         assert port == one_port
         assert ask_other_process(one_port) == "refused"

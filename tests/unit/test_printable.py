@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from ledger_rows import NOW, ledger_row
+from homes.ledger import NOW, ledger_row
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError

@@ -46,7 +46,7 @@ def test_a_process_is_itself_and_no_other_start_of_the_same_id() -> None:
 
 
 @needs_proc
-def test_another_tick_is_another_process_and_another_boot_or_container_cannot_be_judged() -> None:
+def test_another_tick_is_another_process_and_another_boot_is_unknown() -> None:
     boot, spaces, ticks = str(own_start()).split("/")
     assert look(ME, f"{boot}/{spaces}/{int(ticks) + 1}") is Life.GONE
     elsewhere = f"{boot}/7.{spaces}/{ticks}"
@@ -92,7 +92,7 @@ def test_without_proc_the_creation_time_is_the_name() -> None:
     assert not may_live(ME, "0f/1.1/3")
 
 
-def test_two_readings_of_a_creation_time_are_one_start_and_two_names_are_not() -> None:
+def test_two_readings_of_a_creation_time_are_one_start() -> None:
     assert same_start(10.0, 10.4)
     assert not same_start(10.0, 12.0)
     assert same_start("a/1/2", "a/1/2")

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from homes.project import REPOSITORY
 from rivertwice.testing.cases import all_cases
 
-PROJECT = Path(__file__).resolve().parents[2]
 ROWS: dict[str, dict[str, str | list[str]]] = tomllib.loads(Path(__file__).with_name("promises.toml").read_text())
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (PROJECT / "docs").glob("*.md"))]
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md"))]
 WORDS = re.compile(r"\b(?:(?:is|are) (?:proved|refused)|reaches|never|at once)\b", re.IGNORECASE)
 FAULT = "rivertwice faults run --case "
 REMARK = "remark: "
@@ -40,7 +40,7 @@ def find_defects(text: str, rows: Mapping[str, object]) -> list[str]:
 
 @cache
 def names_in(path: str) -> frozenset[str]:
-    tree = ast.parse((PROJECT / path).read_text())
+    tree = ast.parse((REPOSITORY / path).read_text())
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
@@ -72,7 +72,7 @@ def test_rows_are_of_pages_that_there_are() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_promises_what_its_rows_prove(page: str) -> None:
-    assert find_defects((PROJECT / page).read_text(), ROWS.get(page, {})) == []
+    assert find_defects((REPOSITORY / page).read_text(), ROWS.get(page, {})) == []
 
 
 @pytest.mark.parametrize("page", ROWS)

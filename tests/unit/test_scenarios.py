@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.testing.cases import all_cases, select_cases
 
-PROJECT = Path(__file__).resolve().parents[2]
 WANTED = [*(f"S{number}" for number in range(1, 56)), *(f"P{number}" for number in range(1, 13))]
 STATES = ("shown", "part", "open")
 _ROW = re.compile(r"^\| ([SP]\d+) \| (.+?) \| (\w+) \| (.*?) \| (.*?) \| (.*?) \|$")
@@ -21,7 +20,7 @@ _ROW = re.compile(r"^\| ([SP]\d+) \| (.+?) \| (\w+) \| (.*?) \| (.*?) \| (.*?) \
 def rows() -> dict[str, tuple[str, str, str, str]]:
     """Return id to (state, where, command, as run)."""
     found = {}
-    for line in (PROJECT / "docs" / "scenarios.md").read_text().splitlines():
+    for line in (REPOSITORY / "docs" / "scenarios.md").read_text().splitlines():
         match = _ROW.match(line.replace("|  |", "| - |").replace("|  |", "| - |"))
         if match:
             ident, _, state, where, command, told = match.groups()
@@ -42,7 +41,7 @@ def test_a_row_points_to_what_there_is(ident: str) -> None:
         return
     path = re.search(r"\]\(\.\./(.+?)\)", where)
     assert path is not None
-    assert (PROJECT / path.group(1)).exists(), path.group(1)
+    assert (REPOSITORY / path.group(1)).exists(), path.group(1)
     assert told != "-"
     check_command(shlex.split(command))
 
@@ -56,12 +55,12 @@ def check_command(words: list[str]) -> None:
         if "--case" in arguments:
             assert select_cases(all_cases(), arguments[arguments.index("--case") + 1])
         if "--examples" in arguments:
-            assert (PROJECT / "pipelines" / "examples" / arguments[-1]).is_dir()
+            assert (REPOSITORY / "pipelines" / "examples" / arguments[-1]).is_dir()
     elif program == "pytest":
         files = [word for word in arguments if word.startswith("tests/")]
         assert files
-        assert [file for file in files if not (PROJECT / file).exists()] == []
+        assert [file for file in files if not (REPOSITORY / file).exists()] == []
     elif program == "make":
-        assert f"\n{arguments[0]}:" in (PROJECT / "Makefile").read_text()
+        assert f"\n{arguments[0]}:" in (REPOSITORY / "Makefile").read_text()
     else:
         assert words == ["docker", "compose", "config"]

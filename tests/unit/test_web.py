@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
 from rivertwice.cli import cli
 from rivertwice.delivery.deliver import Deliverer
 
@@ -90,7 +90,7 @@ def peak_mib(work: Callable[[], Any]) -> tuple[Any, float]:
         ("gzip", b"no gzip", 1, "cannot be unpacked"),
     ],
 )
-def test_a_registry_s_large_answer_is_refused_by_the_command_and_never_held(
+def test_a_registrys_large_answer_is_refused_and_never_held(
     server: Server, tmp_path: Path, encoding: str, body: bytes, times: int, said: str
 ) -> None:
     server.encoding, server.body, server.times = encoding, body, times
@@ -114,7 +114,7 @@ def deliver(world: DeliveryHome) -> Any:
     return Deliverer(world.settings, "p", "hook", world.definition.deliver["hook"]).run(threading.Event(), finish)
 
 
-def test_a_receiver_s_large_answer_is_not_held_and_does_not_repeat_the_request(
+def test_a_receivers_large_answer_is_not_held_and_repeats_no_request(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_HOOK", f"{server.url}/secret-canary")

@@ -25,7 +25,7 @@ from rivertwice.errors import (
 )
 from rivertwice.instants import to_iso
 from rivertwice.printable import printable, printable_json, printable_line
-from rivertwice.stream.failures import POISON, THROWN
+from rivertwice.stream.failures import POISON, describe_rejection, is_thrown
 
 OK, REFUSED, USAGE, DEFECT, UNKNOWN = 0, 1, 2, 3, 4
 EXIT_CODES = """\b
@@ -170,18 +170,14 @@ def as_unexpected(error: Exception) -> RivertwiceError:
     """Return an error of no room of ours (Spark's can have hundreds of lines) as one line of ours."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0][:500] if lines else "it says nothing"
-    if any(mark in str(error) for mark in THROWN):
-        message = (
-            f"a value in the log makes the pipeline's SQL throw: {text}; so nothing is computed. Reject such records by a rule of "
-            "their source in pipeline.yaml or leave them out by rows.sql, then run `rivertwice upgrade NAME --confirm`"
-        )
-        found = RivertwiceError(message)
-        found.reason = POISON
-        found.__cause__ = error
-        return found
-    message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug before the verb"
+    if is_thrown(str(error)):
+        reason = POISON
+        message = f"a value in the log makes the pipeline's SQL throw: {text}; so nothing is computed. {describe_rejection('NAME')}"
+    else:
+        reason = "unexpected"
+        message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug before the verb"
     found = RivertwiceError(message)
-    found.reason = "unexpected"
+    found.reason = reason
     found.__cause__ = error
     return found
 

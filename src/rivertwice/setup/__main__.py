@@ -80,10 +80,10 @@ def main(argv: list[str]) -> int:
         ("broker jars", lambda: _ensure_jars(settings, "kafka-broker.json", settings.broker_jars)),
         ("connector jars", lambda: _ensure_jars(settings, "spark-kafka.json", settings.spark_jars)),
     ]
-    if "--no-data" not in argv:
-        steps.append(("data", lambda: _ensure_data(settings)))
     steps.append(("class archive", lambda: train_archive(settings)))
     lanes = [steps]
+    if "--no-data" not in argv:
+        lanes.append([("data", lambda: _ensure_data(settings))])  # fetched while the class archive is made
     if "--dev" in argv:
         steps.append(("Connect jars", lambda: _ensure_jars(settings, "kafka-connect.json", settings.connect_jars)))
         lanes.append([("S3 server", lambda: build_versitygw(settings.build))])  # needs nothing of the others

@@ -1,10 +1,16 @@
-"""The S3 server of the tests: versitygw at a pinned version, built by Go where there is one. Nobody else needs it."""
+"""The S3 server of the tests: versitygw at a pinned version, built by Go where there is one. Nobody else needs it.
+
+`python -m rivertwice.setup.versitygw BUILD_FOLDER` builds it with the standard library alone, so that the first half of the
+set-up can begin it while packages are fetched.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 VERSION = "1.8.0"
@@ -15,25 +21,33 @@ _FLAGS = "-buildvcs=false '-gcflags=all=-N -l' '-ldflags=-s -w'"
 _PATIENCE_S = 900  # two minutes on two cores, most of it compiling
 
 
+def _folder(build: Path) -> Path:
+    return build / "versitygw" / VERSION
+
+
 def versitygw_binary(build: Path) -> Path | None:
     """Return the built server, or None."""
-    binary = build / "versitygw" / VERSION / "versitygw"
+    binary = _folder(build) / "versitygw"
     return binary if os.access(binary, os.X_OK) else None
 
 
 def build_versitygw(build: Path) -> str:
     """Build the server unless it is there; return what to say about it. Never an error: tests skip without it.
 
-    Go checks the module's content against its public checksum database.
+    Go checks the module's content against its public checksum database. Of two that build at once the second waits.
     """
-    if versitygw_binary(build) is not None:
-        return f"versitygw {VERSION}, there"
     go = shutil.which("go")
-    if go is None:
-        return NO_GO
-    folder = build / "versitygw" / VERSION
-    env = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(folder), "GOFLAGS": _FLAGS}
+    folder = _folder(build)
     folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if versitygw_binary(build) is not None:
+            return f"versitygw {VERSION}, there"
+        return NO_GO if go is None else _build(go, build)
+
+
+def _build(go: str, build: Path) -> str:
+    env = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(_folder(build)), "GOFLAGS": _FLAGS}
     try:
         done = subprocess.run(
             [go, "install", MODULE],
@@ -49,3 +63,7 @@ def build_versitygw(build: Path) -> str:
     if versitygw_binary(build) is None:
         return f"versitygw {VERSION} could not be built ({done.stderr.strip()[-300:]}); the tests that need it skip"
     return f"versitygw {VERSION}, built"
+
+
+if __name__ == "__main__":
+    build_versitygw(Path(sys.argv[1]))

@@ -8,6 +8,7 @@ It drains at a batch boundary on SIGTERM or while the marker file `drain` exists
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import signal
@@ -102,7 +103,7 @@ class Driver:
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
         self._error: BaseException | None = None
-        self._throw: Callable[[], str | None] = lambda: None
+        self._explain_throw: Callable[[], str | None] = lambda: None
         beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now())
         self.heartbeat = HeartbeatThread(
             self._home,
@@ -187,8 +188,8 @@ class Driver:
             try:
                 sink.write(frame, batch)
             except BaseException as error:
-                self._error = thrown = error  # py4j passes only its text on
-                self._throw = lambda: explain_throw(spark, self._settings, context, batch, thrown)
+                self._error = error  # py4j passes only its text on
+                self._explain_throw = functools.partial(explain_throw, spark, self._settings, context, batch, error)
                 raise
             if self.heartbeat.draining.is_set():
                 self._running()._jsq.streamingQuery().state().set(self._terminated)
@@ -213,7 +214,7 @@ class Driver:
         """
         if failure == RETENTION and self._goal is None:
             return explain_loss(self._settings, self._definition, utc_now())
-        return self._throw() if failure == POISON else None
+        return self._explain_throw() if failure == POISON else None
 
     def _require_checked(self, bundle: Bundle) -> None:
         """Refuse a definition that the checks refuse, before anything of it is stored. The verdict is kept: it is asked for once.

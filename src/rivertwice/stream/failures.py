@@ -73,6 +73,19 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
 )
 
 
+def is_thrown(text: str) -> bool:
+    """Say whether Spark's text is of an expression that threw on a value."""
+    return any(mark in text for mark in THROWN)
+
+
+def describe_rejection(name: str) -> str:
+    """Return what to do about records that the SQL of a pipeline throws on."""
+    return (
+        "Reject such records by a rule of their source in pipeline.yaml or leave them out by rows.sql, then run "
+        f"`rivertwice upgrade {name} --confirm`"
+    )
+
+
 def classify_failure(error: BaseException) -> str:
     """Return the class of a failure.
 

@@ -22,7 +22,7 @@ from rivertwice.log.addresses import Part, Parts
 from rivertwice.pipeline.compile import accepted, compile_sources
 from rivertwice.pipeline.definition import TRANSFORM_FILE
 from rivertwice.stream.checkpoint import read_planned, start_offsets
-from rivertwice.stream.failures import THROWN
+from rivertwice.stream.failures import describe_rejection, is_thrown
 from rivertwice.stream.side import read_again
 from rivertwice.timeline.ledger import parts_between
 
@@ -47,20 +47,20 @@ def explain_throw(
         batch: the micro-batch that failed.
         error: what made it fail.
     """
-    said = str(error)
-    if not any(mark in said for mark in THROWN):
+    text = str(error)
+    if not is_thrown(text):
         return None
     try:
         planned = read_planned(context.checkpoint, batch)
         if planned is None:
             return None
         parts = parts_between(start_offsets(context.checkpoint, batch), planned.end_offsets)
-        found = find_last(parts, lambda some: _throws(spark, settings, context, some))
+        culprit = find_last(parts, lambda some: _throws(spark, settings, context, some))
     except (RivertwiceError, PySparkException, Py4JError, OSError, ValueError) as failed:
         _log.warning("which record the transform threw on is not known: %s", failed)
         return None
-    condition = _CONDITION.search(said)
-    return describe_throw(context.definition.name, batch, parts, found, said if condition is None else condition[0])
+    condition = _CONDITION.search(text)
+    return describe_throw(context.definition.name, batch, parts, culprit, text if condition is None else condition[0])
 
 
 def find_last(parts: Parts, throws: Callable[[Parts], bool]) -> tuple[Part, int] | None:
@@ -94,20 +94,19 @@ def first_records(parts: Mapping[Part, tuple[int, int]], count: int) -> Parts:
     return first
 
 
-def describe_throw(name: str, batch: int, parts: Parts, found: tuple[Part, int] | None, condition: str) -> str:
+def describe_throw(name: str, batch: int, parts: Parts, culprit: tuple[Part, int] | None, condition: str) -> str:
     """Return what happened, to which record, and what to do. Pure."""
-    if found is None:
+    if culprit is None:
         ranges = ", ".join(
             f"{part.topic}/{part.partition}@{start}..{end - 1}" for part, (start, end) in parts.items() if end > start
         )
         where = f"on the records {ranges} together with the state of earlier ones"
     else:
-        (topic, partition), offset = found
+        (topic, partition), offset = culprit
         where = f"on the record {topic}/{partition}@{offset}, after those before it in the batch,"
     return (
         f"{TRANSFORM_FILE} of {name} throws {where} with {condition} Nothing of batch {batch} is committed, and each start "
-        f"will end here. Reject such records by a rule of their source in pipeline.yaml or leave them out by rows.sql, then run "
-        f"`rivertwice upgrade {name} --confirm` and start the stream again"
+        f"will end here. {describe_rejection(name)} and start the stream again"
     )
 
 
@@ -121,7 +120,7 @@ def _throws(spark: SparkSession, settings: Settings, context: SinkContext, parts
     try:
         compile_sources(spark, definition, rows).toArrow()
     except PySparkException as error:
-        if any(mark in str(error) for mark in THROWN):
-            return True
-        raise
+        if not is_thrown(str(error)):
+            raise
+        return True
     return False

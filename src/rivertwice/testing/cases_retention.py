@@ -196,7 +196,7 @@ def deleted_while_running(lab: Lab) -> None:
     judge=False,
 )
 def deleted_without_archive(lab: Lab) -> None:
-    """Kafka forgets what was read too, so even what the stream owed can no longer be derived.
+    """Kafka forgets what was read too, so even what the stream had to emit can no longer be derived.
 
     Where that leaves nothing to compare, the gate fails until somebody says that it is known.
     """

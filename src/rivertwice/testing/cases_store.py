@@ -180,12 +180,12 @@ def fill(folder: Path, left: int) -> Path:
     """
     path = folder / ".filler"
     with path.open("wb") as file:
-        for last in (*[False] * 20, True):
+        for tries_left in reversed(range(20)):
             try:
                 os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(folder).free - left))
                 break
             except OSError as error:
-                if last or error.errno != errno.ENOSPC:
+                if not tries_left or error.errno != errno.ENOSPC:
                     raise
     return path
 

@@ -71,7 +71,7 @@ def test_each_route_is_told_once_that_it_begins_and_once_that_it_is_over() -> No
     assert state.alerts == ()
 
 
-def test_what_comes_again_before_it_was_over_for_long_is_the_same_alert_and_no_news() -> None:
+def test_an_alert_that_soon_comes_again_is_the_same_and_no_news() -> None:
     state = seen(State(), 0)
     state = record_sent(state, state.alerts[0].id, "ops", FIRING)
     for round_ in range(1, 20):
@@ -93,7 +93,7 @@ def test_what_begins_again_after_its_end_is_another_alert() -> None:
     assert (first.status, second.status, first.id == second.id) == (RESOLVED, FIRING, False)
 
 
-def test_what_began_and_ended_while_a_route_was_away_is_one_message_that_says_both() -> None:
+def test_what_began_and_ended_while_a_route_was_away_is_one_message() -> None:
     state, _ = close(over(seen(State(), 0), 10), SETTLE, at(70))
     (alert,) = due(state.alerts, "ops", ALL)
     assert (alert.status, alert.since, alert.resolved_at) == (RESOLVED, NOW, at(10))
@@ -103,7 +103,7 @@ def test_what_is_over_but_not_for_long_is_not_told_as_if_it_fired() -> None:
     assert due(over(seen(State(), 0), 1).alerts, "ops", ALL) == []
 
 
-def test_a_route_gets_its_severities_and_an_alert_that_becomes_critical_goes_to_those_of_critical_ones() -> None:
+def test_a_route_gets_the_alerts_of_its_severities() -> None:
     state = seen(State(), 0)
     assert due(state.alerts, "pager", [CRITICAL]) == []
     state = seen(state, 10, severity=CRITICAL)
@@ -116,7 +116,7 @@ def test_a_refused_message_holds_up_no_other() -> None:
     assert [one.cause.kind for one in due(state.alerts, "ops", ALL)] == ["latency", "lag"]
 
 
-def test_a_route_that_fails_is_tried_after_10_s_then_twice_as_late_and_at_least_every_ten_minutes() -> None:
+def test_a_failing_route_is_tried_after_10_s_and_then_ever_later() -> None:
     state, waits = State(), []
     for _ in range(9):
         state = record_failure(state, "ops", "no answer", None, NOW)

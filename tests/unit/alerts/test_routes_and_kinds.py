@@ -10,7 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
+from homes.project import REPOSITORY
 from rivertwice.alerts.kinds import KINDS, next_command
 from rivertwice.alerts.model import Cause
 from rivertwice.alerts.routes import EmailRoute, load_routes
@@ -20,7 +21,6 @@ from rivertwice.errors import ConfigError
 from rivertwice.metrics.rules import RULES
 from rivertwice.orchestration.alerts import GATE_KINDS
 from rivertwice.supervise.classify import FailureClass
-from streamed_run import REPOSITORY
 
 MAIL = "to: email, host: mail.example.com, sender: a@example.com, recipients: [b@example.com]"
 
@@ -66,9 +66,7 @@ def test_the_example_of_the_documentation_is_accepted(tmp_path: Path) -> None:
         ("x: " + "y" * 70_000, "65536 bytes"),
     ],
 )
-def test_what_cannot_be_a_route_is_refused_by_the_command_with_its_reason_and_no_secret(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_wrong_route_is_refused_by_the_command_without_its_secret(tmp_path: Path, text: str, said: str) -> None:
     write(tmp_path, text)
     found = CliRunner().invoke(cli, ["--project", str(tmp_path), "--home", str(tmp_path / "home"), "alerts"])
     assert found.exit_code == 1, found.output
@@ -77,7 +75,7 @@ def test_what_cannot_be_a_route_is_refused_by_the_command_with_its_reason_and_no
     assert "alerts reach nobody" in found.stderr or said == "cannot name a route"
 
 
-def test_a_file_that_the_variable_names_must_be_there_and_children_get_the_variable(tmp_path: Path) -> None:
+def test_the_routes_file_must_exist_and_children_get_its_variable(tmp_path: Path) -> None:
     settings = Settings.from_env(
         {"RIVERTWICE_PROJECT": str(tmp_path), "RIVERTWICE_ALERTS": str(tmp_path / "mine.yaml")}
     )

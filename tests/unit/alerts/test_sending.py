@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from alert_receivers import SECRET, Hook, MailServer, wait_for
 from rivertwice.alerts import store as store_module
 from rivertwice.alerts.model import Cause
 from rivertwice.alerts.sender import Sender
@@ -21,7 +20,11 @@ from rivertwice.alerts.store import AlertStore, alerts_of
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.supervise.act import page, page_over
-from secure_kafka import make_files
+from running.waiting import wait_for
+from servers.alert_receivers import SECRET, Hook, MailServer
+from servers.secure_kafka import make_files
+
+pytestmark = pytest.mark.long
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WORDS = "latency_s is 93 (limit 30): a record waits longer than was promised"
@@ -74,9 +77,7 @@ def world(tmp_path: Path, hook: Hook) -> World:
     return found
 
 
-def test_one_fact_is_one_message_however_often_it_is_seen_and_one_more_when_it_is_over(
-    world: World, hook: Hook
-) -> None:
+def test_one_fact_is_one_message_and_one_more_when_it_is_over(world: World, hook: Hook) -> None:
     for _ in range(120):  # an hour of half minutes
         world.begin()
         world.turn(30)
@@ -98,7 +99,7 @@ def test_one_fact_is_one_message_however_often_it_is_seen_and_one_more_when_it_i
     assert alerts_of(world.settings).state().alerts == ()
 
 
-def test_an_agent_that_starts_again_tells_nothing_twice_and_still_tells_the_end(world: World, hook: Hook) -> None:
+def test_a_new_agent_sends_nothing_twice_and_still_sends_the_end(world: World, hook: Hook) -> None:
     world.begin()
     world.turn()
     world.restart()
@@ -112,7 +113,7 @@ def test_an_agent_that_starts_again_tells_nothing_twice_and_still_tells_the_end(
 
 
 @pytest.mark.parametrize("answer", [500, 503, 429, 302])
-def test_a_webhook_that_fails_is_asked_ever_more_seldom_and_gets_everything_later(
+def test_a_failing_webhook_is_asked_ever_less_often_and_loses_nothing(
     world: World, hook: Hook, caplog: pytest.LogCaptureFixture, answer: int
 ) -> None:
     hook.answer = answer
@@ -160,7 +161,7 @@ def test_a_slow_webhook_holds_up_nobody_who_reports(world: World, hook: Hook) ->
     world.begin()
     thread = threading.Thread(target=world.turn)
     thread.start()
-    wait_for(lambda: hook.asked == 1)
+    wait_for("the request", lambda: hook.asked == 1, 60, every=0.05)
     for number in range(20):
         world.begin("archive", subject=str(number))
     assert hook.taken == []  # all of them were recorded while the receiver made up its mind
@@ -327,7 +328,7 @@ def test_a_damaged_state_is_kept_aside_and_alerts_go_on(
     assert "it is kept as" in caplog.text
 
 
-def test_a_state_that_can_be_neither_read_nor_written_stops_no_alert_and_repeats_none(world: World, hook: Hook) -> None:
+def test_an_unreadable_unwritable_state_stops_and_repeats_no_alert(world: World, hook: Hook) -> None:
     (world.settings.home / "alerts" / "state.json").mkdir(parents=True)
     for _ in range(3):
         world.begin()

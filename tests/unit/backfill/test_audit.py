@@ -1,6 +1,6 @@
 import pytest
 
-from backfill_views import HOUR, asked, make_home, result, write_chunk
+from homes.backfill import HOUR, asked, make_home, result, write_chunk
 from rivertwice.backfill.audit import audit_backfill, read_audit
 from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillView
@@ -9,6 +9,8 @@ from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.store import save_plan
 from rivertwice.errors import AuditError, LostRaceError
 from rivertwice.store import delta
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def test_rows_added_behind_the_commits_back_fail(made):
     assert "rows differ from the commit in [0]" in failure(settings, plan)
 
 
-def test_a_failed_audit_makes_the_next_plan_of_the_same_windows_another_backfill(made):
+def test_a_failed_audit_makes_the_next_plan_another_backfill(made):
     settings, home, plan = made
     write_chunk(home, plan, 0, (0, "a", 5), (0, "a", 5))
     write_chunk(home, plan, 1, (2, "a", 12))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_views import HOUR, asked, hours, make_home, view, zone
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, asked, hours, make_home, view, zone
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.model import BatchZone, Doubt
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
@@ -60,7 +60,7 @@ def test_older_segments_of_the_archive_are_a_source_too():
         plan_backfill(asked(2, 5), seen)
 
 
-def test_the_gaps_of_the_heads_path_are_observed_with_what_the_archive_has_now(tmp_path, monkeypatch):
+def test_gaps_of_the_heads_path_are_observed_with_the_archive_of_now(tmp_path, monkeypatch):
     settings, home, bundle = make_home(tmp_path, batches=4)
     monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {0: (50, 60)})
     monkeypatch.setattr("rivertwice.backfill.observe.archived_segments", lambda *_: [{0: (0, 44)}])

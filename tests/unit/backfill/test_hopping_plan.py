@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_views import HOUR, asked, view
+from homes.backfill import HOUR, asked, view
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.intervals import covering, reach, windows
 from rivertwice.backfill.plan import plan_backfill
@@ -26,7 +26,7 @@ def test_a_request_takes_every_window_that_holds_a_time_of_it():
     assert "2 of 1 h every 30 min, closed, by their starts" in explain_plan(plan)
 
 
-def test_a_window_that_ends_behind_the_watermark_is_cut_off_though_it_starts_before_it():
+def test_a_window_that_ends_after_the_watermark_is_cut_off():
     plan = plan_backfill(asked(7, 8), hopping())
     # Closed until 8:00: the last closed window starts at 7:00.
     assert plan.ranges == ((6 * HOUR + HALF, 7 * HOUR + HALF),)
@@ -39,7 +39,7 @@ def test_the_records_of_a_window_that_reaches_into_the_next_hour_are_read():
     assert plan.offsets == {"flights": {0: ((30, 50),)}}
 
 
-def test_a_stored_plan_is_the_same_plan_and_a_tumbling_one_has_the_id_it_always_had():
+def test_a_stored_plan_is_the_same_and_a_tumbling_one_keeps_its_id():
     plan = plan_backfill(asked(2, 5), hopping())
     assert plan_from_json(plan_to_json(plan)) == plan
     tumbling = plan_backfill(asked(2, 5), view())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_views import HOUR, hours, view
+from homes.backfill import HOUR, hours, view
 from rivertwice.backfill.late_queue import (
     BEYOND,
     DUE,
@@ -53,7 +53,7 @@ def test_a_window_waits_until_it_has_been_quiet_for_the_debounce() -> None:
     assert one.state == DUE
 
 
-def test_a_window_that_is_never_quiet_is_due_six_debounces_after_the_first_late_row() -> None:
+def test_a_window_never_quiet_is_due_six_debounces_after_its_first_row() -> None:
     came = [arrival(5, number, NOW + 5 * number * MINUTE) for number in range(40)]
     (one,) = queue(*came, now=NOW + 60 * MINUTE)  # six debounces of 10 minutes
     assert one.state == DUE
@@ -71,7 +71,7 @@ def test_a_window_that_ends_at_the_horizon_is_still_corrected() -> None:
     assert one.state == DUE
 
 
-def test_a_late_row_at_as_of_was_not_counted_for_only_records_below_it_were() -> None:
+def test_a_late_row_at_the_as_of_offset_was_not_counted() -> None:
     published = publication(hours((5, 6)), 4)
     (one,) = queue(arrival(5, 3), arrival(5, 4), published=(published,))
     assert (one.start_ms, one.records) == (5 * HOUR, 1)
@@ -126,7 +126,7 @@ def plan_of(*arrivals: LateArrival, now: datetime = NOW, policy: LatePolicy | No
     return plan_backfill(request, view(late_policy=policy, arrivals=arrivals, semantics=SEMANTICS))
 
 
-def test_a_plan_of_the_queue_has_the_windows_that_are_due_and_counts_them_late() -> None:
+def test_a_plan_of_the_queue_has_the_due_windows_and_counts_them_late() -> None:
     plan = plan_of(arrival(3), arrival(5, 1), arrival(6, came_at=NOW + 30 * MINUTE), now=NOW + 30 * MINUTE)
     assert plan.ranges == hours((3, 4), (5, 6))
     assert plan.late == 2

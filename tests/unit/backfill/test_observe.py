@@ -3,8 +3,8 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from backfill_views import HOUR, add_timeline, asked, hours, make_home
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, add_timeline, asked, hours, make_home
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.observe import observe_backfill, wanting_ranges
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.errors import LogGapError, RequestError
@@ -80,7 +80,7 @@ def test_a_window_published_since_the_reconcile_is_not_wanting_any_more(made):
     assert observe_backfill(settings, "p").wanting == hours((2, 3))
 
 
-def test_the_zone_map_holds_after_a_restore_but_not_for_a_bundle_nobody_knows(made):
+def test_the_zone_map_holds_after_a_restore_and_not_for_unknown_bundles(made):
     settings, home, bundle = made
     add_timeline(home, bundle, "t2", Fork("t1", 9), 10)
     move_head(home, "t2", reason="restore", expected_seq=1, now=NOW)

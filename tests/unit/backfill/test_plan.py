@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_views import HOUR, asked, hours, view, zone
+from homes.backfill import HOUR, asked, hours, view, zone
 from rivertwice.backfill import plan as plan_module
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.intervals import length, merge, windows
@@ -53,7 +53,7 @@ def test_a_request_that_ends_on_a_windows_start_leaves_that_window_alone():
     assert plan_backfill(asked(1, 2), view()).ranges == hours((1, 2))
 
 
-def test_a_request_of_open_windows_only_is_refused_and_told_until_when_they_are_closed():
+def test_a_request_of_open_windows_alone_is_refused_with_their_closing():
     with pytest.raises(RequestError, match="has closed windows until 1970-01-01T08:00:00Z"):
         plan_backfill(asked(8, 12), view())
 
@@ -65,7 +65,7 @@ def test_a_refusal_says_of_a_request_in_pieces_how_many_they_are():
         plan_backfill(BackfillRequest("p"), view(wanting=hours((8, 9), (11, 12))))
 
 
-def test_a_request_without_any_record_is_refused_and_told_what_the_log_covers():
+def test_a_request_without_any_record_is_refused_with_the_logs_cover():
     with pytest.raises(RequestError, match=r"cover \[1970-01-01T00:00:00Z"):
         plan_backfill(asked(-20, -10), view())
 
@@ -105,7 +105,7 @@ def test_only_batches_whose_event_times_touch_the_windows_are_read(monkeypatch):
     assert plan.offsets == {"flights": {0: ((20, 30), (70, 80))}}
 
 
-def test_a_batch_of_another_decode_is_always_read_for_its_event_times_may_differ_now(monkeypatch):
+def test_a_batch_of_another_decode_is_always_read(monkeypatch):
     monkeypatch.setattr("rivertwice.backfill.zones.SCAN_GAP", 0)
     batches = tuple(zone(n, n, n + 1, trusted=n != 9) for n in range(10))
     assert plan_backfill(asked(2, 3), view(batches=batches)).offsets == {"flights": {0: ((20, 30), (90, 100))}}
@@ -127,7 +127,7 @@ def test_a_record_that_nobody_has_any_more_is_refused_with_its_address():
         plan_backfill(asked(0, 8), view(archive={"flights": {0: (0, 5)}}, kafka={"flights": {0: (20, 100)}}))
 
 
-def test_chunks_hold_about_as_many_rows_as_wanted_and_cover_the_windows_once():
+def test_chunks_hold_about_the_wanted_rows_and_cover_each_window_once():
     plan = plan_backfill(asked(0, 8), view(), chunk_records=25)
     assert [chunk.estimate for chunk in plan.chunks] == [20, 20, 20, 20]
     assert [chunk.index for chunk in plan.chunks] == [0, 1, 2, 3]
@@ -139,7 +139,7 @@ def test_a_window_larger_than_a_chunk_is_a_chunk_of_its_own():
     assert [chunk.ranges for chunk in plan.chunks] == [hours((0, 1)), hours((1, 2)), hours((2, 3))]
 
 
-def test_the_same_work_has_the_same_id_whatever_the_reason_and_wherever_it_is_read_from():
+def test_the_same_work_has_the_same_id_whatever_its_reason_and_source():
     plan = plan_backfill(asked(0, 3), view())
     other = plan_backfill(replace(asked(0, 3), reason="again"), view(archive={"flights": {0: (0, 50)}}, sequence=9))
     assert other.id == plan.id
@@ -147,7 +147,7 @@ def test_the_same_work_has_the_same_id_whatever_the_reason_and_wherever_it_is_re
     assert plan_backfill(asked(0, 4), view()).id != plan.id
 
 
-def test_after_a_failed_audit_the_same_work_gets_another_id_and_starts_afresh():
+def test_after_a_failed_audit_the_same_work_gets_another_id():
     plan = plan_backfill(asked(0, 3), view())
     again = plan_backfill(asked(0, 3), view(failed=frozenset({plan.id})))
     assert again.id != plan.id
@@ -207,7 +207,7 @@ def test_every_batch_that_may_hold_a_row_of_a_window_is_read_by_its_chunk(histor
                     assert set(range(*batch.offsets["flights"][0])) <= read
 
 
-def test_a_decision_about_a_dead_letter_makes_another_plan_and_none_leaves_the_ids_as_they_were():
+def test_a_decision_about_a_dead_letter_makes_another_plan():
     plain, amended = plan_backfill(asked(2, 3), view()), plan_backfill(asked(2, 3), view(amendments=4))
     assert (plain.amendments, amended.amendments) == (0, 4)
     assert plain.id != amended.id

@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from backfill_views import HOUR, add_timeline, asked, hours, make_home, write_chunk
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, add_timeline, asked, hours, make_home, write_chunk
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill import publish as publish_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.observe import observe_backfill
@@ -15,6 +15,8 @@ from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def test_a_publication_is_one_entry_and_its_windows_serve_it(made):
     assert read_served(home)["n"].to_pylist() == [10, 12, 12, 10, 10, 10, 10, 10]
 
 
-def test_publishing_the_same_backfill_again_returns_the_entry_that_is_there(made):
+def test_publishing_the_same_backfill_again_returns_its_entry(made):
     settings, home, _ = made
     plan = planned(settings, home, 1, 3)
     first = publish_backfill(settings, plan)
@@ -124,7 +126,7 @@ def test_a_backfill_of_semantics_that_the_head_no_longer_has_is_refused(made):
         publish_backfill(settings, plan)
 
 
-def test_the_head_may_move_to_a_timeline_of_the_same_semantics_before_the_publication(made):
+def test_the_head_may_move_within_its_semantics_before_the_publication(made):
     settings, home, bundle = made
     plan = planned(settings, home, 1, 3)
     add_timeline(home, bundle, "t2", Fork("t1", 9), 10)
@@ -141,7 +143,7 @@ def test_windows_that_are_open_again_after_a_rewind_are_not_published(made):
         publish_backfill(settings, plan)
 
 
-def test_a_backfill_that_read_less_of_the_log_does_not_replace_one_that_read_more(made):
+def test_a_backfill_that_read_less_does_not_replace_one_that_read_more(made):
     #  old plan reads until 100, new one until 110; the new one is published first
     settings, home, bundle = made
     old = planned(settings, home, 1, 3, 11)

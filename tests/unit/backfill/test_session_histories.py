@@ -17,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rivertwice.errors import RequestError
-from session_world import GAP, Row, World, overlap, random_batches
+from simulated.sessions import GAP, Row, World, overlap, random_batches
+
+pytestmark = pytest.mark.long
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -67,7 +69,7 @@ def backfill(world: World, asked: tuple[int, int], chunk_records: int = 1_000_00
 
 @settings(max_examples=80, deadline=None)
 @given(SEEDS)
-def test_after_a_backfill_what_it_was_asked_for_is_the_truth_and_all_else_is_as_it_was(seed: int) -> None:
+def test_after_a_backfill_only_what_was_asked_has_changed_to_the_truth(seed: int) -> None:
     chance = random.Random(seed)
     world = stream(chance)
     asked = some_range(chance, world)
@@ -94,7 +96,7 @@ def test_two_backfills_of_overlapping_ranges_agree_in_any_order(seed: int) -> No
 
 @settings(max_examples=12, deadline=None)
 @given(SEEDS)
-def test_what_the_stream_emits_behind_a_publication_is_served_and_what_was_published_stays(seed: int) -> None:
+def test_later_output_of_the_stream_is_served_beside_what_was_published(seed: int) -> None:
     chance = random.Random(seed)
     world = World()
     for batch in [*random_batches(chance, 150), [], []]:
@@ -148,7 +150,7 @@ def test_a_backfill_that_read_less_never_takes_a_record_away(seed: int) -> None:
         assert published <= set(world.served())
 
 
-def test_a_session_that_was_split_is_published_whole_though_only_its_end_was_asked() -> None:
+def test_a_split_session_is_published_whole_though_its_end_was_asked() -> None:
     #   t=0 is emitted as [0, 1000) at watermark 1200; 500 is accepted, for it ends at 1500
     world = World()
     world.commit([("a", 0, 1)])

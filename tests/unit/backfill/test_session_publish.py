@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger_rows import NOW
+from homes.ledger import NOW
+from homes.sessions import extend, make_session_home, served_rows, write_reconcile, write_sessions
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, Doubt, Seed, SessionsView
@@ -22,8 +23,9 @@ from rivertwice.instants import TimeRange, from_ms
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
-from session_home import extend, make_session_home, served_rows, write_reconcile, write_sessions
-from session_world import Row, World, text
+from simulated.sessions import Row, World, text
+
+pytestmark = pytest.mark.long
 
 Made = tuple[Settings, PipelineHome, Bundle, World]
 
@@ -99,7 +101,7 @@ def test_the_same_work_has_the_same_id_and_another_session_another_one(made: Mad
     assert world.plan((0, 1000)).id != world.plan((0, 2500)).id
 
 
-def test_the_explanation_says_what_was_asked_what_is_published_and_what_reaches_out() -> None:
+def test_the_explanation_names_asked_published_and_overlapping_sessions() -> None:
     world = torn()
     said = explain_plan(world.plan((1200, 2500)))
     for fact in (
@@ -169,7 +171,7 @@ def test_a_served_session_that_no_record_is_left_of_vanishes(made: Made) -> None
     assert {row.key for row in served_rows(read_served(home))} == {"a", "c", "b"}
 
 
-def test_a_backfill_that_read_less_than_one_published_since_is_refused_where_they_share_a_session(made: Made) -> None:
+def test_a_backfill_that_read_less_is_refused_on_a_shared_session(made: Made) -> None:
     settings, home, bundle, world = made
     older = {key: save_plan(home, world.plan(asked)) for key, asked in (("a", (0, 100)), ("b", (2000, 2100)))}
     for plan in older.values():
@@ -188,7 +190,7 @@ def test_a_backfill_that_read_less_than_one_published_since_is_refused_where_the
     assert Row("a", 0, 2400, 3, 10) in served_rows(read_served(home))
 
 
-def test_a_publication_waits_until_no_record_can_join_its_sessions_on_the_head_s_path(made: Made) -> None:
+def test_a_publication_waits_until_no_record_can_join_its_sessions(made: Made) -> None:
     settings, home, _, world = made
     plan = save_plan(home, world.plan((0, 3000)))
     assert plan.last_end_ms == 3000 + 1000
@@ -199,7 +201,7 @@ def test_a_publication_waits_until_no_record_can_join_its_sessions_on_the_head_s
         publish_backfill(settings, later)
 
 
-def test_sessions_that_the_newest_reconcile_found_late_are_wanting_until_one_of_their_key_is_published_over_them(
+def test_late_sessions_are_stale_until_a_publication_over_them(
     made: Made,
 ) -> None:
     settings, home, _, _ = made
@@ -226,7 +228,7 @@ def test_sessions_that_the_newest_reconcile_found_late_are_wanting_until_one_of_
     assert observe_backfill(settings, "p").sessions == SessionsView(left)
 
 
-def test_a_plan_that_was_not_looked_up_and_one_of_the_late_queue_are_refused(made: Made) -> None:
+def test_an_unobserved_plan_and_one_of_the_late_queue_are_refused(made: Made) -> None:
     settings = made[0]
     check_kind(made[2].definition)
     seen = observe_backfill(settings, "p")

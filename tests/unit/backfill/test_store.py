@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-import session_world
-from backfill_views import asked, hours, view
+from homes.backfill import asked, hours, view
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.store import (
     list_backfills,
@@ -17,6 +16,7 @@ from rivertwice.backfill.store import (
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.timeline.serving import Publication
+from simulated import sessions as simulated_sessions
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_plan_of_another_format_is_refused(home, plan):
         load_plan(home, plan.id)
 
 
-def test_an_unknown_backfill_is_refused_and_an_unsafe_id_never_reaches_a_path(home, plan):
+def test_an_unknown_backfill_is_refused_and_an_unsafe_id_is_no_path(home, plan):
     save_plan(home, plan)
     with pytest.raises(RequestError, match=f"no backfill bf-none of p; known: {plan.id}"):
         load_plan(home, "bf-none")
@@ -77,8 +77,8 @@ def test_an_unknown_backfill_is_refused_and_an_unsafe_id_never_reaches_a_path(ho
         load_plan(home, "../../etc")
 
 
-def test_a_plan_of_sessions_survives_json_unchanged_and_names_no_key_but_of_those_that_reach_out(home):
-    world = session_world.World()
+def test_a_session_plan_survives_json_and_names_only_overlapping_keys(home):
+    world = simulated_sessions.World()
     for batch in ([("ann", 10_000, 1), ("bob", 10_500, 1)], [("ann", 30_000, 1)], []):
         world.commit(batch)
     plan = world.plan((10_400, 12_000))
@@ -91,7 +91,7 @@ def test_a_plan_of_sessions_survives_json_unchanged_and_names_no_key_but_of_thos
     assert "sessions" not in plan_to_json(plan_backfill(asked(0, 3), view()))
 
 
-def test_what_came_of_a_request_is_found_by_its_id_and_an_unplanned_one_is_refused(home):
+def test_the_result_of_a_request_is_found_by_its_id(home):
     note_planned(home, "rq-1", "bf-1")
     note_planned(home, "rq-2", "")
     assert (planned_for(home, "rq-1"), planned_for(home, "rq-2")) == ("bf-1", "")

@@ -74,14 +74,14 @@ def test_a_chain_that_is_open_is_not_read_further() -> None:
     assert len(log.reads) == 1
 
 
-def test_a_record_just_outside_of_what_was_read_may_join_so_the_session_is_read_again() -> None:
+def test_a_session_that_may_join_a_record_just_outside_is_read_again() -> None:
     #  the record at 100 - 15 lies at the edge of what is read of [100, 101): the session begins there
     log = Log(a=[55, 70, 85, 100])
     assert survey(log, Asked(times=((100, 101),))) == [(55, 115, 4)]
     assert len(log.reads) == 2
 
 
-def test_only_the_keys_that_are_wanting_are_read_each_around_its_own_stretch() -> None:
+def test_only_stale_keys_are_read_each_around_its_own_range() -> None:
     log = Log(a=[100, 1000], b=[100, 1000])
     assert survey(log, Asked(by_key={"a": ((100, 115),), "b": ((1000, 1015),)})) == [(100, 115, 1), (1000, 1015, 1)]
     ((zone, keys),) = log.reads

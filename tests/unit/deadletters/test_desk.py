@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from ledger_rows import NOW, ledger_row
+from homes.ledger import NOW, ledger_row
 from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.book import append_amendments, last_amendment, read_amendments
@@ -71,7 +71,7 @@ def test_only_letters_of_committed_batches_on_the_heads_path_count() -> None:
     assert [one.address.offset for one in letters] == [0, 1]
 
 
-def test_a_letter_is_open_until_somebody_decides_and_the_newest_decision_holds() -> None:
+def test_a_letter_is_open_until_a_decision_and_the_newest_one_holds() -> None:
     book = [decision(1, seq=1), decision(1, seq=3, kind=DISCARD), decision(2, seq=2)]
     letters = select_valid([stored(1), stored(2), stored(3)], [ledger_row(0)], newest_by_address(book))
     assert [one.state for one in letters] == [DISCARDED, AMENDED, OPEN]
@@ -138,7 +138,7 @@ def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> N
     assert [one.seq for one in read_amendments(home)] == [1, 2]
 
 
-def test_a_cure_that_is_a_dead_letter_too_is_refused_and_nothing_is_written(home: PipelineHome) -> None:
+def test_a_cure_that_is_a_dead_letter_too_is_refused(home: PipelineHome) -> None:
     with pytest.raises(RequestError, match=r"0@3 would be a dead letter too \(missing: at\)"):
         amend(home, read_letters(home)[0], b"{}", lambda *_: "missing: at", why="x", by="y", now=NOW)
     assert (last_amendment(home), read_amendments(home)) == (0, [])
@@ -209,7 +209,7 @@ def test_letters_and_amendments_without_tables_are_none(tmp_path: Path) -> None:
     assert view_desk(empty, []).total(OPEN) == 0
 
 
-def test_every_cure_there_was_says_from_which_decision_on_and_up_to_which_it_held() -> None:
+def test_every_cure_says_from_which_to_which_decision_it_held() -> None:
     book = [
         decision(1, seq=1),
         decision(2, seq=2),

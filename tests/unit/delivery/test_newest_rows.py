@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delivery_world import WINDOW, Consumer, Deliverer, World
 from rivertwice.delivery.model import WITHDRAW, Committed, Newest, Position, Record, Shape
 from rivertwice.delivery.plan import Limits
 from rivertwice.delivery.wire import check_rows, key_text, position_from_json, position_to_json, rows_told, value_text
 from rivertwice.errors import LedgerError
 from rivertwice.instants import from_ms
 from rivertwice.pipeline.kinds.stateful import FOREVER_MS
+from simulated.delivery import WINDOW, Consumer, Deliverer, World
 
 VIEWS = ("users", "orders")
 FOLD = Shape(
@@ -102,7 +102,7 @@ class Upserting(Consumer):
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_sink_of_newest_rows_holds_what_a_view_shows_whatever_happened_meanwhile(seed: int) -> None:
+def test_a_sink_of_newest_rows_holds_what_a_view_shows(seed: int) -> None:
     chance = random.Random(seed)
     world, consumer = FoldWorld(), Upserting(FOLD)
     world.begin("t1")
@@ -126,7 +126,7 @@ def test_a_sink_of_newest_rows_holds_what_a_view_shows_whatever_happened_meanwhi
     assert consumer.shown() == world.shown()
 
 
-def test_a_head_that_moves_names_what_a_key_was_and_leaves_equal_rows_alone() -> None:
+def test_a_moving_head_names_what_a_key_was_and_leaves_equal_rows() -> None:
     world, consumer = FoldWorld(), Upserting(FOLD)
     world.begin("t1")
     world.move_head("t1")

@@ -15,12 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import session_world
-from delivery_world import SESSIONS, SHAPE, WINDOW, Deliverer, World, result_row
 from rivertwice.delivery.model import BATCHES, MOVED
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_of
 from rivertwice.errors import RequestError
+from simulated import sessions as simulated_sessions
+from simulated.delivery import SESSIONS, SHAPE, WINDOW, Deliverer, World, result_row
+
+pytestmark = pytest.mark.long
 
 KEYS = "abc"
 
@@ -78,7 +80,7 @@ def act(world: World, chance: random.Random, seen: dict[str, int]) -> None:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_the_fold_of_what_was_delivered_is_what_is_served_whatever_happened_meanwhile(seed: int) -> None:
+def test_the_fold_of_delivered_records_is_what_is_served(seed: int) -> None:
     chance = random.Random(seed)
     world = World()
     world.begin("t1")
@@ -183,7 +185,7 @@ def test_a_sink_whose_plan_forgets_publications_is_found_by_the_fold() -> None:
     assert deliverer.consumer.holds() != world.served()
 
 
-def mirror(world: World, sessions: session_world.World, name: str, done: int) -> int:
+def mirror(world: World, sessions: simulated_sessions.World, name: str, done: int) -> int:
     """Commit what a pipeline of sessions emitted behind `done` batches; return how many batches there are now."""
     for number in range(done, len(sessions.batches)):
         rows = [(row.start_ms, row.key, row.n, row.end_ms) for at, row in sessions.emitted if at == number]
@@ -191,7 +193,7 @@ def mirror(world: World, sessions: session_world.World, name: str, done: int) ->
     return len(sessions.batches)
 
 
-def mirror_publications(world: World, sessions: session_world.World) -> None:
+def mirror_publications(world: World, sessions: simulated_sessions.World) -> None:
     for one in sessions.publications[len(world.publications) :]:
         world.seq += 1
         world.publications.append(replace(one, seq=world.seq, semantics="s"))
@@ -203,17 +205,17 @@ def mirror_publications(world: World, sessions: session_world.World) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_the_fold_of_delivered_sessions_is_what_is_served_whatever_was_published_and_however_far_behind_the_sink_was(
+def test_the_fold_of_delivered_sessions_is_what_is_served(
     seed: int,
 ) -> None:
     chance = random.Random(seed)
-    sessions = session_world.World()
+    sessions = simulated_sessions.World()
     world = World(shape=SESSIONS)
     world.begin("t1")
     world.move_head("t1")
     deliverer = Deliverer(world, chance.choice([Limits(), Limits(batches=1), Limits(batches=3, rows=4)]))
     name, done = "t1", 0
-    for batch in [*session_world.random_batches(chance, chance.randint(20, 80)), []]:
+    for batch in [*simulated_sessions.random_batches(chance, chance.randint(20, 80)), []]:
         sessions.commit(batch)
         done = mirror(world, sessions, name, done)
         if chance.random() < 0.15 and sessions.records:
@@ -246,7 +248,7 @@ def sessions_of(*rows_per_batch: list[tuple[int, str, int, int]]) -> World:
     return world
 
 
-def test_a_published_session_withdraws_what_it_overlaps_wherever_that_began() -> None:
+def test_a_published_session_withdraws_all_that_it_overlaps() -> None:
     world = sessions_of([(0, "a", 1, 12), (0, "b", 1, 12), (15, "a", 1, 25)])
     deliverer = Deliverer(world, Limits())
     deliverer.to_end()
@@ -255,7 +257,7 @@ def test_a_published_session_withdraws_what_it_overlaps_wherever_that_began() ->
     assert deliverer.consumer.holds() == world.served() == {(5, 30, "a"): 2, (0, 12, "b"): 1}
 
 
-def test_a_session_emitted_over_one_that_was_delivered_as_published_is_not_delivered() -> None:
+def test_a_session_emitted_over_a_delivered_publication_is_left_out() -> None:
     world = sessions_of([(0, "a", 1, 12)])
     world.publish([(0, 15)], [(0, "a", 2, 15)])
     deliverer = Deliverer(world, Limits())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS, write_definition
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
@@ -15,8 +14,7 @@ from rivertwice.pipeline.lint import HOLDS, NOT_CHECKED, contract_of, lint_defin
 
 
 def load(folder: Path, deliver: str) -> Definition:
-    target = folder / FLIGHTS.name
-    shutil.copytree(FLIGHTS, target, dirs_exist_ok=True)
+    target = write_definition(folder / FLIGHTS.name, FLIGHTS)
     (target / "pipeline.yaml").write_text((FLIGHTS / "pipeline.yaml").read_text() + f"\ndeliver: {deliver}\n")
     return load_definition(target)
 
@@ -74,7 +72,7 @@ def test_sinks_touch_no_fingerprint(tmp_path: Path) -> None:
     assert fingerprint_of(with_sinks).hashes() == fingerprint_of(load_definition(FLIGHTS)).hashes()
 
 
-def test_the_contract_names_every_sink_and_the_lint_the_ones_that_may_repeat(tmp_path: Path) -> None:
+def test_the_contract_names_every_sink_and_lint_those_that_may_repeat(tmp_path: Path) -> None:
     def unsafe(definition: Definition) -> tuple[str, str]:
         one = next(one for one in lint_definition(definition, {}) if one.check == "replay into an unsafe sink")
         return one.state, one.told

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
 from rivertwice.cli import cli
 from rivertwice.delivery import deliver as deliver_module
 from rivertwice.delivery.aside import AsideStore
@@ -31,6 +31,8 @@ from rivertwice.delivery.refusals import (
 )
 from rivertwice.delivery.wire import position_from_json, position_to_json, value_text
 from rivertwice.errors import ConfigError, LedgerError
+
+pytestmark = pytest.mark.long
 
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -150,7 +152,7 @@ def test_a_refused_delivery_is_listed_counted_and_tried_again_by_command(
     assert "no open refused delivery" in capsys.readouterr().err
 
 
-def test_a_discarded_one_is_not_tried_again_but_a_later_change_of_its_key_is_delivered(
+def test_a_discarded_record_is_not_retried_but_its_next_change_is_sent(
     world: DeliveryHome, sink: Picky, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(world, "t1", range(2), keys=2)
@@ -181,7 +183,7 @@ def test_what_is_asked_while_another_process_delivers_is_done_by_that_one(
     assert by_hour(sink) == served(world)
 
 
-def test_a_destination_that_refuses_all_stops_the_sink_and_the_position_stays(
+def test_a_destination_that_refuses_all_stops_the_sink_at_its_position(
     world: DeliveryHome, sink: Picky, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(world, "t1", [0], keys=120)
@@ -235,7 +237,7 @@ def test_a_damaged_record_of_refusals_is_named_with_its_remedy(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_is_refused_and_when_a_consumer_folds_what_is_served_but_for_what_is_listed(
+def test_whatever_is_refused_a_consumer_folds_all_that_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Every record says of the row before it what the destination holds (`Picky._take`); kills and retries in between."""

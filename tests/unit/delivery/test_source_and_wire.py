@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
 from rivertwice.delivery.model import Address, Position, Record, Shape
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_of
@@ -72,7 +72,7 @@ def world(tmp_path: Path) -> DeliveryHome:
     return DeliveryHome(tmp_path, "{x: {to: webhook, url_env: NOWHERE, guarantee: at_least_once}}")
 
 
-def test_batches_that_only_the_changelog_knows_are_seen_and_none_is_read_twice(world: DeliveryHome) -> None:
+def test_batches_that_only_the_changelog_has_are_read_once(world: DeliveryHome) -> None:
     source = StoredSource(world.home)
     assert source.look(None).batches == ()
     fill(world, "t1", range(3), keys=2)
@@ -97,7 +97,7 @@ def test_a_position_of_another_home_or_of_an_unknown_batch_is_refused(world: Del
         source.look(Position("t1", 9, 1, born, 1))
 
 
-def test_rows_that_the_ledger_counts_and_the_changelog_lacks_stop_the_delivery(world: DeliveryHome) -> None:
+def test_rows_that_the_changelog_lacks_stop_the_delivery(world: DeliveryHome) -> None:
     fill(world, "t1", range(2), keys=2)
     source = StoredSource(world.home)
     view = source.look(None)

@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delivery_world import CHANGELOG, SHAPE, WINDOW, Consumer, Deliverer, World
 from rivertwice.delivery.model import MOVED, WITHDRAW, Record
 from rivertwice.delivery.plan import Limits
 from rivertwice.timeline.served import newest_by
+from simulated.delivery import CHANGELOG, SHAPE, WINDOW, Consumer, Deliverer, World
+
+pytestmark = pytest.mark.long
 
 UPDATES = replace(SHAPE, updates_ms=WINDOW)
 KEYS = "abc"
@@ -100,7 +102,7 @@ def _start(row: dict[str, object]) -> int:
 
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_sink_holds_the_newest_row_of_every_window_whatever_happened_meanwhile(seed: int) -> None:
+def test_a_sink_of_updates_holds_the_newest_row_of_every_window(seed: int) -> None:
     chance = random.Random(seed)
     world = World(shape=UPDATES)
     world.begin("t1")
@@ -158,7 +160,7 @@ def test_a_rewind_takes_back_what_an_open_window_had() -> None:
     assert deliverer.consumer.holds() == {(0, "a"): 1}
 
 
-def test_a_publication_that_lacks_a_key_takes_it_away_though_it_was_delivered_while_the_window_was_open() -> None:
+def test_a_publication_without_a_key_removes_it_from_an_open_window() -> None:
     world = World(shape=UPDATES)
     world.begin("t1")
     world.move_head("t1")

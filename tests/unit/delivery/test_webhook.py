@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from delivery_home import DeliveryHome, fill, fold
+from homes.delivery import DeliveryHome, fill, fold
 from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.webhook_sink import RECORDS, TRIES, WebhookSink
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.instants import utc_now
+
+pytestmark = pytest.mark.long
 
 SUSPECT_AFTER = 25
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
@@ -115,9 +117,7 @@ def test_after_a_failure_the_step_comes_again_and_keeps_its_keys(world: Delivery
     assert fold(receiver.records()) == world.served()
 
 
-def test_a_record_that_is_refused_for_good_is_set_aside_and_the_sink_goes_on(
-    world: DeliveryHome, receiver: Receiver
-) -> None:
+def test_a_record_refused_for_good_is_set_aside_and_the_sink_goes_on(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", range(2), keys=RECORDS + 20)
     receiver.refuse = {"k00007": 422, "k00300": 400, "k00510": 403}  # 403: a filter in front of the receiver
     delivered = deliver(world)
@@ -130,7 +130,7 @@ def test_a_record_that_is_refused_for_good_is_set_aside_and_the_sink_goes_on(
 
 
 @pytest.mark.parametrize("status", [301, 401, 404])
-def test_a_refusal_that_concerns_every_record_stops_the_sink_and_sets_nothing_aside(
+def test_a_refusal_of_every_record_stops_the_sink_and_sets_none_aside(
     world: DeliveryHome, receiver: Receiver, status: int
 ) -> None:
     fill(world, "t1", [0], keys=3)
@@ -142,9 +142,7 @@ def test_a_refusal_that_concerns_every_record_stops_the_sink_and_sets_nothing_as
     assert deliver(world).records == 3  # it goes on by itself
 
 
-def test_a_lone_record_is_set_aside_only_if_the_receiver_takes_a_request_without_records(
-    world: DeliveryHome, receiver: Receiver
-) -> None:
+def test_a_lone_record_is_set_aside_only_if_an_empty_request_is_taken(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", [0], keys=1)
     receiver.answers = [403] * 3
     with pytest.raises(ConfigError, match="concerns every record"):
@@ -178,9 +176,7 @@ def failing_runs(world: DeliveryHome) -> int:
             return failed
 
 
-def test_a_record_by_which_the_server_always_fails_is_set_aside_when_others_get_through(
-    world: DeliveryHome, receiver: Receiver
-) -> None:
+def test_a_record_that_always_fails_is_set_aside_when_others_pass(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", range(3), keys=5)
     receiver.refuse = {POISON: 500}
     assert failing_runs(world) == 3 * (SUSPECT_AFTER // TRIES - 1)  # a record in each batch
@@ -193,9 +189,7 @@ def test_a_record_by_which_the_server_always_fails_is_set_aside_when_others_get_
     assert fold(receiver.records())[3, POISON] == 9
 
 
-def test_a_poison_record_behind_which_nothing_comes_waits_for_the_next_batch(
-    world: DeliveryHome, receiver: Receiver
-) -> None:
+def test_a_last_poison_record_waits_for_the_next_batch(world: DeliveryHome, receiver: Receiver) -> None:
     world.commit("t1", 0, 1, [(0, POISON, 1)])
     receiver.refuse = {POISON: 502}
     for _ in range(SUSPECT_AFTER // TRIES - 1):
@@ -228,9 +222,7 @@ def test_an_outage_sets_nothing_aside_however_long_it_lasts(
     assert fold(receiver.records()) == world.served()
 
 
-def test_an_outage_that_ends_while_records_are_suspected_sets_nothing_aside(
-    world: DeliveryHome, receiver: Receiver
-) -> None:
+def test_an_outage_that_ends_sets_no_suspected_record_aside(world: DeliveryHome, receiver: Receiver) -> None:
     """The first record alone still meets it, the next one does not."""
     fill(world, "t1", [0], keys=4)
     receiver.answers = [500] * (SUSPECT_AFTER + 2 + TRIES)
@@ -258,9 +250,7 @@ def test_a_server_that_is_gone_is_never_a_records_fault(
     assert deliver(world).refused == 0
 
 
-def test_a_retry_of_what_the_server_still_fails_by_leaves_it_listed_and_holds_nothing(
-    world: DeliveryHome, receiver: Receiver
-) -> None:
+def test_a_failing_retry_stays_listed_and_holds_nothing_up(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", range(2), keys=8)
     receiver.refuse = {f"k{number:05d}": 500 for number in range(6)}  # more than are tried in a row
     with pytest.raises(ServiceError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError, LedgerError
 from rivertwice.fast.compare import compare_sets, stretches
@@ -15,7 +15,7 @@ from rivertwice.fast.runs import FastRun, meaning_of, plan_run, read_runs, recor
 from rivertwice.pipeline.definition import Definition, parse_files, read_files
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FOLDER = PROJECT / "pipelines" / "examples" / "fraud_scores"
+FOLDER = REPOSITORY / "pipelines" / "examples" / "fraud_scores"
 
 
 def plan(runs: list[FastRun], meaning: str, committed: dict[int, int] | None, topic_id: str = "id") -> FastRun:
@@ -41,7 +41,7 @@ def changed(**texts: str) -> Definition:
     return parse_files(files, "fraud_scores")
 
 
-def test_the_first_run_begins_at_the_end_and_goes_on_while_it_means_the_same(tmp_path: Path) -> None:
+def test_the_first_run_begins_at_the_end_and_resumes_the_same_meaning(tmp_path: Path) -> None:
     first = plan([], "m1", None)
     assert (first.number, first.begins) == (1, {0: 100, 1: 50})
     assert plan([first], "m1", {0: 120, 1: 60}) is first

@@ -88,9 +88,7 @@ def test_a_password_file_wins_is_read_anew_and_may_end_with_a_newline(tmp_path: 
         ({**LOGIN, "RIVERTWICE_KAFKA_PROTOCOL": "SASL_PLAINTEXT", "RIVERTWICE_KAFKA_CA": "/ca.pem"}, "certificates"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_and_the_error_tells_no_password(
-    env: dict[str, str], said: str
-) -> None:
+def test_contradicting_settings_are_refused_and_no_password_is_shown(env: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as error:
         settings_of(env)
     assert "hush" not in str(error.value)

@@ -8,13 +8,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import parse_iso
 from rivertwice.log.flight_legs import arrival_instant, read_legs
 from rivertwice.log.replay import STORIES, ReplayRequest, plan_replay
 from rivertwice.setup.data import flights_csv
-from streamed_run import REPOSITORY
+
+pytestmark = pytest.mark.long
 
 DAY = (date(2013, 6, 30), date(2013, 6, 30))
 

@@ -13,6 +13,8 @@ from rivertwice.errors import RequestError
 from rivertwice.log.flights import STORM, Flight, log_order, plan_records, read_flights, scheduled_instant
 from rivertwice.setup.data import flights_csv
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def year(project: Path) -> list[Flight]:
@@ -105,7 +107,7 @@ def test_no_event_time_is_later_than_its_record_by_an_hour(year: list[Flight]) -
     assert max(flight.sched_dep - flight.record_time for flight in year) == timedelta(minutes=43)
 
 
-def test_a_key_stays_in_one_partition_and_all_partitions_move_through_time_together(year: list[Flight]) -> None:
+def test_a_key_stays_in_one_partition_and_partitions_share_their_time(year: list[Flight]) -> None:
     storm = [flight for flight in year if STORM[0] <= flight.day <= STORM[1]]
     records = plan_records(storm, 4)
     homes: dict[bytes, set[int]] = {}

@@ -30,7 +30,7 @@ NOW = from_ms(1_000_000)
 GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90), 2: (5, 6)}, {0: (70, 80)}, 500, 2_000_000, NOW)
 
 
-def test_a_stream_behind_kafkas_begin_has_a_gap_of_exactly_the_records_between() -> None:
+def test_a_stream_before_kafkas_begin_has_a_gap_of_the_records_between() -> None:
     assert find_gap({0: 70, 1: 3}, {0: 90, 1: 3}, {0: 95, 1: 3}) == (EXPIRED, {0: (70, 90)})
     assert find_gap({0: 70, 1: 3}, {0: 70, 1: 0}, {0: 70, 1: 3}) is None
 
@@ -40,7 +40,7 @@ def test_a_log_that_ends_before_the_streams_place_ran_backwards() -> None:
     assert find_gap({0: 70, 1: 3}, {0: 0}, {0: 70}) == (BACKWARDS, {1: (0, 3)})
 
 
-def test_the_latest_event_time_a_lost_record_can_have_is_bounded_by_whoever_stamps_it() -> None:
+def test_a_lost_records_latest_event_time_is_bounded_by_its_timestamp() -> None:
     ranges, hour = {0: (1, 2), 1: (4, 9)}, 3_600_000
     stamped_by_broker = {"message.timestamp.type": "LogAppendTime"}
     assert bound_event_time(stamped_by_broker, ranges, {0: 50, 1: 80}, 100, 7) == 87
@@ -76,7 +76,7 @@ def test_what_is_no_gap_id_names_no_file(tmp_path: Path, name: str) -> None:
         load_gap(PipelineHome(tmp_path), name)
 
 
-def test_the_message_names_partition_offsets_what_is_lost_for_ever_and_the_way_on() -> None:
+def test_the_message_names_partition_offsets_loss_and_remedy() -> None:
     text = gap_message(GAP)
     assert "partition 0 [70, 90), partition 2 [5, 6)" in text
     assert "the archive has partition 0 [70, 80)" in text

@@ -46,7 +46,7 @@ def test_the_first_offset_at_risk_is_the_first_that_only_kafka_has() -> None:
     assert first_at_risk(claim(100, None), 0, log()) is None
 
 
-def test_the_stream_rests_on_kafka_alone_even_where_the_archive_has_the_records() -> None:
+def test_the_stream_needs_kafka_even_where_the_archive_has_the_records() -> None:
     assert first_at_risk(claim(30, None, kafka_only=True), 0, log()) == 30
     assert select_samples([claim(30, None, kafka_only=True), claim(30, None)], log()) == {(0, 30), (0, 40)}
 
@@ -111,7 +111,7 @@ def test_every_offset_of_a_claim_is_archived_in_kafka_only_or_lost(
     assert (lease.level is Level.LOST) == (lease.lost > 0)
 
 
-def test_what_older_segments_of_the_archive_hold_is_served_and_the_hole_between_is_lost() -> None:
+def test_older_segments_of_the_archive_are_served_and_their_hole_is_lost() -> None:
     #  archive  |===|   |====|        [0, 10) and [15, 40)
     #  Kafka           |=========|    [20, 100)
     state = log(archived={0: (15, 40)}, older=({0: (0, 10)},))
@@ -119,7 +119,7 @@ def test_what_older_segments_of_the_archive_hold_is_served_and_the_hole_between_
     assert (lease.archived, lease.kafka, lease.lost) == (35, 10, 5)
 
 
-def test_a_partition_whose_first_offset_is_not_known_is_needed_from_its_very_first() -> None:
+def test_a_partition_without_a_known_first_offset_is_needed_from_its_begin() -> None:
     assert first_at_risk(claim(0, 80), 0, log(begin={}, archived={})) == 0
     assert first_at_risk(claim(0, 80), 0, log(begin={}, end={}, archived={})) is None
 
@@ -132,7 +132,7 @@ def test_the_levels_change_below_their_limits_and_not_at_them() -> None:
     assert levels == [Level.OK, Level.WARNING, Level.WARNING, Level.CRITICAL]
 
 
-def test_a_claim_without_end_reaches_to_kafkas_end_and_an_older_one_is_empty() -> None:
+def test_a_claim_without_end_reaches_kafkas_end_and_an_older_one_is_empty() -> None:
     (lease,) = view_leases([claim(50, None)], log(), NOW)
     assert (lease.start, lease.end, lease.kafka) == (50, 100, 50)
     (lease,) = view_leases([claim(120, None)], log(), NOW)
@@ -183,7 +183,7 @@ def test_the_levels_are_four_and_the_worse_is_the_larger() -> None:
     assert [(level.name, level.value) for level in Level] == [("OK", 0), ("WARNING", 1), ("CRITICAL", 2), ("LOST", 3)]
 
 
-def test_a_topic_that_may_keep_no_byte_has_no_time_left_and_none_to_divide_by() -> None:
+def test_a_topic_that_may_keep_no_byte_has_no_time_left() -> None:
     none = log(retention=None, retention_bytes=0, record_bytes={0: 100.0})
     assert clock_at(none, 0, 40, NOW).share == 0.0
     one = log(retention=None, retention_bytes=1, record_bytes={0: 0.0})

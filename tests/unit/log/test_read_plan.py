@@ -81,7 +81,7 @@ def test_a_damaged_archive_is_named_by_partition_and_offsets() -> None:
         check_count({0: 5, 1: 1}, {0: (0, 5), 1: (3, 5)}, "the archive")
 
 
-def test_older_segments_of_the_archive_give_what_they_have_and_the_holes_stay_missing() -> None:
+def test_older_segments_give_what_they_have_and_holes_stay_missing() -> None:
     #  archive  |===|    |===|    |===|      [0, 5) [10, 15) [20, 25)
     #  Kafka                        |=====|  [22, 40)
     plan = plan_read({0: (2, 30)}, {0: (20, 25)}, {0: (22, 40)}, [{0: (0, 5)}, {0: (10, 15)}])

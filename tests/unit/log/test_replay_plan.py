@@ -9,6 +9,8 @@ from rivertwice.errors import RequestError
 from rivertwice.log.flights import STORM
 from rivertwice.log.replay import ReplayRequest, plan_replay, select_unsent
 
+pytestmark = pytest.mark.long
+
 REQUEST = ReplayRequest(topic="flights", days=STORM)
 
 

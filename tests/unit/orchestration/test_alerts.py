@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from alert_receivers import SECRET, Hook
 from rivertwice.alerts import store as store_module
 from rivertwice.alerts.routes import WEBHOOK
 from rivertwice.alerts.sender import Sender
@@ -26,6 +25,7 @@ from rivertwice.orchestration.alerts import (
     report_gate,
 )
 from rivertwice.supervise.act import page, page_over
+from servers.alert_receivers import SECRET, Hook
 
 P = "flight_delays"
 GATE = Place(f"reconcile__{P}", "scheduled__1", "gate")
@@ -92,9 +92,7 @@ def gate_of(alerts: list[dict[str, str]], **served: int) -> dict[str, Any]:
 
 
 @pytest.mark.airflow
-def test_a_task_that_fails_again_and_again_is_one_message_and_one_when_it_ends_well(
-    settings: Settings, hook: Hook
-) -> None:
+def test_a_task_that_fails_repeatedly_is_one_message_and_one_at_its_end(settings: Settings, hook: Hook) -> None:
     for _ in range(6):
         fail("compute", failed(text="the disk is full"))
     assert hook.told() == [("task_failed", "firing")]
@@ -142,7 +140,7 @@ def test_a_stream_that_the_agent_has_given_up_is_told_by_the_agent_alone(setting
 
 
 @pytest.mark.airflow
-def test_a_dead_agent_is_one_alert_of_all_pipelines_and_is_over_when_one_runs(settings: Settings, hook: Hook) -> None:
+def test_a_dead_agent_is_one_alert_of_all_pipelines(settings: Settings, hook: Hook) -> None:
     for _ in range(6):
         fail("watch", failed(StreamFaultError("agent_dead", "the agent last spoke 90 s ago")), dag="supervise")
     assert [(one["kind"], one["pipeline"]) for one in hook.taken] == [("agent_dead", None)]
@@ -160,7 +158,7 @@ def test_an_epoch_that_ends_well_is_the_end_of_what_the_watch_reported(settings:
 
 
 @pytest.mark.airflow
-def test_a_webhook_that_fails_neither_fails_the_callback_nor_loses_the_alert(
+def test_a_failing_webhook_fails_no_callback_and_loses_no_alert(
     settings: Settings, hook: Hook, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook.answer = 500
@@ -173,9 +171,7 @@ def test_a_webhook_that_fails_neither_fails_the_callback_nor_loses_the_alert(
     assert hook.told() == [("task_failed", "firing")]
 
 
-def test_one_fact_of_a_reconcile_is_one_message_until_the_backfill_has_repaired_it(
-    settings: Settings, hook: Hook
-) -> None:
+def test_one_fact_of_a_reconcile_is_one_message_until_its_repair(settings: Settings, hook: Hook) -> None:
     for _ in range(6):
         report_gate(settings, P, GATE, gate_of([*LATE, DEFECT], LATE=40, DEFECT=3), whole=True)
     assert sorted(hook.told()) == [("defect", "firing"), ("late_share", "firing")]

@@ -104,7 +104,7 @@ def test_a_body_that_is_no_form_is_airflows_to_judge(body: bytes) -> None:
     assert airflow.bodies == [body]
 
 
-def test_an_airflow_below_a_path_of_its_own_is_checked_too_and_other_requests_are_left_alone() -> None:
+def test_an_airflow_below_a_path_is_checked_and_other_requests_are_not() -> None:
     airflow = Airflow()
     conf = json.dumps({"conf": {"start": JULY, "end": JUNE}}).encode()
     assert airflow.post("reconcile__p", conf, "/company/api/v2/dags/{}/dagRuns").status_code == 400

@@ -81,7 +81,7 @@ def test_a_newer_reconcile_of_somebody_else_does_not_shut_the_gate(run: Run) -> 
     assert run.gate()["run"] == own
 
 
-def test_a_task_that_was_cleared_compares_again_and_the_gate_reads_the_newest(run: Run) -> None:
+def test_a_cleared_task_compares_again_and_the_gate_reads_the_newest(run: Run) -> None:
     run.compare(attempt=1, minute=0, alerts=[DEFECT])
     again = run.compare(attempt=2, minute=1, alerts=[])
     assert run.gate()["run"] == again

@@ -51,7 +51,7 @@ def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return settings
 
 
-def test_a_lag_that_nobody_keeps_up_to_date_has_the_same_words_and_age_in_both(settings: Settings) -> None:
+def test_a_lag_that_nobody_updates_has_the_same_words_and_age_in_both(settings: Settings) -> None:
     write_heartbeat(settings.pipeline(P), Heartbeat(7, 4711, "t1", "running", utc_now() - timedelta(hours=3), lag=5000))
     lag = ask_page()["stream"]["lag"]
     assert lag["text"] == "5000, 3 h ago"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS, replace
+from homes.project import FLIGHTS, replace_text
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.bundle import build_bundle, load_bundle, load_bundle_definition, save_bundle
 from rivertwice.pipeline.fingerprint import compare_fingerprints
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
 
 def changed(folder: Path, file: str, old: str, new: str) -> dict[str, tuple[str, ...]]:
     before = build_bundle(folder)
-    replace(folder / file, old, new)
+    replace_text(folder / file, old, new)
     after = build_bundle(folder)
     changes = compare_fingerprints(before.fingerprint, after.fingerprint)
     touched = {group for change in changes for group in change.touches}
@@ -40,7 +40,7 @@ def test_a_saved_bundle_gives_the_same_definition_back(folder: Path, tmp_path: P
 def test_an_altered_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
     bundle = build_bundle(folder)
     stored = save_bundle(bundle, tmp_path / "bundles")
-    replace(stored / "transform.sql", "dep_delay > 15", "dep_delay > 16")
+    replace_text(stored / "transform.sql", "dep_delay > 15", "dep_delay > 16")
     with pytest.raises(DefinitionError, match="was altered"):
         load_bundle_definition(tmp_path / "bundles", bundle.id)
     with pytest.raises(DefinitionError, match="was altered"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import parse_iso
 from rivertwice.pipeline.case_diff import diff_names, diff_rows, newest_rows
@@ -61,7 +61,7 @@ def test_rows_of_one_window_and_key_are_paired_by_their_values() -> None:
     assert diff(expected, [ROW, ROW]) == [f"stream: window_start {AT}, origin EWR: flights is 3, expected 4"]
 
 
-def test_of_a_stream_with_updates_the_last_batch_of_a_window_counts_and_a_row_twice_in_it_shows() -> None:
+def test_the_last_batch_of_a_window_counts_and_a_double_row_in_it_shows() -> None:
     definition = load_definition(FLIGHTS)
     updates = definition.model_copy(update={"emit": "updates"})
     four = {**ROW, "flights": 4}

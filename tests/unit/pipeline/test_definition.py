@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from definition_files import FLIGHTS, PROJECT, replace
+from homes.project import FLIGHTS, REPOSITORY, replace_text
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_all, load_definition, parse_files, read_files
 from rivertwice.pipeline.durations import format_duration, parse_duration
@@ -27,7 +27,7 @@ def refusal(folder: Path) -> str:
 
 
 def test_the_flight_pipeline_says_what_the_story_needs() -> None:
-    definition = load_all(PROJECT / "pipelines")["flight_delays"]
+    definition = load_all(REPOSITORY / "pipelines")["flight_delays"]
     view, source = definition.source
     assert (view, source.partitions, source.event_time) == ("flights", 4, "sched_dep")
     assert (source.watermark, source.max_future) == (timedelta(hours=1), timedelta(hours=2))
@@ -37,7 +37,7 @@ def test_the_flight_pipeline_says_what_the_story_needs() -> None:
 
 
 def test_the_published_json_schema_is_current() -> None:
-    published = (PROJECT / "docs" / "pipeline.schema.json").read_text()
+    published = (REPOSITORY / "docs" / "pipeline.schema.json").read_text()
     assert published == json_schema(), "write rivertwice.pipeline.schema.json_schema() to docs/pipeline.schema.json"
 
 
@@ -79,15 +79,15 @@ def test_the_published_json_schema_is_current() -> None:
 def test_a_wrong_field_is_refused_with_file_field_value_and_remedy(
     folder: Path, old: str, new: str, words: list[str]
 ) -> None:
-    replace(folder / "pipeline.yaml", old, new)
+    replace_text(folder / "pipeline.yaml", old, new)
     message = refusal(folder)
     assert "flight_delays/" in message
     for word in words:
         assert word in message
 
 
-def test_a_stored_bundle_with_a_pattern_that_is_refused_today_is_still_read(folder: Path) -> None:
-    replace(folder / "pipeline.yaml", 'pattern: "[A-Z]{3}"', r'pattern: "(?=A)(A|B)*"')
+def test_a_stored_bundle_with_a_pattern_that_is_refused_now_is_still_read(folder: Path) -> None:
+    replace_text(folder / "pipeline.yaml", 'pattern: "[A-Z]{3}"', r'pattern: "(?=A)(A|B)*"')
     rule = parse_files(read_files(folder), "bundle").source[1].rules[1]
     assert rule.name == "dest_is_an_airport"
 

@@ -15,12 +15,12 @@ ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local-cluster[1,1,1024]"])
-def test_a_driver_with_its_executors_inside_or_beside_it_listens_on_loopback(master: str) -> None:
+def test_a_driver_with_local_executors_listens_on_loopback(master: str) -> None:
     confs = start_confs(replace(LOCAL, spark_master=master), [])
     assert [confs[name] for name in ADDRESSES] == ["127.0.0.1", "127.0.0.1"]
 
 
-def test_a_driver_of_a_cluster_listens_where_spark_says_and_brings_its_jars() -> None:
+def test_a_driver_of_a_cluster_listens_where_spark_says_and_brings_jars() -> None:
     jar = Path("/jars/spark-sql-kafka.jar")
     confs = start_confs(replace(LOCAL, spark_master="spark://master:7077"), [jar])
     assert not set(ADDRESSES) & set(confs)

@@ -54,7 +54,7 @@ def define(change: tuple[str, str] = ("", ""), fold: str | None = FOLD, **files:
     return parse_files({name.replace("_sql", ".sql"): text.encode() for name, text in texts.items()}, "p")
 
 
-def test_rows_of_a_fold_are_told_apart_by_their_record_and_lie_under_their_event_s_day() -> None:
+def test_rows_of_a_fold_are_kept_apart_by_record_under_its_events_day() -> None:
     found = define()
     assert found.row_keys == ["record", "row", "k"]
     assert found.result_columns == ["window_start", "window_end", "record", "row", "k", "at", "total"]
@@ -102,7 +102,7 @@ def test_a_definition_that_is_no_whole_fold_is_refused(change: tuple[str, str], 
         define(change)
 
 
-def test_what_is_of_folds_is_refused_elsewhere_and_other_windows_still_need_a_watermark() -> None:
+def test_what_belongs_to_folds_is_refused_for_other_windows() -> None:
     sql = "SELECT window.start AS window_start, window.end AS window_end, k, count(*) AS n FROM events GROUP BY window(at, '1 day'), k"
     plain = YAML[: YAML.index("window:")] + "window: {size: 1 day}\nkeys: [k]\ncount_column: n\ncolumns: {n: {}}\n"
     with pytest.raises(DefinitionError, match="source 'events' has no watermark"):
@@ -149,7 +149,7 @@ def test_a_fold_takes_no_sql_and_is_not_complete_without_its_code() -> None:
         ("print(1)\n", "at the top level"),
     ],
 )
-def test_a_fold_whose_text_shows_that_it_is_impure_is_refused_unless_nothing_is_compared(code: str, words: str) -> None:
+def test_a_visibly_impure_fold_is_refused_unless_nothing_is_compared(code: str, words: str) -> None:
     with pytest.raises(DefinitionError, match=words) as caught:
         check_fold(code + FOLD, "p/fold.py", compared=True)
     assert "compare: false" in str(caught.value)
@@ -182,7 +182,7 @@ def test_what_a_fold_may_well_use_is_accepted() -> None:
     check_fold(text, "p/fold.py", compared=True)
 
 
-def test_comments_and_blank_lines_change_no_fingerprint_and_anything_else_changes_state_and_results() -> None:
+def test_only_comments_and_blank_lines_change_no_fingerprint_of_a_fold() -> None:
     ours = fingerprint_of(define())
     assert fingerprint_of(define(fold="# new\n\n" + FOLD.replace("  # the sum", ""))).hashes() == ours.hashes()
     other = compare_fingerprints(ours, fingerprint_of(define(fold=FOLD.replace("+ event", "- event"))))
@@ -218,7 +218,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_failing_fold_stops_at_the_record_s_address_unless_there_is_a_column_for_it(what: str) -> None:
+def test_a_failing_fold_stops_at_the_record_unless_it_has_a_column(what: str) -> None:
     spoilt = "    if state:\n        state['total'] = 99\n"
     text = "def fold(state, event):\n" + spoilt + BAD[what]
     with pytest.raises(FoldError, match=r"record events/1@7 with \w+: .*column `error`"):

@@ -62,7 +62,7 @@ def define(*changes: tuple[str, str], fold: str = FOLD) -> Definition:
     return parse_files({"pipeline.yaml": text.encode(), "fold.py": fold.encode()}, "p")
 
 
-def test_rows_say_which_source_their_event_is_of_and_each_source_calls_the_key_as_it_likes() -> None:
+def test_rows_name_their_source_and_each_source_names_its_own_key() -> None:
     found = define()
     assert found.row_keys == ["source", "record", "row", "user_id"]
     assert found.by_fields("users") == {"user_id": "id"}
@@ -99,7 +99,7 @@ def test_what_does_not_go_together_over_several_sources_is_refused(change: tuple
         define(change)
 
 
-def test_several_sources_with_windows_are_still_refused_and_order_is_of_folds() -> None:
+def test_several_sources_with_windows_are_refused_and_order_is_of_folds() -> None:
     plain = yaml.safe_load(YAML)
     for name in ("by", "order", "state", "types"):
         del plain[name]
@@ -163,7 +163,7 @@ def test_a_change_of_either_source_is_seen(
     assert found[component] == touches
 
 
-def test_the_order_of_the_sources_decides_about_results_and_what_is_declared_of_order_does_not() -> None:
+def test_the_order_of_sources_decides_results_and_its_declaration_does_not() -> None:
     ours = fingerprint_of(define())
     assert "watermark_policy" not in ours.components
     assert fingerprint_of(define(("order: any\n", ""))).hashes() == ours.hashes()
@@ -236,7 +236,7 @@ def told(emitted: list[Any]) -> list[tuple[Any, ...]]:
     return [(source, record, json.loads(row)["seen"], *number) for source, _, record, _, row, *number in emitted]
 
 
-def test_a_batch_is_folded_source_by_source_then_by_partition_and_offset_however_its_rows_come() -> None:
+def test_a_batch_is_folded_by_source_then_partition_then_offset() -> None:
     spec = fold_spec(define(fold=LISTING))
     frames = [packed_rows((7, 1, 0, 5, 2), (7, 0, 1, 9, "B")), packed_rows((7, 1, 0, 4, 1), (7, 0, 0, 3, "A"))]
     state, rows = follow_key(spec, '{"seen":["x"]}', frames)
@@ -250,7 +250,7 @@ def test_a_batch_is_folded_source_by_source_then_by_partition_and_offset_however
     assert follow_key(spec, None, []) == (None, [])
 
 
-def test_a_recompute_takes_keys_as_they_are_sorted_over_frames_and_numbers_their_rows() -> None:
+def test_a_recompute_takes_sorted_keys_over_frames_and_numbers_rows() -> None:
     spec = fold_spec(define(fold=LISTING))
     frames = [
         packed_rows((7, 1, 0, 4, 1), (7, 0, 0, 3, "A")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from history_kinds import definition_files, make_definition
+from histories.kinds import definition_files, make_definition
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import Definition, parse_files
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from definition_files import PROJECT
+from homes.project import EXAMPLES
 from rivertwice.cli import cli
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle
@@ -28,7 +28,6 @@ from rivertwice.pipeline.lint import (
 from rivertwice.pipeline.model import Definition
 from rivertwice.testing.lab_project import DEFINITION
 
-EXAMPLES = PROJECT / "pipelines" / "examples"
 LAB = load_definition(DEFINITION)
 NAME, SOURCE = LAB.source
 FACTS = TopicFacts(partitions=SOURCE.partitions, retention=None, compacted=False)
@@ -82,7 +81,7 @@ def test_the_clock_and_the_order_are_broken_where_nothing_refuses_them() -> None
     assert "now" in free["processing-time windows"].told
 
 
-def test_a_sink_that_claims_more_than_it_keeps_is_broken_and_one_that_may_repeat_is_not_called_safe() -> None:
+def test_a_sink_that_claims_too_much_is_broken_and_one_may_repeat() -> None:
     hook = HOOK.deliver["sms"]
     assert found(HOOK)["exactly-once without a boundary"].state == HOLDS
     unsafe = found(HOOK)["replay into an unsafe sink"]

@@ -42,7 +42,7 @@ def test_a_steady_pattern_stays_with_java(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", UNSTEADY)
-def test_a_pattern_that_could_recurse_or_backtrack_goes_to_re2_and_ends_at_once_on_a_megabyte(pattern: str) -> None:
+def test_a_pattern_that_could_backtrack_goes_to_re2_and_ends_at_once(pattern: str) -> None:
     matcher = matcher_of(pattern)
     assert matcher.engine == RE2
     values = pa.array(["ab" * 500_000, "x" * 1_000_000, "a" * 1_000_000 + "!", "a😀" * 300_000, "\x00" * 1_000_000])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from definition_files import FLIGHTS
+from homes.project import FLIGHTS
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.refusals import check_sql, normalise

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-import two_sources as two
+from histories import two_sources as two
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.compile import metric_names
 from rivertwice.pipeline.definition import parse_files

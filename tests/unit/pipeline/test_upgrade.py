@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS, replace
-from history_kinds import definition_files
+from histories.kinds import definition_files
+from homes.project import FLIGHTS, replace_text
 from rivertwice.pipeline.bundle import Bundle, build_bundle
 from rivertwice.pipeline.fingerprint import DECODE, SEMANTICS, STATE
 from rivertwice.pipeline.upgrade import CARRIED, REFUSED, RESUME, SAME, decide_upgrade
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 def changed(folder: Path, file: str, old: str, new: str) -> tuple[Bundle, Bundle]:
     before = build_bundle(folder)
-    replace(folder / file, old, new)
+    replace_text(folder / file, old, new)
     return before, build_bundle(folder)
 
 
@@ -69,7 +69,7 @@ def test_words_that_mean_the_same_are_no_upgrade(folder: Path) -> None:
     assert decide_upgrade(before, after, before.fingerprint.hashes()).way == SAME
 
 
-def test_a_release_that_takes_the_old_definition_otherwise_is_an_obstacle_of_its_own(folder: Path) -> None:
+def test_a_release_that_reads_the_old_definition_otherwise_is_an_obstacle(folder: Path) -> None:
     bundle = build_bundle(folder)
     found = decide_upgrade(bundle, bundle, {**bundle.fingerprint.hashes(), "state": "of another compiler"})
     assert (found.way, set(found.obstacles)) == (REFUSED, {"release"})
@@ -95,7 +95,7 @@ def two_sources(tmp_path: Path) -> tuple[Bundle, Bundle]:
     return before, build_bundle(folder)
 
 
-def test_nothing_of_the_state_is_carried_over_and_all_of_the_decoding_that_is_not_in_it_is() -> None:
+def test_nothing_of_the_state_and_all_other_decoding_is_carried_over() -> None:
     assert not set(STATE) & CARRIED
     assert set(DECODE) - set(STATE) <= CARRIED
     assert set(SEMANTICS) - CARRIED - set(STATE) == {"topic", "emit", "watermark_policy", "role", "table_keys"}
@@ -114,7 +114,7 @@ def test_nothing_of_the_state_is_carried_over_and_all_of_the_decoding_that_is_no
         ("fold", "fold.py", "== 7", "== 8", REFUSED),
     ],
 )
-def test_of_sessions_and_slices_watermark_and_late_policy_alone_are_carried_over_and_of_a_fold_nothing(
+def test_sessions_and_slices_carry_over_watermark_and_late_policy_alone(
     tmp_path: Path, kind: str, file: str, old: str, new: str, way: str
 ) -> None:
     folder = tmp_path / "histories"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from definition_files import FLIGHTS, PROJECT
+from homes.project import FLIGHTS, REPOSITORY
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import Definition, load_definition, parse_files
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
@@ -103,8 +103,8 @@ def test_a_tumbling_definition_hashes_what_it_always_did() -> None:
     assert found.components["window"] == ["1 hour", "window_start", "window_end"]
 
 
-def test_a_stored_savepoint_of_a_tumbling_pipeline_still_has_the_hashes_it_was_stored_with() -> None:
-    golden = PROJECT / "tests" / "golden" / "savepoint-v1"
+def test_a_stored_savepoint_of_a_tumbling_pipeline_keeps_its_hashes() -> None:
+    golden = REPOSITORY / "tests" / "golden" / "savepoint-v1"
     (manifest,) = golden.glob("home/pipelines/*/savepoints/*/manifest.json")
     (folder,) = (path.parent for path in golden.glob("project/pipelines/*/pipeline.yaml"))
     assert json.loads(manifest.read_text())["fingerprint"] == fingerprint_of(load_definition(folder)).hashes()

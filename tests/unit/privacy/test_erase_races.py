@@ -12,10 +12,9 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from alert_receivers import Hook
-from delivery_home import publish_rows
-from erasure_world import BATCHES, SECRET, TOPIC, ErasureWorld
-from ledger_rows import NOW
+from homes.delivery import publish_rows
+from homes.erasure import BATCHES, SECRET, TOPIC, ErasureWorld
+from homes.ledger import NOW
 from rivertwice.delivery.aside import ask
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.log import archive
@@ -24,6 +23,9 @@ from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.store import delta
 from rivertwice.store.table_upkeep import purge
 from rivertwice.stream.lease import acquire_lease, lease_owner
+from servers.alert_receivers import Hook
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_an_append_that_no_lock_keeps_away_makes_the_rewrite_begin_again(
 
 
 @pytest.mark.parametrize("table", ["served", "amendments"])
-def test_an_update_of_a_table_meanwhile_is_neither_hidden_nor_left_as_it_was(
+def test_a_concurrent_update_of_a_table_is_seen_and_purged_too(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     path = world.home.tables.amendments if table == "amendments" else world.home.tables.served
@@ -166,7 +168,7 @@ def test_what_killed_appends_logs_and_alerts_hold_goes_too(world: ErasureWorld) 
     assert rows.num_rows == 2 * BATCHES
 
 
-def test_what_is_kept_of_refused_deliveries_goes_too_and_says_still_what_the_destination_holds(
+def test_refused_deliveries_are_purged_and_say_what_the_destination_has(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A receiver took every row, then refused the corrections of two of them; somebody asked for one of these again."""
@@ -221,7 +223,7 @@ def test_the_locks_are_given_back(world: ErasureWorld) -> None:
         check()
 
 
-def test_a_writer_that_opened_the_table_before_a_purge_cannot_commit_a_file_that_the_purge_deleted(
+def test_a_writer_from_before_a_purge_cannot_commit_a_deleted_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "table"

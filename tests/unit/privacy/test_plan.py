@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from homes.savepoint import TOPIC, row, savepoint
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.timeline.ledger import LedgerRow
-from savepoint_home import TOPIC, row, savepoint
 
 YAML = b"""
 name: p
@@ -80,7 +80,7 @@ def test_each_obstacle_is_named(found: Reader, offsets: list[int], said: str) ->
     assert said in text
 
 
-def test_savepoints_that_would_bring_the_value_back_are_those_with_it_in_state_or_ahead() -> None:
+def test_savepoints_with_the_value_in_state_or_ahead_would_bring_it_back() -> None:
     # Offset 35 is read by batch 3, whose windows are closed at batch 4's watermark, a second on.
     held = reader([taken(2), taken(3), taken(4), taken(5)])
     assert [one.manifest.batch for one in select_tainted(held, places(35))] == [2, 3]

@@ -65,7 +65,7 @@ def test_bytes_without_the_value_stay_as_they_are(data: bytes) -> None:
         assert TEXT.text(data) == data
 
 
-def test_a_table_is_rewritten_in_its_named_columns_record_keys_headers_and_json_texts() -> None:
+def test_a_table_is_rewritten_in_columns_keys_headers_and_json_texts() -> None:
     rows = pa.table(
         {
             "user": ["u42", "u1", None],

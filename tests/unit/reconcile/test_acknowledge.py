@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import to_iso, utc_now
@@ -21,7 +22,6 @@ from rivertwice.reconcile.model import OLDER, RowId, Verdict
 from rivertwice.reconcile.results import Stamp, store_run
 from rivertwice.store.places import open_store
 
-PROJECT = Path(__file__).resolve().parents[3]
 P = "flight_delays"
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 MIXED = "mixed: more than one definition read or emitted the window"
@@ -31,12 +31,12 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def home(tmp_path: Path) -> PipelineHome:
-    return Settings(PROJECT, tmp_path / "home").pipeline(P)
+    return Settings(REPOSITORY, tmp_path / "home").pipeline(P)
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> Command:
-    options = ["--output", "json", "--project", str(PROJECT), "--home", str(tmp_path / "home")]
+    options = ["--output", "json", "--project", str(REPOSITORY), "--home", str(tmp_path / "home")]
     return lambda *words: CliRunner().invoke(cli, [*options, *words])
 
 
@@ -92,9 +92,7 @@ def test_an_acknowledged_run_passes_with_a_warning_that_says_who_and_why(home: P
     assert [each["id"] for each in json.loads(command("acknowledge", P, "--list").stdout)] == [one["id"]]
 
 
-def test_another_head_another_reason_another_pair_and_every_other_alert_fail_as_before(
-    home: PipelineHome, command: Command
-) -> None:
+def test_an_acknowledgement_covers_its_head_reason_and_pair_alone(home: PipelineHome, command: Command) -> None:
     reconcile(home, verdicts(MIXED))
     command("acknowledge", P, "--why", "upgrade")
     assert judge(home, verdicts(MIXED)).passed
@@ -149,9 +147,7 @@ def test_what_cannot_be_acknowledged_is_refused(
     assert read_acknowledgements(home) == []
 
 
-def test_a_date_that_has_passed_and_a_pipeline_without_a_reconcile_are_refused(
-    home: PipelineHome, command: Command
-) -> None:
+def test_a_past_date_and_a_pipeline_without_a_reconcile_are_refused(home: PipelineHome, command: Command) -> None:
     assert "was never reconciled" in command("acknowledge", P, "--why", "x").output
     reconcile(home, verdicts(MIXED))
     assert (

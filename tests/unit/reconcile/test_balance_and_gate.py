@@ -66,7 +66,7 @@ def test_what_cannot_be_compared_is_a_warning() -> None:
     assert kinds(gate) == [("warning", "not_comparable")]
 
 
-def test_a_pair_of_which_nothing_could_be_compared_fails_the_gate_unless_the_definition_says_compare_false() -> None:
+def test_a_pair_without_comparison_fails_the_gate_unless_declared() -> None:
     nothing = replace(INPUT, counts={"stream": {"NOT_COMPARABLE": 4, "OPEN": 2}, "served": {"AGREES": 1}})
     gate = decide_gate(nothing)
     assert not gate.passed
@@ -82,7 +82,7 @@ def test_a_finding_fails_the_gate() -> None:
     assert not gate.passed
 
 
-def test_one_lagging_partition_raises_the_late_alert_even_when_the_total_is_fine() -> None:
+def test_one_lagging_partition_raises_the_late_alert() -> None:
     lagging = replace(FINE, late=50, emitted=45)
     gate = decide_gate(replace(INPUT, partitions={P0: FINE, Part("flights", 3): lagging}))
     assert gate.passed
@@ -90,11 +90,11 @@ def test_one_lagging_partition_raises_the_late_alert_even_when_the_total_is_fine
     assert "partition 3" in gate.alerts[0].message
 
 
-def test_a_broken_balance_is_told_in_records_or_in_pairs_of_record_and_window() -> None:
-    for windows, told in ((1, "7 of 100 records of all"), (3, "7 of 300 (record, window) pairs of all")):
+def test_a_broken_balance_is_counted_in_records_or_in_window_pairs() -> None:
+    for windows, counted in ((1, "7 of 100 records of all"), (3, "7 of 300 (record, window) pairs of all")):
         broken = Account(read=100, windows=windows, emitted=90 * windows - 7, open=5 * windows, late=5 * windows)
         (alert,) = (one for one in decide_gate(replace(INPUT, total=broken)).alerts if one.kind == "balance")
-        assert alert.message.startswith(told)
+        assert alert.message.startswith(counted)
 
 
 def test_a_broken_balance_fails_the_gate() -> None:

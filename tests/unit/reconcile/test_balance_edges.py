@@ -22,12 +22,12 @@ def test_each_cause_explains_as_many_records_as_it_has(cause: str) -> None:
     assert Account(read=3, **{cause: 4}).unexplained == -1
 
 
-def test_of_a_hopping_window_each_record_is_owed_as_often_as_windows_hold_it() -> None:
+def test_each_record_is_expected_as_often_as_hopping_windows_hold_it() -> None:
     assert Account(read=5, dead=1, excluded=1, emitted=4, open=2, late=3, windows=3).unexplained == 0
     assert Account(emitted=4, open=2, late=3).late_share == pytest.approx(1 / 3)
 
 
-def test_a_window_that_ends_at_the_watermark_is_emitted_and_a_late_pair_is_late_whenever_it_ends() -> None:
+def test_a_window_that_ends_at_the_watermark_is_emitted() -> None:
     pairs = [PairCount(PART, end, late, 1) for end in (99, 100, 101) for late in (False, True)]
     found = balance_partitions({PART: 7}, {PART: 1}, {PART: 6}, pairs, 100)
     assert found == {PART: Account(read=7, emitted=2, open=1, late=3, dead=1)}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from homes.torn import make_home
 from rivertwice.errors import DefinitionError
 from rivertwice.reconcile.view import observe_head
-from torn_home import make_home
 
 
-def test_the_project_s_own_files_stand_in_for_an_altered_bundle_only_if_they_are_the_same(tmp_path: Path) -> None:
+def test_the_projects_files_replace_an_altered_bundle_only_if_the_same(tmp_path: Path) -> None:
     settings, home, bundle = make_home(tmp_path, batches=1)
     assert list(observe_head(home, settings.definitions).contradicted) == []
     stored = Path(str(home.bundles)) / bundle.id / "transform.sql"

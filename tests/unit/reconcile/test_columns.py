@@ -9,11 +9,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from history_kinds import make_definition
-from ledger_rows import NOW
+from histories.kinds import make_definition
+from homes.ledger import NOW
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import Copies
 from rivertwice.reconcile.model import LateRow, RowId
@@ -66,7 +65,7 @@ class View:
     def newest(self) -> Meaning:
         definition = make_definition(self.kind)
         late = definition.late.model_copy(update={"policy": "side_output"})
-        return Meaning(cast(Definition, definition.model_copy(update={"late": late})), "s", "d")
+        return Meaning(definition.model_copy(update={"late": late}), "s", "d")
 
 
 def check(kind: str = "tumbling", **changes: Any) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from backfill_views import HOUR, emitted, result
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, emitted, result
+from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.copies import (
@@ -78,7 +78,7 @@ def test_each_field_that_is_not_in_the_log_is_compared_with_the_commit(name: str
 
 
 @pytest.mark.parametrize("name", ["pipeline", "cluster_id", "topic_ids", "epoch"])
-def test_without_a_commit_the_timeline_s_record_and_the_neighbours_are_asked(name: str) -> None:
+def test_without_a_commit_the_timelines_record_and_neighbours_are_read(name: str) -> None:
     changes: dict[str, Any] = {name: CHANGES[name]}
     (message,) = check([*ROWS[:2], replace(ROWS[2], **changes), ROWS[3]], OLD)
     assert message.startswith(f"ledger of batch 2: {name} is ")
@@ -89,7 +89,7 @@ def test_the_batch_s_own_offsets_file_tells_its_timestamp() -> None:
     assert len(check(rows, OLD)) == 4
 
 
-def test_rows_that_are_gone_or_under_another_name_are_named_and_judged_as_committed() -> None:
+def test_missing_or_renamed_rows_are_named_and_judged_as_committed() -> None:
     gone = [*ROWS[:1], *ROWS[2:]]
     assert check(gone) == ["the ledger has no row for batch 1 of t1, which the changelog holds"]
     assert [row.batch for row in heal_rows(gone, COPIES)] == [0, 2, 3, 1]
@@ -155,12 +155,12 @@ def compare(shown: pa.Table, chosen: pa.Table, wrong: Callable[[pa.Table], Any] 
     return check_served_rows(shown, chosen, SHAPE, set(), wrong(shown))
 
 
-def test_what_is_served_as_its_sources_give_it_raises_nothing_in_whatever_order() -> None:
+def test_what_is_served_as_its_sources_give_it_raises_nothing() -> None:
     assert compare(served(), served()) == []
     assert compare(served().take([2, 0, 1]), served()) == []
 
 
-def test_an_altered_correction_is_named_though_what_is_served_is_still_right() -> None:
+def test_an_altered_correction_is_named_though_what_is_served_is_right() -> None:
     (finding,) = compare(served(), served(corrections=changed(CORRECTIONS, 0, n=7)))
     assert finding.kind == "corrections"
     assert '"k": "a"' in finding.message
@@ -176,7 +176,7 @@ def test_a_forged_served_row_of_a_publication_is_named_as_served() -> None:
     assert finding.kind == "served"
 
 
-def test_a_row_of_the_stream_is_asked_only_for_its_batch_for_its_values_are_a_verdict() -> None:
+def test_a_row_of_the_stream_is_checked_here_only_for_its_batch() -> None:
     assert from_ms(HOUR) == served()["window_start"].to_pylist()[2]
     (finding,) = compare(changed(served(), 2, _batch=7), served())
     assert finding.kind == "served"

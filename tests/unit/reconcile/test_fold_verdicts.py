@@ -101,7 +101,7 @@ def test_a_row_s_address_holds_the_place_of_its_record() -> None:
     assert not is_read_by(address(), define("others"), {Part("events", 3): (17, 18)})
 
 
-def test_of_several_sources_the_address_says_which_topic_and_a_name_that_is_none_lies_nowhere() -> None:
+def test_an_address_names_its_topic_and_an_unknown_name_has_no_place() -> None:
     both = define("events", "others")
 
     def of(source: str) -> RowId:
@@ -136,7 +136,7 @@ def test_a_row_that_another_batch_emitted_than_read_its_record_is_a_defect() -> 
     assert "read its record" in found.reason
 
 
-def test_a_row_of_a_key_in_several_partitions_is_not_comparable_unless_it_is_wrong_anyhow() -> None:
+def test_a_row_of_a_key_in_several_partitions_is_not_comparable() -> None:
     given = replace(evidence(), apart=Apart({address(): "records of the key lie apart"}))
     for found in (only(judge_stream(given)), only(judge_served(given, served(given)))):
         assert (found.verdict, found.reason) == (NOT_COMPARABLE, "records of the key lie apart")
@@ -146,7 +146,7 @@ def test_a_row_of_a_key_in_several_partitions_is_not_comparable_unless_it_is_wro
     assert only(judge_stream(replace(given, apart=Apart({address(PLACE + 1): "another"})))).verdict == AGREES
 
 
-def test_an_older_row_that_need_not_be_compared_alerts_nobody_and_is_in_no_suite() -> None:
+def test_an_older_row_that_need_not_be_compared_alerts_nobody() -> None:
     older = Apart({address(): "an older row"}, older={address()})
     for given, presence in ((replace(evidence(), apart=older), OLDER), (replace(evidence(got=2), apart=older), "both")):
         (stream,), (shown,) = judge_stream(given), judge_served(given, served(given))
@@ -190,7 +190,7 @@ def test_of_order_any_newest_rows_stand_that_are_the_same_in_all_orders() -> Non
     assert found.rows[at(5, "d")].startswith("its key is gone in every order")
 
 
-def test_keys_whose_newest_row_hangs_on_the_order_are_named_and_the_many_are_counted() -> None:
+def test_keys_whose_newest_row_depends_on_order_are_named_and_counted() -> None:
     keys = {f'{{"k": {number:04}}}': "n is 1 as it was read, 2 folded b, then a" for number in range(102)}
     found = check_order(Apart(unsettled=keys))
     assert len(found) == 101
@@ -201,7 +201,7 @@ def test_keys_whose_newest_row_hangs_on_the_order_are_named_and_the_many_are_cou
     assert check_order(Apart()) == []
 
 
-def test_behind_what_is_missing_nothing_of_a_fold_can_be_told_whatever_its_time() -> None:
+def test_after_a_missing_record_no_row_of_a_fold_can_be_judged() -> None:
     doubts = without_end(Doubts((Doubt(5, 6, "gone", unread=True),)))
     assert only(judge_stream(replace(evidence(), doubts=doubts))).verdict == NOT_COMPARABLE
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
@@ -61,13 +61,13 @@ def test_a_gap_touches_windows_open_at_it_up_to_its_bound() -> None:
     assert verdicts(evidence(replace(gap, until_ms=2000))) == [AGREES, NOT_COMPARABLE, NOT_COMPARABLE]
 
 
-def test_a_gap_does_not_hide_that_the_stream_emitted_something_else_than_it_owed() -> None:
+def test_a_gap_does_not_hide_that_the_stream_emitted_something_else() -> None:
     gap = Doubt(0, None, "gap: g")
     wrong = dict(evidence().stream) | {at(1000): [StreamRow((6,), "t1", 2, 1000, 2000)]}
     assert verdicts(evidence(gap, stream=wrong)) == [NOT_COMPARABLE, DEFECT, NOT_COMPARABLE]
 
 
-def test_where_the_streams_own_input_is_gone_only_a_second_emission_is_a_defect() -> None:
+def test_where_the_streams_input_is_gone_only_a_repeat_is_a_defect() -> None:
     gone = Doubt(0, 1999, "gap: g", unread=True)
     known = evidence()
     twice = {**known.stream, at(1000): [*known.stream[at(1000)]] * 2}
@@ -84,16 +84,14 @@ def test_an_open_window_stays_open() -> None:
 @pytest.mark.parametrize(
     ("served", "known", "verdict"), [(7, True, AGREES), (5, True, NOT_COMPARABLE), (7, False, NOT_COMPARABLE)]
 )
-def test_a_served_window_agrees_again_only_if_all_lost_records_are_in_the_archive_and_counted(
-    served: int, known: bool, verdict: str
-) -> None:
+def test_a_served_window_agrees_again_once_archived_losses_are_counted(served: int, known: bool, verdict: str) -> None:
     found = evidence(*([] if known else [Doubt(1000, 1500, "gap: g")]), truth={at(1000): (7,)})
     found = replace(found, doubts=replace(found.doubts, filled={1000: f"{REPAIRABLE}: g"}))
     table = ServedEvidence({at(1000): [ServedRow((served,), "published", "bf")]}, 3000, frozenset({1000}))
     assert [one.verdict for one in judge_served(found, table)] == [verdict]
 
 
-def test_a_batch_that_cannot_be_read_whole_keeps_its_recorded_counts_and_puts_its_windows_in_doubt() -> None:
+def test_a_batch_not_read_whole_keeps_its_counts_and_doubts_its_windows() -> None:
     missing = [(P0, 0, 15)]
     unreadable = find_unreadable(RANGES, missing)
     assert unreadable == {0: {P0: (0, 10)}, 1: {P0: (10, 15)}}
@@ -108,7 +106,7 @@ def gap(archived: dict[int, tuple[int, int]]) -> Gap:
     return Gap("p", "t1", 1, "flights", "id", EXPIRED, {0: (20, 30)}, archived, 1000, 2500, from_ms(0))
 
 
-def test_a_jump_is_in_doubt_from_the_watermark_behind_which_it_lies_to_the_latest_time_it_can_hold() -> None:
+def test_a_jump_is_in_doubt_from_its_watermark_to_its_latest_time() -> None:
     jump = Jump(2, gap({}), {P0: 30})
     found = find_doubts(ROWS, {}, [jump], [(P0, 25, 30)], CHAIN)
     (lost,) = found.doubts
@@ -118,7 +116,7 @@ def test_a_jump_is_in_doubt_from_the_watermark_behind_which_it_lies_to_the_lates
     assert found.caveat(3000) == ""
 
 
-def test_what_the_archive_has_of_a_jump_puts_only_the_windows_in_doubt_that_it_belongs_to() -> None:
+def test_an_archived_jump_puts_only_its_own_windows_in_doubt() -> None:
     jump = Jump(2, gap({0: (20, 30)}), {P0: 30})
     none = find_doubts(ROWS, {}, [jump], [], CHAIN)
     assert none.doubts == ()

@@ -9,10 +9,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from history_kinds import make_definition
+from histories.kinds import make_definition
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.model import LateRow, RowId
 from rivertwice.reconcile.recorded import check_late_rows
 from rivertwice.reconcile.view import HeadView, Meaning
@@ -34,7 +33,7 @@ def view(
 ) -> Any:
     definition = make_definition(kind)
     late = definition.late.model_copy(update={"policy": policy})
-    meanings = [Meaning(cast(Definition, definition.model_copy(update={"late": late})), "s", "d")] * (max(groups) + 1)
+    meanings = [Meaning(definition.model_copy(update={"late": late}), "s", "d")] * (max(groups) + 1)
     rows = [Row("t1", 5), Row("t2", 6)]
     plain = [
         {
@@ -108,7 +107,7 @@ def test_one_record_may_be_late_for_one_window_of_several() -> None:
     assert len(check_late_rows(view(kept, "hopping"), [owed(5, 10, 1)])) == 1
 
 
-def test_the_late_rows_of_sessions_are_compared_by_address_for_the_true_session_is_longer() -> None:
+def test_late_rows_of_sessions_are_compared_by_address() -> None:
     assert check_late_rows(view([("t1", 5, 10, 7)], "session"), [owed(5, 10, 1)]) == []
 
 
@@ -120,6 +119,6 @@ def test_batches_of_another_definition_are_not_looked_at() -> None:
     assert check_late_rows(view(KEPT[1:], groups=(0, 1)), OWED) == []
 
 
-def test_versions_of_tables_are_not_late_rows_and_what_is_lost_cannot_be_compared() -> None:
+def test_table_versions_are_no_late_rows_and_lost_ones_are_incomparable() -> None:
     assert check_late_rows(view(KEPT, "as-of slices"), [*OWED, owed(6, 3, 2, topic="names")]) == []
     assert check_late_rows(view(KEPT), OWED[:1], [(Part(TOPIC, 0), 20, 21)]) == []

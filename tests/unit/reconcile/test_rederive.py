@@ -158,9 +158,7 @@ def blame(defect: LedgerDefect) -> set[int]:
         (9, {9} | {9, 12}),  # closed too little: 9-10 was due
     ],
 )
-def test_a_wrong_watermark_blames_what_its_batch_closed_and_what_the_next_one_touched(
-    recorded: int, windows: set[int]
-) -> None:
+def test_a_wrong_watermark_blames_its_batch_and_what_the_next_touched(recorded: int, windows: set[int]) -> None:
     assert blame(LedgerDefect(2, 102, "batch_watermark_ms", recorded * HOUR, 10 * HOUR)) == windows
 
 

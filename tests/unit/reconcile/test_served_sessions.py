@@ -22,7 +22,9 @@ from rivertwice.reconcile.model import LateRow, RowId, ServedRow, ServedSession,
 from rivertwice.reconcile.session_served import Claim, Known, Owed, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.reconcile.verdict import judge_served
-from session_world import GAP, Row, World, random_batches
+from simulated.sessions import GAP, Row, World, random_batches
+
+pytestmark = pytest.mark.long
 
 
 def followed(world: World) -> dict[str, list[Followed]]:
@@ -89,7 +91,7 @@ def publish_some(chance: random.Random, world: World) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_what_is_owed_is_what_is_served_whatever_was_published_and_came_late_since(seed: int) -> None:
+def test_expected_is_what_is_served_whatever_came_late_since(seed: int) -> None:
     chance = random.Random(seed)
     world = World()
     for batch in [*random_batches(chance, chance.randint(20, 150)), [], []]:
@@ -102,7 +104,7 @@ def test_what_is_owed_is_what_is_served_whatever_was_published_and_came_late_sin
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 @example(1932812)  # a late record joins what is published to what the stream has still open
-def test_what_is_owed_is_what_is_served_though_the_head_went_back_and_read_otherwise(seed: int) -> None:
+def test_expected_is_what_is_served_though_the_head_went_back(seed: int) -> None:
     chance = random.Random(seed)
     world = World()
     for batch in [*random_batches(chance, chance.randint(20, 120)), []]:
@@ -117,7 +119,7 @@ def test_what_is_owed_is_what_is_served_though_the_head_went_back_and_read_other
     check(world)
 
 
-def test_the_histories_hold_sessions_that_changed_since_they_were_published() -> None:
+def test_the_histories_hold_sessions_that_changed_after_publication() -> None:
     changed = []
     for seed in range(20):
         chance = random.Random(seed)
@@ -132,7 +134,7 @@ def test_the_histories_hold_sessions_that_changed_since_they_were_published() ->
     assert sum(changed) > 10
 
 
-def test_what_waits_in_an_open_session_of_the_stream_is_no_loss_though_a_publication_knew_it() -> None:
+def test_what_waits_in_an_open_session_is_no_loss() -> None:
     #  published [0, 12) when 18 was known and open until 28; then 9 came too late, and only with it the two are one
     times = [0, 2000, 18_000, 9000]
     batches = [0, 0, 1, 2]
@@ -195,14 +197,14 @@ APART = [Claim(0, 10, 2), Claim(18, 28, 2)]
 WHOLE = [Claim(0, 28, 2)]
 
 
-def test_an_amendment_that_joins_published_sessions_is_named_until_they_are_published_anew() -> None:
+def test_an_amendment_that_joins_published_sessions_is_named_till_then() -> None:
     (one,) = owe_amended(APART, {2: 0}, {1: (1, None)})
     assert ([session.rows for session in one.held], one.amended, one.since) == ([(0,), (2,)], (1,), ())
     (one,) = owe_amended([*APART, Claim(0, 28, 3)], {2: 0, 3: 1}, {1: (1, None)})
     assert one.is_truth
 
 
-def test_an_amendment_that_holds_no_more_is_named_by_both_sessions_that_it_had_joined() -> None:
+def test_an_ended_amendment_is_named_by_both_sessions_it_had_joined() -> None:
     (one,) = owe_amended(WHOLE, {2: 1}, {1: (1, 2)})
     assert [each.truth.rows for each in one.followed] == [(0,), (2,)]
     assert ([session.rows for session in one.held], one.former, one.missing) == ([(0, 1, 2)], (1,), ())
@@ -210,7 +212,7 @@ def test_an_amendment_that_holds_no_more_is_named_by_both_sessions_that_it_had_j
     assert one.is_truth
 
 
-def test_an_amendment_that_had_made_a_session_of_its_own_is_named_though_the_truth_has_none() -> None:
+def test_an_amendment_with_a_session_of_its_own_is_named_when_it_ends() -> None:
     cures: dict[int, tuple[int, int | None]] = {0: (1, 2), 1: (1, 2), 2: (1, 2)}
     (one,) = owe_amended(WHOLE, {2: 1}, cures)
     assert (one.followed, one.former, one.is_truth) == ((), (0, 1, 2), False)
@@ -218,7 +220,7 @@ def test_an_amendment_that_had_made_a_session_of_its_own_is_named_though_the_tru
     assert one.is_truth
 
 
-def test_an_amendment_that_a_publication_knew_and_left_out_is_not_explained() -> None:
+def test_an_amendment_that_a_publication_knew_and_omitted_is_a_defect() -> None:
     (one,) = owe_amended([*APART], {2: 1}, {1: (1, None)})
     assert one.unknown == tuple(APART)
     assert not one.amended
@@ -262,7 +264,7 @@ def test_published_sessions_that_a_later_record_joins_are_late_and_name_it() -> 
     assert {row: one.late for row, one in found.items()} == {TRUTH: 1, FIRST: 0, SECOND: 0}
 
 
-def test_a_record_that_a_later_path_took_is_named_as_one_that_came_after_the_publication() -> None:
+def test_a_record_that_a_later_path_took_is_named_as_later() -> None:
     since = replace(CHANGED, late=(), since=(record(7),))
     found = verdicts(replace(SERVED, sessions=dict.fromkeys((TRUTH, FIRST, SECOND), since)))
     assert {one.reason for one in found.values()} == {"1 of 5 records came after the newest publication"}
@@ -278,14 +280,14 @@ def test_a_published_session_is_a_defect(session: ServedSession) -> None:
     assert found[SECOND].verdict == "DEFECT"
 
 
-def test_a_published_session_with_another_value_than_it_was_published_with_is_a_defect() -> None:
+def test_a_published_session_with_another_value_is_a_defect() -> None:
     forged = verdicts(replace(SERVED, rows={**ROWS, FIRST: [ServedRow((1,), "published", "bf-1")]}))
     assert (forged[FIRST].verdict, forged[FIRST].unexplained, forged[SECOND].verdict) == ("DEFECT", 1, "LATE")
     gone = verdicts(replace(SERVED, rows={SECOND: ROWS[SECOND]}))
     assert (gone[FIRST].verdict, gone[FIRST].unexplained, gone[SECOND].verdict) == ("DEFECT", 2, "LATE")
 
 
-def test_a_published_session_agrees_and_a_forged_one_differs_from_the_truth() -> None:
+def test_a_published_session_agrees_and_a_forged_one_differs() -> None:
     rows = {TRUTH: [ServedRow((5,), "published", "bf-1")]}
     whole = ServedEvidence(rows, 50, published_rows=frozenset({TRUTH}))
     assert [(one.verdict, one.reason) for one in verdicts(whole).values()] == [("AGREES", "published")]

@@ -32,7 +32,7 @@ def test_records_that_touch_are_one_session_and_a_moment_more_is_another() -> No
     assert other.is_whole
 
 
-def test_a_record_is_dropped_by_its_own_window_though_a_neighbour_would_have_held_it() -> None:
+def test_a_record_is_dropped_by_its_own_window_despite_a_neighbour() -> None:
     #   late watermark 20: t=10 ends at 20 and is dropped, t=15 of the same batch is not
     (one,) = follow([[10, 15]], [20])
     assert (one.truth.start_us, one.truth.end_us) == (10, 25)
@@ -40,7 +40,7 @@ def test_a_record_is_dropped_by_its_own_window_though_a_neighbour_would_have_hel
     assert (one.late, one.split) == ((0,), ())
 
 
-def test_a_record_that_comes_when_its_session_was_emitted_makes_another_one() -> None:
+def test_a_record_after_its_sessions_emission_makes_another_session() -> None:
     #   [0, 10) is emitted at watermark 12; t=5 would end at 15, so it is accepted
     (one,) = follow([[0], [], [5]], [0, 0, 12])
     assert spans(one) == [(0, 10), (5, 15)]
@@ -49,7 +49,7 @@ def test_a_record_that_comes_when_its_session_was_emitted_makes_another_one() ->
     assert (one.late, one.split) == ((), (1,))
 
 
-def test_as_long_as_a_session_is_open_a_record_lengthens_it_backwards_and_forwards() -> None:
+def test_a_record_lengthens_an_open_session_in_both_directions() -> None:
     (one,) = follow([[10], [2, 18]], [0, 11])
     assert one.is_whole
     assert spans(one) == [(2, 28)]

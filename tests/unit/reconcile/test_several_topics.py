@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, Gap
@@ -57,7 +57,7 @@ RANGES = [{A0: (10 * n, 10 * n + 10), B0: (n, n + 1)} for n in range(3)]
 FOUND = {(index, Part(topic, 0)): counts for index, shares in enumerate(SHARES) for topic, counts in shares.items()}
 
 
-def test_ranges_of_all_topics_are_derived_together_and_defects_name_topic_and_partition() -> None:
+def test_ranges_of_all_topics_are_derived_together() -> None:
     assert derive_ranges(ROWS, TOPICS, {A0: 0, B0: 0}) == (RANGES, [])
     altered = [ROWS[0], row(1, end_offsets={"a": {"0": 20}, "b": {"0": 3}}), ROWS[2]]
     ranges, defects = derive_ranges(altered, TOPICS, {A0: 0, B0: 0})
@@ -101,7 +101,7 @@ def test_an_altered_share_and_an_impossible_watermark_are_named() -> None:
     assert list(derived.chain.batch) == WATERMARKS
 
 
-def test_a_batch_that_cannot_be_read_in_one_topic_is_taken_as_the_ledger_says() -> None:
+def test_a_batch_unreadable_in_one_topic_is_taken_as_the_ledger_says() -> None:
     found = {at: counts for at, counts in FOUND.items() if at != (1, A0)}
     derived = rederive_ledger(view(ROWS), RANGES, [], found, [(A0, 10, 20)])
     assert (derived.defects, list(derived.chain.batch)) == ([], WATERMARKS)

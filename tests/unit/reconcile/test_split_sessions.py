@@ -60,7 +60,7 @@ def test_a_part_that_is_missing_or_altered_is_a_defect() -> None:
     assert (wrong[FIRST].verdict, wrong[FIRST].unexplained) == ("DEFECT", 1)
 
 
-def test_a_record_that_is_missing_without_having_been_dropped_is_a_defect_everywhere() -> None:
+def test_a_record_missing_without_a_drop_is_a_defect_everywhere() -> None:
     lost = replace(TORN, truth={WHOLE: (6,)})
     assert {one.verdict for one in judge_stream(lost)} == {"DEFECT"}
     assert {one.unexplained for one in judge_stream(lost)} == {1}

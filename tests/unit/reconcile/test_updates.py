@@ -9,8 +9,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from history_kinds import make_definition
-from ledger_rows import ledger_row
+from histories.kinds import make_definition
+from homes.ledger import ledger_row
 from rivertwice.instants import EPOCH
 from rivertwice.reconcile.late_rule import Rule
 from rivertwice.reconcile.recorded import UPDATES_CHECKED, check_updates

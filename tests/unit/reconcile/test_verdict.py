@@ -139,7 +139,7 @@ def test_a_ledger_defect_blames_all_keys_of_its_windows_and_nothing_else() -> No
     assert found[0].reason == "ledger: ledger of batch 4: read is 1"
 
 
-def test_a_row_of_an_older_definition_alone_is_no_row_that_no_record_explains() -> None:
+def test_a_row_of_an_older_definition_is_not_an_unexplained_row() -> None:
     older = replace(RIGHT, stream={**STREAM, at(11, "OLD"): [emitted(1, 1.0, 11)]}, mixed={11 * HOUR: "mixed"})
     found = {one.row: one for one in judge_stream(older)}
     assert (found[at(11, "OLD")].verdict, found[at(11, "OLD")].presence) == ("NOT_COMPARABLE", "not compared")
@@ -168,7 +168,7 @@ def test_served_before_a_publication_is_late_where_the_stream_is() -> None:
     assert verdicts(judge_served(RIGHT, served())) == CLEAN
 
 
-def test_a_publication_makes_the_served_row_agree_while_the_stream_stays_late() -> None:
+def test_a_publication_makes_the_served_row_agree_and_leaves_the_stream() -> None:
     assert verdicts(judge_served(RIGHT, publish(at(11), (4, 2.5)))) == {**CLEAN, at(11): "AGREES"}
     assert verdicts(judge_stream(RIGHT)) == CLEAN
 
@@ -178,7 +178,7 @@ def test_a_publication_that_serves_something_else_is_a_defect(values: tuple[Any,
     assert verdicts(judge_served(RIGHT, publish(at(11), values))) == {**CLEAN, at(11): "DEFECT"}
 
 
-def test_a_record_that_came_after_the_publication_makes_the_served_row_late_again() -> None:
+def test_a_record_after_the_publication_makes_the_served_row_late() -> None:
     evidence = replace(RIGHT, truth={**TRUTH, at(11): (5, 3.0)}, late={at(11): [late(at(11)), late(at(11), 90)]})
     published = publish(at(11), (4, 2.5))
     assert select_stale_published(evidence, published) == {11 * HOUR}
@@ -281,7 +281,7 @@ def test_amendments_explain_just_the_records_that_they_added(cures: dict[RowId, 
     assert verdicts(judge_stream(replace(CURED, amended=cures)))[at(10)] == "DEFECT"
 
 
-def test_what_is_served_wants_a_backfill_until_one_has_applied_the_amendment() -> None:
+def test_what_is_served_is_stale_until_a_backfill_applies_the_amendment() -> None:
     before = judge_served(
         CURED, served(rows={row: [ServedRow(one[0].values, "stream", None)] for row, one in STREAM.items()})
     )
@@ -294,7 +294,7 @@ def test_what_is_served_wants_a_backfill_until_one_has_applied_the_amendment() -
     assert verdicts(after)[at(10)] == "AGREES"
 
 
-def test_a_cure_that_was_changed_after_the_publication_is_late_though_no_record_is_missing() -> None:
+def test_a_cure_changed_after_the_publication_is_late() -> None:
     rows = {**served().rows, at(10): [ServedRow((4, 1.1), "published", "bf-1")]}
     since = {at(10): [amended(at(10), first=1, until=2), amended(at(10), first=2)]}
     told = served(
@@ -316,7 +316,7 @@ def test_which_amendments_changed_since_a_decision() -> None:
 UPDATING = replace(RIGHT, updates=True, stream={**STREAM, at(12): [emitted(2, 9.0, 12)]})
 
 
-def test_a_stream_with_updates_is_held_to_the_newest_row_of_open_windows_too() -> None:
+def test_a_stream_of_updates_must_show_the_newest_row_of_open_windows() -> None:
     assert verdicts(judge_stream(UPDATING)) == CLEAN
     assert verdicts(judge_stream(replace(UPDATING, stream=STREAM)))[at(12)] == "DEFECT"
     wrong = {**UPDATING.stream, at(12): [emitted(3, 9.0, 12)]}

@@ -33,7 +33,7 @@ def only(found: list[Verdict], row: RowId) -> Verdict:
     return next(one for one in found if one.row == row)
 
 
-def test_what_a_publication_of_an_older_definition_serves_is_not_comparable_and_no_other_row_is() -> None:
+def test_what_an_older_definition_published_is_not_comparable() -> None:
     wrong = {**SERVED.rows, at(10): [ServedRow((9,), "stream", None)], at(11): [ServedRow((9,), "stream", None)]}
     found = judge_served(RIGHT, replace(SERVED, rows=wrong, older=frozenset({10 * HOUR})))
     assert only(found, at(10)).verdict == "NOT_COMPARABLE"
@@ -93,7 +93,7 @@ def test_a_late_row_counts_only_where_it_is_missing() -> None:
         assert (one.late, round(one.late_share, 3)) == ((1, 0.333) if verdict == "LATE" else (0, 0.0))
 
 
-def test_only_published_windows_that_serve_something_else_than_the_truth_are_stale() -> None:
+def test_only_published_windows_that_differ_from_the_truth_are_stale() -> None:
     wrong = replace(SERVED, rows={**SERVED.rows, at(10): [ServedRow((9,), "stream", None)]})
     assert select_stale_published(RIGHT, wrong) == set()
     assert select_stale_published(RIGHT, replace(wrong, published=frozenset({10 * HOUR, 11 * HOUR}))) == {10 * HOUR}
@@ -101,7 +101,7 @@ def test_only_published_windows_that_serve_something_else_than_the_truth_are_sta
     assert select_stale_published(RIGHT, gone) == {10 * HOUR}
 
 
-def test_a_served_row_of_a_slice_that_no_late_record_and_no_amendment_explains_is_a_defect() -> None:
+def test_an_unexplained_served_row_of_a_slice_is_a_defect() -> None:
     evidence = replace(RIGHT, sliced=True, expected={**ROWS, at(10): (2,)})
     one = only(
         judge_served(evidence, replace(SERVED, rows={**SERVED.rows, at(10): [ServedRow((2,), "stream", None)]})), at(10)

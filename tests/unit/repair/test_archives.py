@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from homes.torn import make_home, tear
 from rivertwice.cli import cli
 from rivertwice.errors import TableDamageError
 from rivertwice.log.addresses import describe
@@ -21,7 +22,8 @@ from rivertwice.repair import archives
 from rivertwice.repair.archives import held_runs, passes
 from rivertwice.store import delta
 from rivertwice.store.delta_log import EMPTY, entry_path
-from torn_home import make_home, tear
+
+pytestmark = pytest.mark.long
 
 TOPIC, ID = "flights", "id"
 FILES = 3
@@ -92,7 +94,7 @@ def archived(settings):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_another_is_named_before_it_is_read_and_its_records_come_back_from_kafka(made, kind):
+def test_another_file_is_named_unread_and_kafka_gives_its_records(made, kind):
     settings, _, _, read = made
     before, path = archived(settings), file_of(settings, 12)
     break_it(path, kind)
@@ -150,7 +152,7 @@ def test_records_that_were_erased_are_not_read_from_kafka_again(made):
     assert path.exists()
 
 
-def test_a_repair_killed_before_it_wrote_is_made_again_and_a_torn_entry_is_mended(made):
+def test_a_repair_killed_before_it_wrote_is_repeated(made):
     settings, _, _, read = made
     before = archived(settings)
     tear(entry_path(settings.archive(TOPIC), 2), EMPTY)  # version 0 creates the table

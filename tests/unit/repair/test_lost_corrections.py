@@ -7,7 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from backfill_views import asked, result, write_chunk
+from homes.backfill import asked, result, write_chunk
+from homes.torn import make_home, tear
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.corrections import ChunkRecord
 from rivertwice.backfill.observe import observe_backfill
@@ -21,7 +22,8 @@ from rivertwice.store import delta
 from rivertwice.store.delta_log import CUT, EMPTY, GONE, added_files, entry_path, parse_entry
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import export_sha256, publications_of, rebuild_served
-from torn_home import make_home, tear
+
+pytestmark = pytest.mark.long
 
 ROWS = ([(0, "a", 10), (0, "b", 1), (1, "a", 11)], [(2, "a", 12)])
 
@@ -63,7 +65,7 @@ def corrected(home):
 
 @pytest.mark.parametrize("chunk", [0, 1])
 @pytest.mark.parametrize("how", [EMPTY, CUT, GONE])
-def test_a_publication_without_its_rows_is_not_served_and_they_come_back_out_of_their_own_file(made, chunk, how):
+def test_a_publication_without_rows_gets_them_from_their_own_file(made, chunk, how):
     settings, home, bundle, plan = made
     served, rows = export_sha256(home), corrected(home)
     tear_chunk(home, chunk, how)
@@ -84,9 +86,7 @@ def test_a_publication_without_its_rows_is_not_served_and_they_come_back_out_of_
 
 
 @pytest.mark.parametrize("rows", [ROWS[0], ROWS[0][:2]], ids=["the rows that were audited", "one row fewer"])
-def test_without_its_data_file_a_chunk_is_computed_again_and_written_only_if_its_number_is_right(
-    made, monkeypatch, rows
-):
+def test_a_lost_chunk_is_computed_again_and_written_if_its_count_is_right(made, monkeypatch, rows):
     settings, home, bundle, plan = made
     served, before = export_sha256(home), corrected(home)
     tear_chunk(home, 0, EMPTY, with_files=True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from ledger_rows import NOW
+from homes.ledger import NOW
+from homes.project import make_project
+from homes.torn import ZEROS, make_home, tear, tear_commit
 from rivertwice.cli import cli
-from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.store import delta
 from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
@@ -20,7 +20,8 @@ from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.sequence import last_seq, publish, read_sequence
 from rivertwice.timeline.served import export_sha256, rebuild_served
-from torn_home import ZEROS, make_home, tear, tear_commit
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_the_meaning_names_the_windows_that_served_would_lack(made):
     )
 
 
-def test_a_flipped_value_is_found_by_its_digest_and_a_short_file_by_its_size(made):
+def test_a_flipped_value_is_found_by_digest_and_a_short_file_by_size(made):
     settings, home, _ = made
     files = sorted(home.tables.changelog.rglob("*.parquet"), key=lambda path: pq.read_table(path).num_rows)
     victim = next(path for path in files if pq.read_table(path)["_batch"].to_pylist() == [4, 4])
@@ -158,7 +159,7 @@ def test_rows_of_the_ledger_alone_are_copied_from_the_changelogs_commits(made):
     assert [row.batch for row in read_ledger(home)] == list(range(6))
 
 
-def test_a_torn_entry_of_the_sequence_comes_back_from_its_data_file_or_is_not_touched(made):
+def test_a_torn_sequence_entry_comes_back_from_its_data_file_or_stays(made):
     settings, home, _ = made
     publish(
         home, {"backfill": "b", "ranges": [], "semantics": "s", "bundle": "b", "as_of": {}}, expected_seq=1, now=NOW
@@ -210,9 +211,7 @@ def test_a_repair_leaves_what_is_wanted_as_it_was_and_holds_the_agent_off(made, 
 
 
 def test_a_pipeline_that_never_ran_has_nothing_to_repair(tmp_path):
-    (tmp_path / "project" / "pipelines").mkdir(parents=True)
-    shutil.copytree(make_home(tmp_path / "other")[0].definitions / "p", tmp_path / "project" / "pipelines" / "p")
-    settings = Settings(project=tmp_path / "project", home=tmp_path / "home")
+    settings = make_project(tmp_path, {"p": make_home(tmp_path / "other")[0].definitions / "p"})
     assert ask(settings) == (0, {"damages": [], "repaired": False})
     code, report = ask(settings, "--yes")
     assert (code, report["found"], report["done"]) == (0, [], [])

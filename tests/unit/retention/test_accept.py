@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from homes.savepoint import NOW, TOPIC, make_home, offsets_text, row
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.log.addresses import Part
@@ -23,7 +24,6 @@ from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, head_path, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule
-from savepoint_home import NOW, TOPIC, make_home, offsets_text, row
 
 P0 = Part(TOPIC, 0)
 GAP = Gap("p", "t1", 3, TOPIC, "id", EXPIRED, {0: (40, 55)}, {}, 3000, None, NOW)
@@ -91,9 +91,7 @@ def test_accepting_twice_is_accepting_once(stopped) -> None:  # type: ignore[no-
 @pytest.mark.parametrize(
     "step", ["copy_committed", "create_timeline", "record_acceptance", "seal_timeline", "move_head"]
 )
-def test_cut_off_before_any_step_nothing_serves_and_running_again_ends_the_same(
-    stopped, monkeypatch, step: str
-) -> None:  # type: ignore[no-untyped-def]
+def test_cut_off_before_any_step_it_serves_nothing_and_ends_the_same(stopped, monkeypatch, step: str) -> None:  # type: ignore[no-untyped-def]
     settings, home = stopped
 
     def crash(*_: object, **__: object) -> None:
@@ -126,7 +124,7 @@ def test_a_gap_that_grew_is_another_one_and_is_recorded(stopped, monkeypatch) ->
     assert (head(home), {gap.id for gap in read_gaps(home)}) == ("t1", {GAP.id, grown.id})
 
 
-def test_a_batch_that_is_committed_but_not_finished_needs_its_records_again(stopped) -> None:  # type: ignore[no-untyped-def]
+def test_a_committed_batch_that_is_not_finished_needs_its_records_again(stopped) -> None:  # type: ignore[no-untyped-def]
     settings, home = stopped
     append_ledger(home, [row(4)])
     with pytest.raises(RequestError, match="needed once more for the state"):
@@ -159,9 +157,7 @@ def test_a_stream_that_has_read_nothing_begins_anew_behind_the_gap(tmp_path, mon
     assert (line.parent, line.first_batch, line.genesis) == (None, 0, {TOPIC: {"0": 55}})
 
 
-def test_a_second_gap_before_the_childs_first_batch_is_gone_past_too_and_both_are_on_the_path(
-    stopped, monkeypatch
-) -> None:  # type: ignore[no-untyped-def]
+def test_a_second_gap_before_the_childs_first_batch_is_passed_too(stopped, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     settings, home = stopped
     go(settings)
     second = Gap(**{**vars(GAP), "timeline": "t2", "ranges": {0: (55, 70)}})

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from backfill_views import asked, make_home, write_chunk
+from homes.backfill import asked, make_home, write_chunk
+from homes.savepoint import savepoint
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.observe import observe_backfill
@@ -31,7 +32,6 @@ from rivertwice.retention.claims import (
     observe_claims,
 )
 from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, summary_of, unarchived_clock
-from savepoint_home import savepoint
 
 NOW = from_ms(1_000_000_000)
 GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90)}, {}, 500, None, NOW)
@@ -147,7 +147,7 @@ def plain_of(*topics: TopicView, gaps: tuple[dict[str, object], ...] = ()) -> di
     return retention_to_plain(RetentionView("p", topics, gaps), NOW)
 
 
-def test_what_the_archive_lacks_is_counted_and_its_shortest_clock_is_the_one() -> None:
+def test_what_the_archive_lacks_is_counted_with_its_shortest_clock() -> None:
     stamps = stamped(40, HOUR) | stamped(20, 6 * HOUR, 1)
     log = LogState(
         "t", "id", {0: 20, 1: 20, 2: 5}, {0: 100, 1: 30, 2: 5}, {0: (0, 40)}, retention=10 * HOUR, stamps=stamps
@@ -188,7 +188,7 @@ def test_an_open_gap_comes_first_and_an_accepted_one_is_not_spoken_of() -> None:
     assert summary_of(plain_of(lost, gaps=gaps[2:])) == "stream t1 needs t/0 [5, 100]: 15 records are lost"
 
 
-def test_a_topic_that_was_made_again_is_said_although_nothing_else_is_wrong() -> None:
+def test_a_topic_that_was_created_again_is_reported_on_its_own() -> None:
     log = LogState("t", "id", {0: 20}, {0: 100}, {})
     well = view_of(log, claim_stream("t1", {0: 25}))
     again = view_of(log, claim_stream("t1", {0: 25}), same=False)
@@ -215,7 +215,7 @@ def test_before_the_first_committed_batch_only_the_stream_needs_the_log(tmp_path
     assert [one.kind for one in found] == ["stream"]
 
 
-def test_of_several_topics_the_shortest_clock_of_what_is_not_archived_is_shown() -> None:
+def test_the_shortest_clock_of_several_unarchived_topics_is_shown() -> None:
     short, long = (
         LogState(name, "id", {0: 20}, {0: 100}, {}, retention=10 * HOUR, stamps=stamped(20, age))
         for name, age in (("a", 9 * HOUR), ("b", HOUR))

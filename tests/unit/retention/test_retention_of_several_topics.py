@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger_rows import NOW, ledger_row
+from homes.ledger import NOW, ledger_row
 from rivertwice.commands.retention import _text
 from rivertwice.config import Settings
 from rivertwice.log.gaps import EXPIRED, Gap

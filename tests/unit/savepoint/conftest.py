@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from homes.rewind import DEFINITION, RewindWorld, make_template
+from homes.savepoint import FINGERPRINT, NOW, commit_batches, make_home, row
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import restore, restore_steps, rewind_observe, rewind_steps
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
-from savepoint_home import FINGERPRINT, NOW, commit_batches, make_home, row
-from savepoint_world import DEFINITION, RewindWorld, make_template
 
 
 @pytest.fixture

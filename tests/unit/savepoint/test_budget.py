@@ -3,13 +3,13 @@ from __future__ import annotations
 from datetime import timedelta
 from types import SimpleNamespace
 
+from homes.savepoint import FINGERPRINT, NOW, make_home, savepoint
 from rivertwice.savepoint import prove as prove_module
 from rivertwice.savepoint.budget import ProofBudget, decide_over_batches, decide_over_bytes, select_retry
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
-from savepoint_home import FINGERPRINT, NOW, make_home, savepoint
 
 BUDGET = ProofBudget(batches=3, max_batches=10, max_bytes=100)
 
@@ -19,13 +19,13 @@ def test_a_savepoint_whose_two_copies_do_not_fit_is_not_begun():
     assert "budget of 100" in (decide_over_bytes(51, BUDGET) or "")
 
 
-def test_a_replay_longer_than_the_budget_is_not_begun_unless_it_was_asked_for():
+def test_a_replay_above_the_budget_begins_only_when_asked_for():
     assert decide_over_batches(5, 15, BUDGET) is None
     assert "11 batches on" in (decide_over_batches(5, 16, BUDGET) or "")
     assert decide_over_batches(5, 16, ProofBudget(batches=50, max_batches=10)) is None
 
 
-def test_the_next_rotation_owes_the_newest_unproved_one_since_the_newest_proved():
+def test_the_next_rotation_proves_the_newest_savepoint_since_the_proved():
     there = [savepoint(1), savepoint(2, proved=True), savepoint(3), savepoint(4), savepoint(5)]
     assert select_retry(there, {savepoint(5).id}) == savepoint(4)
     assert select_retry(there[:2], ()) is None
@@ -33,7 +33,7 @@ def test_the_next_rotation_owes_the_newest_unproved_one_since_the_newest_proved(
     assert select_retry(there[2:3], {savepoint(3).id}) is None
 
 
-def test_a_rotation_whose_savepoint_nothing_follows_yet_proves_the_one_before(tmp_path, monkeypatch):
+def test_a_rotation_without_later_batches_proves_the_savepoint_before(tmp_path, monkeypatch):
     settings, _ = make_home(tmp_path)
     older, newer = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
     asked = []
@@ -49,7 +49,7 @@ def test_a_rotation_whose_savepoint_nothing_follows_yet_proves_the_one_before(tm
     assert asked == [newer.id, older.id, newer.id]
 
 
-def test_a_proof_that_its_budget_does_not_allow_says_so_and_counts_as_an_attempt(tmp_path, monkeypatch):
+def test_a_proof_above_its_budget_says_so_and_counts_as_an_attempt(tmp_path, monkeypatch):
     settings, home = make_home(tmp_path)
     taken = take_savepoint(settings, "p", now=NOW)
     monkeypatch.setattr(prove_module, "current_fingerprint", lambda *_: FINGERPRINT)

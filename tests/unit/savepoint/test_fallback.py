@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from homes.savepoint import FINGERPRINT, savepoint, write_checkpoint
 from rivertwice.errors import FingerprintError, ReplayMismatchError, SavepointError, ServiceError, TableDamageError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import fallback, restore, restore_steps
@@ -19,7 +20,8 @@ from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import head
-from savepoint_home import FINGERPRINT, savepoint, write_checkpoint
+
+pytestmark = pytest.mark.long
 
 
 def proved_again(world):
@@ -78,7 +80,7 @@ def test_one_whose_manifest_is_not_what_the_ledger_says_is_passed_over(world):
     assert "the manifest or the ledger is damaged" in fallen.passed_over[newer.id]
 
 
-def test_a_replay_that_disagrees_gives_its_restore_up_and_takes_the_next_older(world, monkeypatch):
+def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, monkeypatch):
     settings, home, taken, _ = world
     newer = proved_again(world)
     real = restore_steps.replay_recorded

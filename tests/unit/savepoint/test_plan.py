@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homes.savepoint import NOW, row, savepoint
 from rivertwice.errors import FingerprintError, LedgerError, LogGapError, RequestError, SavepointError
 from rivertwice.savepoint.operation import DONE, MOVED, Operation, select_unfinished
 from rivertwice.savepoint.plan import (
@@ -24,7 +25,6 @@ from rivertwice.savepoint.proof import describe_proof
 from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, span
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.timeline.lineage import Segment
-from savepoint_home import NOW, row, savepoint
 
 AT_2 = savepoint(2).manifest
 
@@ -33,7 +33,7 @@ def plan(rows, *, until=5, begin=0, manifest=AT_2):
     return plan_replay(manifest, rows, until=until, begin={"flights": {0: begin}}, bundles={"b"})
 
 
-def test_the_batches_after_the_savepoint_are_replayed_up_to_the_end_and_no_further():
+def test_batches_after_the_savepoint_are_replayed_to_the_end_exactly():
     made = plan([row(batch) for batch in range(9)])
     assert [r.batch for r in made.rows] == [3, 4, 5]
     assert (made.source, made.ranges) == (KAFKA, {"flights": {0: (30, 60)}})
@@ -62,7 +62,7 @@ def test_a_hole_in_the_ledger_is_refused_by_its_batch():
         plan([row(3), row(5)])
 
 
-def test_a_manifest_that_the_ledger_contradicts_is_refused_with_what_each_says():
+def test_a_manifest_that_the_ledger_contradicts_is_refused():
     same = row(2, offsets_text=AT_2.offsets_text, batch_watermark_ms=AT_2.watermark_ms)
     require_recorded(AT_2, [row(1), same])
     with pytest.raises(

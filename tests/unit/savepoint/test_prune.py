@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homes.savepoint import NOW, add_timeline, make_home, row, savepoint, write_checkpoint
 from rivertwice.cli import cli
 from rivertwice.errors import RequestError, SavepointError
 from rivertwice.savepoint import prune
@@ -28,7 +29,8 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
-from savepoint_home import NOW, add_timeline, make_home, row, savepoint, write_checkpoint
+
+pytestmark = pytest.mark.long
 
 SAVEPOINTS = st.lists(
     st.builds(
@@ -141,7 +143,7 @@ def test_a_take_that_died_is_cleared_after_an_hour_and_not_before(tmp_path):
     assert store.list() == []
 
 
-def test_a_prune_that_died_right_after_its_mark_leaves_what_was_leased_before_it(tmp_path):
+def test_a_prune_that_died_after_its_mark_leaves_what_was_leased(tmp_path):
     settings, home = make_home(tmp_path)
     taken = take_savepoint(settings, "p", now=NOW)
     lease_savepoint(taken.store, taken.id, "restore-1", now=NOW, length=timedelta(hours=6))
@@ -176,7 +178,7 @@ def test_a_proved_one_stays_while_the_newer_proved_one_is_damaged(tmp_path):
     assert report.deleted == (newer.id,)
 
 
-def test_the_savepoint_of_an_interrupted_restore_stays_even_when_its_lease_ran_out(tmp_path):
+def test_an_interrupted_restores_savepoint_outlives_its_lease(tmp_path):
     settings, home = make_home(tmp_path)
     older, _ = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
     operation = write_operation(home, Operation("restore-00000000", older.id, "t1", "t2", True, NOW))
@@ -207,7 +209,7 @@ def rot(home, one):
     (home.savepoints / one.id / "checkpoint/metadata").write_text("rot")
 
 
-def test_the_one_that_is_verified_is_the_newest_of_the_heads_path_not_a_newer_one_off_it(tmp_path):
+def test_the_newest_savepoint_of_the_heads_path_is_verified(tmp_path):
     """t1: 0 1 2 3, a savepoint at 3 is newer, but the head is t2, which left t1 after 1: nothing restores from 3."""
     settings, home = make_home(tmp_path, planned=1, finished=1, committed=1)
     older, on_path = proved_at(settings, home, (0, True), (1, True))
@@ -230,7 +232,7 @@ def test_the_newest_is_verified_as_soon_as_any_of_those_that_go_is_proved(tmp_pa
     assert report.deleted == (unproved.id, rotten.id)
 
 
-def test_one_that_was_proved_after_it_was_chosen_is_left_for_it_may_be_the_newest_proved_one(tmp_path):
+def test_a_savepoint_proved_after_it_was_chosen_is_not_pruned(tmp_path):
     settings, home = make_home(tmp_path)
     (chosen,) = proved_at(settings, home, (0, True))
     assert not delete_savepoint(chosen.store, chosen.id, now=NOW, proved=False)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from homes.savepoint import row, savepoint
 from rivertwice.savepoint.plan import KAFKA, REPLAY_TOPIC, plan_replay
 from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, count_one_run, plan_watermarks
 from rivertwice.savepoint.rewind_plan import Reread, plan_reread
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.watermarks import WatermarkRule
-from savepoint_home import row, savepoint
 
 IDS = {"flights": "id", "weather": "iw"}
 RULE = WatermarkRule({"flights": 0, "weather": 0})
@@ -48,7 +48,7 @@ def test_one_topic_that_lost_its_range_is_enough_for_replay_topics() -> None:
     assert plan({"flights": {0: 31}, "weather": {0: 0}}).source == REPLAY_TOPIC
 
 
-def test_each_replay_topic_is_shifted_by_its_own_base_in_every_branchs_line() -> None:
+def test_each_replay_topic_is_shifted_by_its_own_base() -> None:
     topics = ReplayTopics((ReplayTopic("s", "flights", {"0": 30}), ReplayTopic("s-2", "weather", {"0": 3})))
     assert topics.names == {"flights": "s", "weather": "s-2"}
     line = json.dumps(two(3).end_offsets)
@@ -71,7 +71,7 @@ def shares(flights: int | None, weather: int | None) -> dict[str, BatchCounts]:
     }
 
 
-def test_a_replay_is_told_the_recorded_watermarks_and_behind_the_last_what_the_ledger_gives() -> None:
+def test_a_replay_gets_recorded_watermarks_and_then_the_ledgers() -> None:
     path = [
         two(0, epoch=1, batch_watermark_ms=0, by_topic=shares(10, 20)),
         two(1, epoch=1, batch_watermark_ms=10, by_topic=shares(30, None)),

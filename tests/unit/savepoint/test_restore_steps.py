@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
+from homes.savepoint import add_timeline, commit_batches, row
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import operation as steps
@@ -23,7 +24,8 @@ from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head, read_sequence
-from savepoint_home import add_timeline, commit_batches, row
+
+pytestmark = pytest.mark.long
 
 
 class Crash(BaseException):
@@ -48,7 +50,7 @@ def check_restored(home, report):
     assert [operation.step for operation in read_operations(home)] == [steps.DONE]
 
 
-def test_the_newest_proved_savepoint_is_restored_and_what_counts_stays_the_same(world):
+def test_the_newest_proved_savepoint_is_restored_and_results_stay(world):
     settings, home, taken, _ = world
     before = [asdict(r) for r in path_ledger(home)]
     take_savepoint(settings, "p", now=utc_now())  # newer, not proved
@@ -69,7 +71,7 @@ STEPS = (
 )
 
 
-def test_from_the_beginning_every_recorded_batch_is_replayed_and_no_savepoint_is_asked_for(world):
+def test_every_batch_is_replayed_from_the_beginning_without_a_savepoint(world):
     settings, home, taken, _ = world
     before = [asdict(r) for r in path_ledger(home)]
     assert remove_savepoints(home, {taken.id}, now=utc_now(), newest_too=True) == [taken.id]
@@ -86,7 +88,7 @@ def test_from_the_beginning_every_recorded_batch_is_replayed_and_no_savepoint_is
 @pytest.mark.parametrize(
     "effect", ["write_intent", "make_empty_checkpoint", "replay_recorded", "create_timeline", "move_head"]
 )
-def test_killed_around_any_effect_of_a_restore_from_the_beginning_it_ends_the_same(world, monkeypatch, effect, after):
+def test_a_killed_restore_from_the_beginning_ends_the_same(world, monkeypatch, effect, after):
     settings, home, _, _ = world
     real = getattr(restore_steps, effect)
 
@@ -104,7 +106,7 @@ def test_killed_around_any_effect_of_a_restore_from_the_beginning_it_ends_the_sa
     check_restored(home, report)
 
 
-def test_from_the_beginning_of_a_stream_that_was_upgraded_is_refused_before_anything_is_done(world, monkeypatch):
+def test_an_upgraded_stream_is_not_restored_from_the_beginning(world, monkeypatch):
     settings, home, _, _ = world
     monkeypatch.setattr(restore, "equivalent_bundles", lambda *_: set())
     with pytest.raises(FingerprintError, match="the stream was upgraded"):
@@ -206,7 +208,7 @@ def test_a_damaged_savepoint_is_refused_before_the_stream_is_touched(world):
     assert (intent.desired, head(home), read_operations(home)) == ("running", "t1", [])
 
 
-def test_a_log_that_begins_after_the_fork_is_refused_before_the_stream_is_touched(world):
+def test_a_log_that_begins_after_the_fork_is_refused_first(world):
     settings, home, taken, begin = world
     begin[0] = 71
     with pytest.raises(LogGapError, match="1 records are gone"):
@@ -240,7 +242,7 @@ def test_a_savepoint_off_the_path_is_refused(world):
         restore_savepoint(settings, "p", taken.id)
 
 
-def test_a_driver_that_does_not_stop_ends_the_restore_and_nothing_else_is_done(world, monkeypatch):
+def test_a_driver_that_does_not_stop_ends_the_restore(world, monkeypatch):
     settings, home, taken, _ = world
     with monkeypatch.context() as patch:
         patch.setattr(restore_steps, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
@@ -277,7 +279,7 @@ def test_another_savepoint_waits_for_the_interrupted_restore(world, monkeypatch)
         restore_savepoint(settings, "p", other.id)
 
 
-def test_the_fork_is_the_changelogs_own_last_batch_where_it_lost_its_newest(world):
+def test_the_fork_is_the_changelogs_last_batch_where_it_lost_newer_ones(world):
     settings, home, taken, _ = world
     append_ledger(home, [row(7), row(8)])  # copies of commits that the changelog has no more
     report = restore_savepoint(settings, "p", taken.id)
@@ -296,7 +298,7 @@ def test_a_restore_goes_on_behind_its_seal_from_the_same_batch(world, monkeypatc
     assert restore_savepoint(settings, "p", taken.id).forked_at == 6
 
 
-def test_a_savepoint_behind_what_the_changelog_has_is_refused_and_an_older_one_chosen(world):
+def test_a_savepoint_after_the_changelogs_end_is_refused_for_an_older(world):
     settings, home, taken, _ = world
     entry_path(home.tables.changelog, delta.open_table(home.tables.changelog).version()).unlink()
     for batch in (5, 4):

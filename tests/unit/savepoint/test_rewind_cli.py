@@ -35,7 +35,7 @@ def test_without_a_word_it_only_shows_what_would_change(run, rewind_world):
     assert head(rewind_world.home) == "t1"
 
 
-def test_what_would_be_refused_is_shown_with_exit_0_and_confirmed_it_ends_with_1(run, rewind_world):
+def test_what_would_be_refused_exits_0_and_confirmed_exits_1(run, rewind_world):
     rewind_world.begin[0] = 41
     shown = run()
     assert shown.exit_code == 0
@@ -74,7 +74,7 @@ def test_rows_that_are_gone_without_a_torn_log_refuse_it_too(run, rewind_world, 
     assert (head(home), read_rewinds(home), read_intent(home).desired) == ("t1", [], "running")
 
 
-def test_confirmed_in_two_parts_it_shows_the_comparison_and_then_moves_the_head(run, rewind_world):
+def test_confirmed_in_two_parts_it_compares_and_then_moves_the_head(run, rewind_world):
     first = run("--confirm", "--stop-before-head")
     assert first.exit_code == 0
     assert "the old head serves and the stream stands" in first.output

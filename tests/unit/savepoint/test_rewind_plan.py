@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homes.rewind import DEFINITION, emitted_rows
+from homes.savepoint import FINGERPRINT, TOPIC, row, savepoint
 from rivertwice.errors import FingerprintError, LogGapError, RequestError, SavepointError
 from rivertwice.instants import EPOCH
 from rivertwice.savepoint.rewind_compare import compare_emitted
@@ -26,8 +28,6 @@ from rivertwice.savepoint.rewind_plan import (
     records_per_second,
 )
 from rivertwice.timeline.serving import Publication
-from savepoint_home import FINGERPRINT, TOPIC, row, savepoint
-from savepoint_world import DEFINITION, emitted_rows
 
 OLD = [row(batch) for batch in range(7)]
 MANIFEST = savepoint(3, proved=True).manifest
@@ -46,7 +46,7 @@ WORLD = World(
 )
 
 
-def test_a_plan_names_the_fork_what_no_longer_counts_and_what_is_read_again():
+def test_a_plan_names_fork_discarded_batches_and_records_to_read():
     plan = plan_rewind(MANIFEST, WORLD, proved=True)
     assert (plan.timeline, plan.batch, plan.head, plan.head_batch, plan.on_path) == ("t1", 3, "t1", 6, True)
     assert (plan.batches, plan.regained, plan.records) == (3, 0, 30)

@@ -1,4 +1,4 @@
-"""The rewind's protocol without Spark and Kafka; the picture is in `savepoint_world`."""
+"""The rewind's protocol without Spark and Kafka; the picture is in `homes.rewind`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
+from homes.rewind import commit
+from homes.savepoint import FINGERPRINT, TOPIC, row
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint import restore, restore_steps, rewind, rewind_observe, rewind_steps
@@ -27,8 +29,8 @@ from rivertwice.stream.seal import app_of, is_sealed
 from rivertwice.timeline.intent import Exit, read_intent, write_exit, write_intent
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
-from savepoint_home import FINGERPRINT, TOPIC, row
-from savepoint_world import commit
+
+pytestmark = pytest.mark.long
 
 
 class Crash(BaseException):
@@ -73,7 +75,7 @@ def test_shown_it_changes_nothing(world):
     assert sorted(path for path in world.home.root.rglob("*") if path.is_file()) == files
 
 
-def test_confirmed_the_path_is_the_old_one_up_to_the_fork_and_the_childs_behind_it(world):
+def test_confirmed_the_path_is_the_old_one_to_the_fork_then_the_childs(world):
     report = rewind_stream(world.settings, "p")
     assert (report.timeline, report.forked_at, report.moved, report.running) == ("t2", "t1@3", True, True)
     check_rewound(world)
@@ -83,7 +85,7 @@ def test_confirmed_the_path_is_the_old_one_up_to_the_fork_and_the_childs_behind_
     assert [asdict(one) for one in timeline_ledger(world.home, "t1")] == world.before
 
 
-def test_stopped_before_the_head_everything_serves_as_before_until_it_is_asked_for_again(world):
+def test_stopped_before_the_head_moves_everything_serves_as_before(world):
     report = rewind_stream(world.settings, "p", world.taken.id, stop_before_head=True)
     assert (report.moved, report.head, report.comparison["differs"]) == (False, "t1", 1)
     assert report.comparison["examples"][0]["new"] == {"n": 2}
@@ -143,7 +145,7 @@ def test_killed_around_any_record_and_run_again_the_result_is_the_same(world, mo
     check_rewound(world)
 
 
-def test_a_head_that_went_on_while_the_rewind_stood_is_caught_up_with_again(world):
+def test_a_head_that_went_on_during_the_rewind_is_caught_up_with(world):
     rewind_stream(world.settings, "p", stop_before_head=True)
     write_intent(world.home, "running", "somebody", utc_now())
     commit(world.home, row(7, emitted=1), {(70, "k"): 1})
@@ -152,7 +154,7 @@ def test_a_head_that_went_on_while_the_rewind_stood_is_caught_up_with_again(worl
     assert path_ledger(world.home)[-1].end_offsets == {TOPIC: {"0": 80}}
 
 
-def test_a_batch_that_comes_between_the_look_and_the_seal_is_caught_up_with_too(world, monkeypatch):
+def test_a_batch_between_the_look_and_the_seal_is_caught_up_with(world, monkeypatch):
     real = rewind_steps.seal_timeline
 
     def slow(home, pipeline, timeline):
@@ -222,7 +224,7 @@ def test_prune_spares_the_savepoint_an_unfinished_rewind_goes_on_with(world):
     assert world.taken.id in prune_savepoints(world.home, keep=0, now=utc_now()).protected
 
 
-def test_behind_a_rewind_a_restore_takes_and_prune_spares_the_newest_proved_of_the_path(world, monkeypatch):
+def test_a_later_restore_and_prune_keep_the_newest_proved_of_the_path(world, monkeypatch):
     gone = take_savepoint(world.settings, "p", now=utc_now())  # at t1@6, which will not count
     gone.store.put(f"{gone.id}/proof.json", encode_record({"proved": True}))
     rewind_stream(world.settings, "p", world.taken.id)
@@ -235,7 +237,7 @@ def test_behind_a_rewind_a_restore_takes_and_prune_spares_the_newest_proved_of_t
     assert [one.savepoint for one in read_operations(world.home)] == [world.taken.id]
 
 
-def test_a_definition_that_changed_and_a_log_that_is_gone_are_refused_before_anything_is_touched(world, monkeypatch):
+def test_a_changed_definition_and_a_lost_log_are_refused_first(world, monkeypatch):
     world.begin[0] = 41
     with pytest.raises(LogGapError, match="flights-0 offsets 40 to 41"):
         rewind_stream(world.settings, "p")
@@ -302,7 +304,7 @@ def test_a_driver_that_outlived_the_rewind_is_gone_on_with(world, monkeypatch):
     assert read_json(world.home.drain)["by"] == "rewind-1"  # kept fresh, so that the agent leaves it alone
 
 
-def test_a_driver_that_does_not_stop_ends_the_rewind_and_nothing_else_is_done(world, monkeypatch):
+def test_a_driver_that_does_not_stop_ends_the_rewind(world, monkeypatch):
     with monkeypatch.context() as patch:
         for module in (restore_steps, rewind_steps):
             patch.setattr(module, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from homes.savepoint import NOW, add_timeline, make_home, row, write_checkpoint
 from rivertwice.errors import LedgerError, LostRaceError, RequestError, SavepointError
 from rivertwice.savepoint import catalogue, hotcopy
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
@@ -14,10 +15,9 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
-from savepoint_home import NOW, add_timeline, make_home, row, write_checkpoint
 
 
-def test_a_savepoint_stands_at_the_last_batch_that_is_finished_and_committed(tmp_path):
+def test_a_savepoint_is_of_the_last_finished_and_committed_batch(tmp_path):
     settings, home = make_home(tmp_path, planned=4, finished=3, committed=2)
     taken = take_savepoint(settings, "p", now=NOW, reason="test")
     manifest = taken.manifest
@@ -33,7 +33,7 @@ def test_a_savepoint_stands_at_the_last_batch_that_is_finished_and_committed(tmp
     assert list_savepoints(home) == [load_savepoint(home, taken.id)]
 
 
-def test_a_batch_that_is_committed_but_not_finished_is_not_in_the_savepoint(tmp_path):
+def test_a_committed_batch_that_is_not_finished_is_not_in_the_savepoint(tmp_path):
     settings, _ = make_home(tmp_path, planned=5, finished=3, committed=5)
     assert take_savepoint(settings, "p", now=NOW).manifest.batch == 3
 
@@ -160,7 +160,7 @@ def test_commits_are_copied_before_offsets_and_offsets_before_state(tmp_path, mo
     assert list(dict.fromkeys(parts)) == ["commits", "offsets", "sources", "state", ".metadata.crc", "metadata"]
 
 
-def test_trimming_takes_offsets_and_commits_beyond_the_batch_and_nothing_else():
+def test_trimming_removes_offsets_and_commits_after_the_batch_alone():
     paths = [
         "offsets/9",
         "offsets/10",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS
-from definition_files import replace as replace_text
+from homes.project import FLIGHTS, replace_text
+from homes.savepoint import FINGERPRINT, NOW, add_timeline, row
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, RequestError
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
@@ -18,7 +18,6 @@ from rivertwice.savepoint.operation import Operation, read_operations, write_ope
 from rivertwice.savepoint.restore import require_same_aim, require_way
 from rivertwice.savepoint.restore_steps import plan_child
 from rivertwice.timeline.lineage import Fork, create_timeline, fork_of, load_timeline, path_of, path_semantics
-from savepoint_home import FINGERPRINT, NOW, add_timeline, row
 
 OPERATION = Operation("restore-1", "sp", "t1", "t2", was_running=True, started_at=NOW, forked_at=6)
 
@@ -36,7 +35,7 @@ def bundles(tmp_path: Path) -> tuple[Bundle, Bundle]:
     return before, build_bundle(folder)
 
 
-def test_the_child_of_an_upgrade_runs_the_new_definition_and_leaves_where_a_restore_would(
+def test_an_upgrades_child_runs_the_new_definition_from_the_same_fork(
     home: PipelineHome, bundles: tuple[Bundle, Bundle]
 ) -> None:
     _, new = bundles
@@ -50,7 +49,7 @@ def test_the_child_of_an_upgrade_runs_the_new_definition_and_leaves_where_a_rest
     assert replace(child, bundle="b", fingerprint=FINGERPRINT, created_at=NOW) == replace(plain, created_at=NOW)
 
 
-def test_a_fork_of_an_upgrade_that_has_no_batch_yet_keeps_the_new_definition(home: PipelineHome) -> None:
+def test_an_upgrades_fork_without_batches_keeps_the_new_definition(home: PipelineHome) -> None:
     add_timeline(home, "t1")
     upgraded = replace(fork_of(load_timeline(home, "t1"), row(6), "t2", NOW), bundle="new", fingerprint={"state": "s"})
     again = fork_of(upgraded, row(6), "t3", NOW)
@@ -66,7 +65,7 @@ def test_publications_of_both_definitions_serve_on_the_path_of_an_upgrade(home: 
     assert path_semantics(home, path_of(home, "t2")) == {"m", "new"}
 
 
-def test_a_record_of_an_upgrade_is_read_back_and_one_from_before_there_were_upgrades_is_a_restore(
+def test_an_upgrades_record_is_read_back_and_an_older_one_is_a_restore(
     home: PipelineHome,
 ) -> None:
     write_operation(home, replace(OPERATION, bundle="new"))

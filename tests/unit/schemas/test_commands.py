@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from homes.orders import ORDERS, REGISTERED
+from homes.project import make_project
 from rivertwice.cli import cli
 from rivertwice.schemas.folder import FolderRegistry
-from schema_world import ORDERS, REGISTERED
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    shutil.copytree(ORDERS, tmp_path / "project" / "pipelines" / ORDERS.name)
-    shutil.copytree(REGISTERED, tmp_path / "project" / "schemas")
-    return tmp_path / "project"
+    project = make_project(tmp_path, {ORDERS.name: ORDERS}).project
+    shutil.copytree(REGISTERED, project / "schemas")
+    return project
 
 
 @pytest.fixture
@@ -97,9 +98,7 @@ def test_a_registered_version_is_pinned_by_a_refresh_and_by_nothing_else(
     assert run("refresh", ORDERS.name, output="text").stdout.strip() == "orders-value: 4 ids pinned, 0 new"
 
 
-def test_a_version_that_could_not_be_decoded_is_named_not_pinned_and_a_defect(
-    run: Any, project: Path, tmp_path: Path
-) -> None:
+def test_a_version_that_could_not_be_decoded_is_named_and_not_pinned(run: Any, project: Path, tmp_path: Path) -> None:
     pinned = project / "pipelines" / ORDERS.name / "schemas"
     assert run("register", "orders-value", str(fourth(tmp_path, type="string"))).exit_code == 1
     assert run("register", "orders-value", str(fourth(tmp_path, type="string")), "--rule", "none").exit_code == 0

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
+from homes.orders import REGISTERED
+from homes.project import REPOSITORY
 from rivertwice.errors import ConfigError, RequestError, RivertwiceError, ServiceError
 from rivertwice.schemas.confluent import ConfluentRegistry
 from rivertwice.schemas.registry import URL_ENV, open_registry
-from schema_world import PROJECT, REGISTERED
 
 V1, V2 = ((REGISTERED / "orders-value" / f"{number}.avsc").read_text() for number in (1, 2))
 ANSWERS: dict[str, Any] = {
@@ -71,7 +72,7 @@ def server() -> Iterator[tuple[str, type[Handler]]]:
 
 
 def test_versions_ids_rule_and_schema_are_read(server: Any) -> None:
-    registry = open_registry(PROJECT, {URL_ENV: server[0]})
+    registry = open_registry(REPOSITORY, {URL_ENV: server[0]})
     assert registry.subjects() == ["orders-value"]
     assert [(each.version, each.id, each.text) for each in registry.versions("orders-value")] == [
         (1, 71, V1),
@@ -87,7 +88,7 @@ def test_credentials_come_from_the_environment_and_are_in_no_message(server: Any
         "RIVERTWICE_SCHEMA_REGISTRY_USER": "u",
         "RIVERTWICE_SCHEMA_REGISTRY_PASSWORD": "canary-7",
     }
-    registry = open_registry(PROJECT, env)
+    registry = open_registry(REPOSITORY, env)
     server[1].answers["/subjects"] = (401, {"message": "no"})
     with pytest.raises(RequestError) as refused:
         registry.subjects()
@@ -162,7 +163,7 @@ def test_a_strange_answer_is_refused_in_words(server: Any, name: str) -> None:
     path, answer = STRANGE[name]
     server[1].answers[path] = answer
     with pytest.raises(RivertwiceError):
-        open_registry(PROJECT, {URL_ENV: server[0]}).versions("orders-value")
+        open_registry(REPOSITORY, {URL_ENV: server[0]}).versions("orders-value")
     assert ("GET", "/schemas/ids/72", None) not in server[1].seen
 
 
@@ -176,11 +177,11 @@ def test_an_incompatible_schema_is_not_even_sent(server: Any) -> None:
     broken = json.loads(V2)
     broken["fields"][0]["type"] = "int"
     with pytest.raises(RequestError, match="breaks its rule 'full'"):
-        open_registry(PROJECT, {URL_ENV: server[0]}).register("orders-value", "avro", json.dumps(broken), None)
+        open_registry(REPOSITORY, {URL_ENV: server[0]}).register("orders-value", "avro", json.dumps(broken), None)
     assert [method for method, _, _ in server[1].seen if method == "POST"] == []
 
 
 def test_a_schema_that_may_follow_is_sent_and_found_again(server: Any) -> None:
     server[1].answers["/subjects/orders-value/versions"] = [1, 2]
-    made = open_registry(PROJECT, {URL_ENV: server[0]}).register("orders-value", "avro", V2, None)
+    made = open_registry(REPOSITORY, {URL_ENV: server[0]}).register("orders-value", "avro", V2, None)
     assert (made.version, made.id) == (2, 72)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from homes.orders import REGISTERED
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.schemas.folder import INDEX, FolderRegistry
-from schema_world import REGISTERED
 
 
 def text(*fields: Any) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from definition_files import replace
+from homes.orders import copy_orders, orders
+from homes.project import replace_text
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.lint import HOLDS, NOT_CHECKED, _schema_ids
-from schema_world import copy_orders, orders
 
 
 def test_pinned_schemas_are_safe_and_records_without_an_id_are_not(tmp_path: Path) -> None:
@@ -16,5 +16,5 @@ def test_pinned_schemas_are_safe_and_records_without_an_id_are_not(tmp_path: Pat
     folder = copy_orders(tmp_path)
     for path in folder.glob("schemas/orders-*.avsc"):
         path.unlink()
-    replace(folder / "pipeline.yaml", "framing: confluent", "framing: none")
+    replace_text(folder / "pipeline.yaml", "framing: confluent", "framing: none")
     assert [one.state for one in _schema_ids(load_definition(folder))] == [NOT_CHECKED]

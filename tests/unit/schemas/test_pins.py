@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import FLIGHTS, replace
+from homes.orders import ORDERS, REGISTERED, copy_orders, orders
+from homes.project import FLIGHTS, replace_text
 from rivertwice.errors import DefinitionError, RequestError
 from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
@@ -16,7 +17,6 @@ from rivertwice.schemas.folder import FolderRegistry
 from rivertwice.schemas.pins import read_pinned
 from rivertwice.schemas.refresh import plan_refresh
 from rivertwice.schemas.registry import SchemaVersion
-from schema_world import ORDERS, REGISTERED, copy_orders, orders
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "savepoint-v1" / "home" / "pipelines"
 VERSIONS = FolderRegistry(REGISTERED).versions("orders-value")
@@ -67,15 +67,15 @@ BROKEN = {
     "another source's": (lambda f: (f / "schemas/orders-1.avsc").rename(f / "schemas/carts-1.avsc"), "source 'carts'"),
     "a misnamed file": (lambda f: (f / "schemas/orders-1.avsc").rename(f / "schemas/orders-01.avsc"), "is no name"),
     "an id beyond four bytes": (lambda f: (f / "schemas/orders-1.avsc").rename(f / "schemas/orders-9999999999.avsc"), "is no name"),
-    "a field the reader lacks": (lambda f: replace(f / "pipeline.yaml", "      note: string", "      gift: string"), "no field 'gift'"),
-    "another type than the reader's": (lambda f: replace(f / "pipeline.yaml", "decimal(10,2)", "decimal(10,3)"), "decimal\\(10,2\\)"),
+    "a field the reader lacks": (lambda f: replace_text(f / "pipeline.yaml", "      note: string", "      gift: string"), "no field 'gift'"),
+    "another type than the reader's": (lambda f: replace_text(f / "pipeline.yaml", "decimal(10,2)", "decimal(10,3)"), "decimal\\(10,2\\)"),
     "an unreadable writer": (
         lambda f: (f / "schemas/orders-3.avsc").write_text(changed(VERSIONS[2].text, 2, type="string")),
         "meaning changed at /amount",
     ),
-    "ids in the yaml": (lambda f: replace(f / "pipeline.yaml", "framing: confluent", "framing: confluent\n    schema_ids: ['1']"), "remove both"),
-    "writers without framing": (lambda f: replace(f / "pipeline.yaml", "framing: confluent", "framing: none"), "framing is 'none'"),
-    "schemas beside JSON": (lambda f: replace(f / "pipeline.yaml", "format: avro", "format: json"), "format is no Avro"),
+    "ids in the yaml": (lambda f: replace_text(f / "pipeline.yaml", "framing: confluent", "framing: confluent\n    schema_ids: ['1']"), "remove both"),
+    "writers without framing": (lambda f: replace_text(f / "pipeline.yaml", "framing: confluent", "framing: none"), "framing is 'none'"),
+    "schemas beside JSON": (lambda f: replace_text(f / "pipeline.yaml", "format: avro", "format: json"), "format is no Avro"),
     "a link": (lambda f: ((f / "schemas/orders-1.avsc").unlink(), (f / "schemas/orders-1.avsc").symlink_to("/etc/hosts")), "is a link"),
 }  # fmt: skip
 

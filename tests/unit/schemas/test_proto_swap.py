@@ -93,7 +93,7 @@ def test_the_named_fields_alone_are_written_anew(swap: Swap, record: dict[str, A
 
 
 @given(st.binary(max_size=40))
-def test_what_is_no_message_is_left_to_others_and_what_has_no_named_value_stays(data: bytes) -> None:
+def test_what_is_no_message_and_unnamed_values_are_left_alone(data: bytes) -> None:
     found = PLAIN.replaced(data, Swap("no such value", "x", NAMES))
     assert found in (None, data)
 

@@ -19,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from definition_files import PROJECT, replace
+from homes.project import EXAMPLES, make_project, replace_text
 from rivertwice.cli import cli
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_definition
@@ -196,7 +196,7 @@ def test_what_a_type_cannot_hold_has_its_reason(value: bytes, reason: str) -> No
     assert found[REASON] == reason
 
 
-def test_absent_fields_are_null_where_the_message_can_tell_and_the_default_where_it_cannot() -> None:
+def test_absent_fields_are_null_where_messages_know_and_default_elsewhere() -> None:
     (found,) = read(WHOLE, FIELDS, encode_proto(WHOLE, {}))
     assert found == {
         "id": "",
@@ -287,17 +287,17 @@ def test_numbers_that_may_follow_each_other_are_read_as_they_were_written(old: s
 @pytest.fixture
 def pin(tmp_path: Path) -> Any:
     """`rivertwice schema pin order_states` in a copy of the example that has nothing pinned yet."""
-    folder = tmp_path / "project" / "pipelines" / "order_states"
-    shutil.copytree(PROJECT / "pipelines" / "examples" / "order_states", folder)
+    settings = make_project(tmp_path, {"order_states": EXAMPLES / "order_states"})
+    folder = settings.definitions / "order_states"
     shutil.rmtree(folder / "schemas")
-    example = parse_proto((PROJECT / "pipelines/examples/order_states" / proto_file_name("orders")).read_bytes(), "it")
+    example = parse_proto((EXAMPLES / "order_states" / proto_file_name("orders")).read_bytes(), "it")
     files = json_format.ParseDict(json.loads(example.text)["files"], descriptor_pb2.FileDescriptorSet())
 
     def invoke(*arguments: str, change: Callable[[Any], object] = lambda _: None) -> tuple[int, Any, Path]:
         made = descriptor_pb2.FileDescriptorSet.FromString(files.SerializeToString())
         change(made.file[-1].message_type[1])
         (tmp_path / "order.protoset").write_bytes(made.SerializeToString())
-        options = ["--output", "json", "--project", str(tmp_path / "project"), "--home", str(tmp_path / "home")]
+        options = ["--output", "json", "--project", str(settings.project), "--home", str(settings.home)]
         named = ["order_states", str(tmp_path / "order.protoset"), "--message", "shop.Order"]
         done = CliRunner().invoke(cli, [*options, "schema", "pin", *named, *arguments])
         return done.exit_code, json.loads(done.stdout) if done.stdout else done.stderr, folder
@@ -349,7 +349,7 @@ def test_another_message_is_another_way_to_decode(pin: Any) -> None:
 )
 def test_what_does_not_go_with_protobuf_is_refused(pin: Any, old: str, new: str, said: str) -> None:
     _, _, folder = pin()
-    replace(folder / "pipeline.yaml", old, new)
+    replace_text(folder / "pipeline.yaml", old, new)
     with pytest.raises(DefinitionError, match=said):
         load_definition(folder)
 

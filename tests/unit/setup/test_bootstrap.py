@@ -71,7 +71,7 @@ def test_both_locks_agree_and_hold_every_pin(project: Path) -> None:
     assert direct_pins((project / "requirements-dev.txt").read_text()).items() <= dev.items()
 
 
-def test_what_is_installed_is_what_is_pinned_and_the_two_pysparks_are_one_version(project: Path) -> None:
+def test_what_is_installed_is_pinned_and_both_pysparks_are_one_version(project: Path) -> None:
     pins = direct_pins((project / "requirements.txt").read_text())
     installed = {normalized(found.name): found.version for found in importlib.metadata.distributions()}
     assert select_mismatched(pins, installed) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from definition_files import PROJECT
+from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.setup import class_archive
@@ -68,7 +68,7 @@ def test_the_option_is_given_only_where_the_archive_is(settings: Settings) -> No
 
 def test_an_archive_that_the_jvm_refuses_is_told_on_stderr(tmp_path: Path) -> None:
     """Stdout is a command's results; a JVM would say it there."""
-    settings = Settings(PROJECT, tmp_path / "home")
+    settings = Settings(REPOSITORY, tmp_path / "home")
     (found,) = settings.spark_jars.glob("commons-pool2*.jar")
     jar, archive = Path(shutil.copy(found, tmp_path)), tmp_path / "classes.jsa"
     java = [str(Path(java_env(settings)["JAVA_HOME"]) / "bin" / "java")]

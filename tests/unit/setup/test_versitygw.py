@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from rivertwice.setup.versitygw import NO_GO, VERSION, build_versitygw, versitygw_binary
 from rivertwice.testing.s3_server import why_not
 
@@ -27,3 +29,16 @@ def test_a_server_that_is_there_is_not_built_again(tmp_path, monkeypatch):
     binary.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert build_versitygw(tmp_path).endswith("there")
+
+
+def test_of_two_builds_at_once_the_second_waits_and_finds_it_there(tmp_path, monkeypatch):
+    go = tmp_path / "go"
+    go.write_text(
+        f'#!/bin/sh\necho run >> {tmp_path}/runs\nsleep 0.3\ntouch "$GOBIN/versitygw"\nchmod +x "$GOBIN/versitygw"\n'
+    )
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with ThreadPoolExecutor(2) as pool:
+        said = sorted(pool.map(build_versitygw, [tmp_path / "build"] * 2))
+    assert said == [f"versitygw {VERSION}, built", f"versitygw {VERSION}, there"]
+    assert (tmp_path / "runs").read_text() == "run\n"

@@ -40,7 +40,7 @@ def test_a_part_is_taken_back_and_the_next_line_is_whole(tmp_path, small_disk) -
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_part_behind_which_another_process_wrote_stays_and_spoils_no_other_line(tmp_path, small_disk) -> None:
+def test_a_part_that_another_process_followed_stays_and_harms_no_line(tmp_path, small_disk) -> None:
     path = tmp_path / "events.jsonl"
     append_line(path, b'{"n":1}\n')
 

@@ -74,7 +74,7 @@ def test_what_0_1_recorded_is_read_and_replaced(tmp_path: Path, caplog: pytest.L
     assert caplog.text == ""
 
 
-def test_a_driver_in_a_clone_of_a_home_is_refused_while_the_first_one_lives(tmp_path: Path) -> None:
+def test_a_driver_in_a_cloned_home_is_refused_while_the_first_lives(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     here = Settings(project=tmp_path, home=tmp_path / "here", shared=shared).pipeline("p")
     there = Settings(project=tmp_path, home=tmp_path / "there", shared=shared).pipeline("p")

@@ -44,7 +44,7 @@ def test_a_released_lease_and_one_of_the_own_home_are_taken_at_once():
     [(held(released=True), 0), (held(home="b"), 0), (held(), 12.0), (held(), 0)],
     ids=["released", "the own home's", "not renewed", "another's, alive"],
 )
-def test_an_epoch_is_never_used_twice_not_even_one_that_only_the_ledger_knows(found, unchanged_s, floor):
+def test_no_epoch_is_used_twice_not_even_one_of_the_ledger_alone(found, unchanged_s, floor):
     """Behind a lost object (a bucket put back from a copy) the object says less than the ledger."""
     assert decide_takeover(found, home="b", unchanged_s=unchanged_s, floor=floor).epoch == max(3, floor) + 1
 
@@ -53,7 +53,7 @@ def test_a_live_lease_says_how_long_is_left():
     assert "4.0 s without a renewal are left" in decide_takeover(held(), home="b", unchanged_s=8).reason
 
 
-def test_a_holder_may_write_until_its_promise_has_run_out_and_not_at_its_end():
+def test_a_holder_may_write_until_just_before_its_promise_ends():
     assert not must_stop(renewed_at=100.0, now=107.1, terms=TERMS)
     assert must_stop(renewed_at=100.0, now=100.0 + TERMS.valid_s, terms=TERMS)
 
@@ -178,7 +178,7 @@ class Actor:
     rates=st.lists(st.floats(0.85, 1.2), min_size=2, max_size=4),
     walls=st.lists(st.sampled_from([0, 3600, -3600, 86_400 * 365]), min_size=4, max_size=4),
 )
-def test_of_many_drivers_one_may_write_and_epochs_rise_whatever_pauses_dies_or_jumps(seed, rates, walls):
+def test_one_of_many_drivers_may_write_and_epochs_rise(seed, rates, walls):
     rng = random.Random(seed)
     world = World()
     actors = [
@@ -221,7 +221,7 @@ def test_of_many_drivers_one_may_write_and_epochs_rise_whatever_pauses_dies_or_j
             assert writer.claim.epoch == epochs[-1]
 
 
-def test_a_zombie_that_wakes_up_finds_its_promise_run_out_before_it_has_asked_anybody():
+def test_a_zombie_finds_its_promise_ended_before_it_asks_anybody():
     world = World()
     zombie, successor = (Actor(world, name, 1.0, timedelta()) for name in ("a", "b"))
     zombie.look()
@@ -237,7 +237,7 @@ def test_a_zombie_that_wakes_up_finds_its_promise_run_out_before_it_has_asked_an
     successor.claim.check()
 
 
-def test_a_starter_that_sees_a_renewal_is_refused_and_one_that_sees_none_takes_over():
+def test_a_starter_that_sees_a_renewal_is_refused():
     world = World()
     first = Actor(world, "a", 1.0, timedelta())
     first.look()

@@ -64,7 +64,7 @@ def test_places_are_parsed_joined_and_named():
         parse_place("gs://bucket")
 
 
-def test_only_a_table_on_s3_gets_options_and_http_only_where_the_endpoint_says_so(monkeypatch):
+def test_only_a_table_on_s3_gets_options_and_http_only_by_its_endpoint(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from backfill_views import make_home
+from homes.backfill import make_home
 from rivertwice.cli import cli
 from rivertwice.errors import ConfigError, DamagedFileError
 from rivertwice.store import durable
@@ -38,7 +38,7 @@ def shape(done: list[str], root: Path) -> list[str]:
     return [one.replace(str(root), "").replace("rename /", "rename ").partition(".tmp")[0] for one in done]
 
 
-def test_a_file_is_on_the_disk_before_its_name_and_the_name_before_the_call_returns(tmp_path, synced):
+def test_a_file_is_on_disk_before_its_name_and_both_before_the_return(tmp_path, synced):
     replace_json(tmp_path / "new" / "a.json", {"x": 1})
     told = shape(synced, tmp_path)
     assert told[0] == ""  # the new folder's name, in its parent

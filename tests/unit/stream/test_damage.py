@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from homes.savepoint import TOPIC, make_home, offsets_text, row, with_checksum
 from rivertwice.config import PipelineHome
 from rivertwice.errors import CheckpointError, LedgerError
 from rivertwice.stream.damage import (
@@ -21,7 +22,6 @@ from rivertwice.stream.damage import (
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, watermark_after
-from savepoint_home import TOPIC, make_home, offsets_text, row, with_checksum
 
 DELAY_MS = 20_000
 RULE = WatermarkRule({TOPIC: DELAY_MS})
@@ -134,7 +134,7 @@ def test_a_small_file_that_is_not_what_its_checksum_says_is_found(tmp_path, name
 
 
 @pytest.mark.parametrize("number", [2, 3, 4])
-def test_a_digit_of_an_offset_that_changed_is_found_of_a_batch_that_was_never_committed_too(home, number):
+def test_a_changed_digit_of_an_offset_is_found_in_uncommitted_batches_too(home, number):
     path = home.checkpoint("t1") / "offsets" / str(number)
     end = f'{{"0": {10 * number + 10}}}'
     path.write_text(path.read_text().replace(end, end.replace("0}", "1}")))
@@ -165,7 +165,7 @@ def test_only_a_checkpoint_in_which_no_batch_was_ever_planned_begins_anew(home):
     assert not sweep_unplanned(home, line, [])
 
 
-def test_a_start_is_refused_by_name_and_a_table_that_lost_rows_is_no_matter_for_a_savepoint(home, monkeypatch):
+def test_a_damaged_start_is_refused_but_lost_rows_allow_a_savepoint(home, monkeypatch):
     line = replace(load_timeline(home, str(head(home))), pipeline="p")
     applied = {"p#t1": LAST}
     monkeypatch.setattr("rivertwice.stream.damage.delta.applied_version", lambda _, app: applied.get(app))

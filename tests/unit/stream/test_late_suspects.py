@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from history_kinds import make_definition
+from histories.kinds import make_definition
 from rivertwice.stream.late import select_suspects
 from rivertwice.timeline.counts import BatchCounts
 
@@ -24,9 +24,7 @@ def counts(min_event_s: int | None) -> BatchCounts:
         ("rolling slices", 61, 90),
     ],
 )
-def test_a_batch_is_suspect_once_the_first_window_of_its_earliest_event_has_ended(
-    kind: str, event_s: int, late_s: int
-) -> None:
+def test_a_batch_is_suspect_once_its_earliest_events_window_has_ended(kind: str, event_s: int, late_s: int) -> None:
     definition = make_definition(kind)
     assert select_suspects(definition, {"events": counts(event_s)}, late_s * 1000) == ["events"]
     assert select_suspects(definition, {"events": counts(event_s)}, late_s * 1000 - 1) == []

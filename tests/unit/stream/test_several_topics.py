@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import two_sources as two
-from ledger_rows import NOW, ledger_row
+from histories import two_sources as two
+from homes.ledger import NOW, ledger_row
 from rivertwice.config import Settings
 from rivertwice.errors import CheckpointError, LogGapError, RangeMismatchError
 from rivertwice.log.addresses import Part
@@ -78,7 +78,7 @@ def damage(next_watermark: int, epochs: tuple[int, int]) -> str | None:
     return find_damage(view, rows, lambda _: RULE)
 
 
-def test_a_checkpoint_may_have_any_watermark_that_a_start_explains_and_no_other() -> None:
+def test_a_checkpoint_has_a_watermark_that_some_start_explains() -> None:
     assert damage(10_000, (1, 1)) is None  # one query saw a at 10 s and b at 11 s, each less its delay
     assert damage(5_000, (1, 1)) is None  # or a start ran batch 1 once more, and knows nothing of a
     assert damage(5_000, (1, 2)) is None

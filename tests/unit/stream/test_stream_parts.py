@@ -4,7 +4,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.config import Settings
 from rivertwice.errors import (
     CheckpointError,
@@ -34,7 +34,7 @@ def home(tmp_path):
     return Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
 
 
-def test_offsets_are_read_with_their_watermark_and_a_batch_begins_where_the_last_ended(tmp_path):
+def test_offsets_have_their_watermark_and_begin_where_the_last_ended(tmp_path):
     folder = tmp_path / "offsets"
     folder.mkdir()
     (folder / "4").write_text(TEXT)
@@ -53,7 +53,7 @@ def test_a_damaged_offsets_file_is_named():
         parse_offsets(TEXT.replace("batchWatermarkMs", "batchWatermarkMr"), 3)
 
 
-def test_a_second_start_is_refused_while_the_lease_is_held_and_the_epoch_rises_by_one(home):
+def test_a_second_start_is_refused_while_the_lease_is_held(home):
     script = (
         "import sys,time;from pathlib import Path;from rivertwice.config import PipelineHome;"
         "from rivertwice.stream.lease import acquire_lease;from rivertwice.instants import utc_now;"

@@ -28,7 +28,7 @@ def test_the_one_record_that_throws_is_found_wherever_it_lies(place: int) -> Non
     assert find_last(PARTS, lambda some: ADDRESSES[place] in addresses(some)) == ADDRESSES[place]
 
 
-def test_of_records_that_throw_together_the_last_is_found_in_as_many_runs_as_the_halves() -> None:
+def test_the_last_of_records_that_throw_together_is_found_by_halves() -> None:
     parts: Parts = {Part("a", 0): (100, 100_100)}
     pair = sorted(random.Random(4).sample(range(100, 100_100), 2))
     runs = 0
@@ -45,19 +45,19 @@ def test_of_records_that_throw_together_the_last_is_found_in_as_many_runs_as_the
 
 def test_where_the_state_is_to_blame_no_record_is_named_and_the_ranges_are() -> None:
     assert find_last(PARTS, lambda _: False) is None
-    told = describe_throw("p", 3, PARTS, None, "[DIVIDE_BY_ZERO] Division by zero.")
-    assert "on the records a/0@10..13, b/0@0..2 together with the state of earlier ones" in told
+    message = describe_throw("p", 3, PARTS, None, "[DIVIDE_BY_ZERO] Division by zero.")
+    assert "on the records a/0@10..13, b/0@0..2 together with the state of earlier ones" in message
 
 
 def test_the_message_names_record_condition_consequence_and_remedy() -> None:
-    told = describe_throw("p", 3, PARTS, (Part("b", 0), 2), "[CAST_INVALID_INPUT] The value 'x' is no number.")
+    message = describe_throw("p", 3, PARTS, (Part("b", 0), 2), "[CAST_INVALID_INPUT] The value 'x' is no number.")
     for word in (
         "the record b/0@2",
         "CAST_INVALID_INPUT",
         "Nothing of batch 3 is committed",
         "`rivertwice upgrade p --confirm`",
     ):
-        assert word in told
+        assert word in message
 
 
 @pytest.mark.parametrize("state", ["22003", "22012", "22018", "P0001"])

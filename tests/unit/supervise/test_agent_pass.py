@@ -7,17 +7,16 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from alert_receivers import SECRET, Hook, MailServer, wait_for
+from homes.project import make_project
 from rivertwice.alerts import store
-from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.store import log_files
 from rivertwice.store.lease_store import take_claim
@@ -28,7 +27,13 @@ from rivertwice.supervise import act, agent
 from rivertwice.supervise.decide import Kind
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, write_intent
+from running.waiting import wait_for
+from servers.alert_receivers import SECRET, Hook, MailServer
 
+pytestmark = pytest.mark.long
+
+PATIENCE_S = 60
+T = TypeVar("T")
 STAND_IN = """
 import sys, time
 from rivertwice.config import Settings
@@ -73,9 +78,7 @@ class World:
     """One home with one pipeline `p`, its agent, and hands to turn time and kill."""
 
     def __init__(self, root: Path) -> None:
-        self.settings = Settings(project=root / "project", home=root / "home")
-        (self.settings.definitions / "p").mkdir(parents=True)
-        (self.settings.definitions / "p" / "pipeline.yaml").write_text("name: p\n")
+        self.settings = make_project(root, {"p": {"pipeline.yaml": "name: p\n"}})
         self.home = self.settings.pipeline("p")
         self.agent = agent.Agent(self.settings)
         self.pids: set[int] = set()
@@ -91,22 +94,24 @@ class World:
         return self.agent.actions["p"].kind
 
     def until_owner(self, epoch: int) -> Owner:
-        for _ in range(400):
+        def owner_of_epoch() -> Owner | None:
             self.turn()
             owner = lease_owner(self.home)
             known = load_memory(self.settings, "p").driver
-            if owner is not None and owner.epoch == epoch and known is not None and known.epoch == epoch:
-                return owner
-            time.sleep(0.02)
-        raise AssertionError(self.agent.actions)
+            both = owner is not None and owner.epoch == epoch and known is not None and known.epoch == epoch
+            return owner if both else None
+
+        return self.until(f"a driver of epoch {epoch}", owner_of_epoch)
 
     def until_gone(self) -> None:
-        for _ in range(400):
+        def is_gone() -> bool:
             self.turn()
-            if load_memory(self.settings, "p").driver is None:
-                return
-            time.sleep(0.02)
-        raise AssertionError(self.agent.actions)
+            return load_memory(self.settings, "p").driver is None
+
+        self.until("the end of the driver", is_gone)
+
+    def until(self, what: str, condition: Callable[[], T | None]) -> T:
+        return wait_for(what, condition, PATIENCE_S, every=0.02, seen=lambda: (self.agent.actions, self.events()))
 
     def events(self) -> list[str]:
         lines = (self.settings.home / "agent" / "events.jsonl").read_text().splitlines()
@@ -183,7 +188,7 @@ def test_a_stop_drains_and_leaves_no_marker_and_a_start_begins_at_once(world: Wo
     assert load_memory(world.settings, "p").failures == ()
 
 
-def test_a_failure_that_a_restart_would_worsen_stops_and_pages_once_and_a_new_start_tries_again(world: World) -> None:
+def test_a_failure_that_a_restart_worsens_stops_and_pages_once(world: World) -> None:
     world.home.root.mkdir(parents=True)
     (world.home.root / "fault").write_text("range_mismatch")
     world.ask("running")
@@ -241,15 +246,14 @@ def damage(world: World, how: str) -> None:
 
 
 def turn_until(world: World, *, alerts: list[str]) -> None:
-    for _ in range(600):
+    def is_alerted() -> bool:
         world.turn()
-        if world.alerts() == alerts:
-            return
-        time.sleep(0.02)
-    raise AssertionError((world.agent.actions, world.alerts()))
+        return world.alerts() == alerts
+
+    world.until(f"the alerts {alerts}", is_alerted)
 
 
-def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on_and_both_are_recorded(world: World) -> None:
+def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on(world: World) -> None:
     damage(world, "restores")
     turn_until(world, alerts=["fell_back"])
     world.until_owner(2)
@@ -261,7 +265,7 @@ def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on_and_both_a
     assert (memory.failures, memory.position) == ((), ("t2", 6))
 
 
-def test_a_fall_back_that_is_refused_stops_and_pages_with_its_reason_and_a_new_start_tries_again(world: World) -> None:
+def test_a_refused_fall_back_pages_with_its_reason_until_a_new_start(world: World) -> None:
     damage(world, "none is proved")
     turn_until(world, alerts=["checkpoint"])
     for _ in range(5):
@@ -273,21 +277,20 @@ def test_a_fall_back_that_is_refused_stops_and_pages_with_its_reason_and_a_new_s
     turn_until(world, alerts=["checkpoint", "fell_back"])
 
 
-def test_a_fall_back_that_dies_is_gone_on_with_by_the_next_agent_too_and_not_for_ever(world: World) -> None:
+def test_a_dead_fall_back_is_resumed_by_the_next_agent_a_few_times(world: World) -> None:
     damage(world, "dies")
-    for _ in range(400):
+
+    def alerts() -> list[str]:
         world.turn()
         world.agent = agent.Agent(world.settings)  # every pass is another agent
-        if world.alerts():
-            break
-        time.sleep(0.02)
+        return world.alerts()
+
+    world.until("an alert", alerts)
     assert world.alerts() == ["checkpoint"]
     assert world.events().count("restore") == 3
 
 
-def test_an_agent_whose_drivers_are_refused_by_another_host_s_lease_pages_once_and_names_that_holder(
-    world: World, tmp_path: Path
-) -> None:
+def test_drivers_refused_by_another_hosts_lease_page_once_with_its_name(world: World, tmp_path: Path) -> None:
     world.settings = replace(world.settings, leases=tmp_path / "leases")
     world.home = world.settings.pipeline("p")
     world.agent = agent.Agent(world.settings)
@@ -298,13 +301,14 @@ def test_an_agent_whose_drivers_are_refused_by_another_host_s_lease_pages_once_a
     other.start()
     try:
         world.ask("running")
-        while not world.alerts():
-            world.turn()
-            time.sleep(0.02)
+        turn_until(world, alerts=["contended"])
         failures = len(load_memory(world.settings, "p").failures)
-        while len(load_memory(world.settings, "p").failures) == failures:
+
+        def has_failed_again() -> bool:
             world.turn()
-            time.sleep(0.02)
+            return len(load_memory(world.settings, "p").failures) != failures
+
+        world.until("another failure", has_failed_again)
         assert world.alerts() == ["contended"]
     finally:
         other.release()
@@ -313,7 +317,7 @@ def test_an_agent_whose_drivers_are_refused_by_another_host_s_lease_pages_once_a
     assert world.until_owner(8).epoch == 8  # the stand-by takes over as soon as the other has gone
 
 
-def test_the_agent_s_own_loop_tells_a_webhook_and_a_mailbox_once_each_across_a_restart_of_the_agent(
+def test_the_agents_own_loop_sends_each_message_once_over_a_restart(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook, mail = Hook(), MailServer()
@@ -327,12 +331,12 @@ def test_the_agent_s_own_loop_tells_a_webhook_and_a_mailbox_once_each_across_a_r
     world.ask("running")
     with caplog.at_level("INFO"):
         with looping(world):
-            wait_for(lambda: len(hook.taken) == len(mail.mails) == 1, world.events)
+            world.until("the messages", lambda: len(hook.taken) == len(mail.mails) == 1)
         store._STORES.clear()  # another process
         (world.home.root / "fault").unlink()
         with looping(world):
             world.ask("running")
-            wait_for(lambda: len(hook.taken) == len(mail.mails) == 2, world.events)
+            world.until("the messages", lambda: len(hook.taken) == len(mail.mails) == 2)
             driver = load_memory(world.settings, "p").driver
             assert driver is not None
             world.pids.add(driver.pid)
@@ -359,7 +363,7 @@ def looping(world: World) -> Iterator[None]:
         thread.join()
 
 
-def test_a_record_that_cannot_be_read_is_paged_once_and_other_pipelines_go_on(world: World) -> None:
+def test_an_unreadable_record_pages_once_and_other_pipelines_go_on(world: World) -> None:
     world.ask("stopped")
     world.home.intent.write_bytes(b"")
     world.turn()

@@ -38,7 +38,7 @@ def test_an_exit_is_classified(
         ("unknown", "something broke", 1, FailureClass.UNKNOWN),
     ],
 )
-def test_a_driver_that_could_write_neither_record_nor_log_on_a_full_disk_ended_for_that(
+def test_a_driver_that_wrote_nothing_on_a_full_disk_ended_for_that(
     record: str | None, tail: str, code: int | None, expected: FailureClass
 ) -> None:
     assert classify_exit(record, tail, code, full=True) is expected

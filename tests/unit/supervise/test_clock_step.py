@@ -21,6 +21,7 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
+from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import LeaseLostError, LostRaceError
@@ -33,12 +34,13 @@ from rivertwice.stream.rest import at_rest
 from rivertwice.supervise import act, agent
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit
+from running.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/stat").exists(), reason="creation times move with the clock on Linux only"
 )
-PROJECT = Path(__file__).resolve().parents[3]
 NAME = "flight_delays"
+PATIENCE_S = 60
 STAND_IN = """
 import time
 from rivertwice.config import Settings
@@ -59,7 +61,7 @@ class World:
     """One home whose agent passes run in a thread of this process, as `rivertwice agent` runs them."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
-        self.settings = Settings(project=PROJECT, home=root / "home")
+        self.settings = Settings(project=REPOSITORY, home=root / "home")
         self.home = self.settings.pipeline(NAME)
         self._patch = patch
         self._agent = agent.Agent(self.settings)
@@ -79,7 +81,7 @@ class World:
         self._patch.setattr(psutil._pslinux, "boot_time", lambda: before + seconds)
 
     def rivertwice(self, *words: str) -> Result:
-        options = ["--output", "json", "--project", str(PROJECT), "--home", str(self.settings.home)]
+        options = ["--output", "json", "--project", str(REPOSITORY), "--home", str(self.settings.home)]
         return CliRunner().invoke(cli, [*options, *words])
 
     def status(self) -> dict[str, Any]:
@@ -96,12 +98,7 @@ class World:
         return None if driver is None or driver.epoch is None else driver.pid
 
     def until(self, ask: Any) -> Any:
-        for _ in range(1000):
-            found = ask()
-            if found:
-                return found
-            time.sleep(0.02)
-        raise AssertionError(self._agent.actions)
+        return wait_for("the agent", ask, PATIENCE_S, every=0.02, seen=lambda: self._agent.actions)
 
     def events(self) -> list[str]:
         lines = (self.settings.home / "agent" / "events.jsonl").read_text().splitlines()

@@ -11,7 +11,7 @@ from rivertwice.supervise.backoff import Failure, lease_losses, next_attempt
 from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.decide import Kind, decide
 from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
-from supervision import NOW, RUNNING, S, failed, seen, start_within
+from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
 LOST = FailureClass.LEASE_LOST
 HOLDER = "epoch 12 (process 4711 on host other), home h-1, holds the lease in s3://b/leases/p and renews it"
@@ -36,7 +36,7 @@ def test_the_third_loss_is_paged_with_the_holder_and_later_ones_are_not(progress
     assert decide(RUNNING, seen(memory=paged), NOW).kind is Kind.START
 
 
-def test_the_page_outlives_starts_and_losses_and_is_news_again_after_a_quiet_window() -> None:
+def test_the_page_outlives_starts_and_is_news_after_a_quiet_window() -> None:
     memory = Memory(failures=(lost(300), lost(200), lost(100)), paged=("contended", "hung"))
     assert lasting_pages(memory) == ("contended",)
     driver = DriverRef(1, 1.0, None, NOW)
@@ -49,7 +49,7 @@ def test_the_page_outlives_starts_and_losses_and_is_news_again_after_a_quiet_win
     assert remember_end(memory, Ended(driver, FailureClass.DRAINED, True, "m", None), NOW).paged == ()
 
 
-def test_progress_in_between_does_not_shorten_the_wait_of_one_that_loses_again_and_again() -> None:
+def test_progress_does_not_shorten_the_wait_of_a_repeated_loser() -> None:
     row = [lost(age, progressed=True) for age in (50, 40, 30, 20)]
     assert lease_losses(row) == 4
     assert next_attempt(row) == NOW - 20 * S + 8 * S

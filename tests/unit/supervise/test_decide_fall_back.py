@@ -20,7 +20,7 @@ from rivertwice.supervise.memory import (
     remember_end,
     remember_fall_back,
 )
-from supervision import DAMAGED, DRIVER, FELL_BACK, NOW, RUNNING, STOPPED, Case, check_case, seen
+from simulated.supervision import DAMAGED, DRIVER, FELL_BACK, NOW, RUNNING, STOPPED, Case, check_case, seen
 
 CASES: list[Case] = [
     ("the checkpoint is damaged", RUNNING, seen(memory=Memory(failures=DAMAGED)), Kind.RESTORE, "checkpoint"),

@@ -22,7 +22,7 @@ from rivertwice.supervise.memory import (
     remember_end,
 )
 from rivertwice.timeline.intent import Intent
-from supervision import NOW, S, beat, start_within
+from simulated.supervision import NOW, S, beat, start_within
 
 instants = st.integers(-100_000, 100).map(lambda s: NOW + s * S)
 refs = st.builds(DriverRef, st.integers(1, 9), st.floats(0, 9), st.none() | st.integers(1, 9), instants)
@@ -93,9 +93,7 @@ def test_the_same_sight_gives_the_same_action_and_always_a_reason(desired: Inten
     ),
     st.integers(0, 1000),
 )
-def test_when_running_is_wanted_and_patience_is_left_it_always_starts_again(
-    kinds: list[FailureClass], wait_s: int
-) -> None:
+def test_a_wanted_driver_with_patience_left_always_starts_again(kinds: list[FailureClass], wait_s: int) -> None:
     """A driver that fails again and again is started again after each backoff, until the breaker's limit."""
     memory, now = Memory(), NOW
     for kind in kinds:
@@ -111,7 +109,7 @@ def test_when_running_is_wanted_and_patience_is_left_it_always_starts_again(
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(3, 30), min_size=20, max_size=20))
-def test_twenty_kills_with_progress_in_between_are_answered_within_three_seconds_each(lives_s: list[int]) -> None:
+def test_twenty_kills_with_progress_are_each_answered_within_three_seconds(lives_s: list[int]) -> None:
     memory, now = Memory(), NOW
     for number, life in enumerate(lives_s):
         asked = now

@@ -10,7 +10,7 @@ from rivertwice.supervise.backoff import Failure
 from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.decide import Drain, Kind, decide
 from rivertwice.supervise.memory import Intended, Memory
-from supervision import AGENT_DRAIN, NOW, RUNNING, UNKNOWN5, Case, S, check_case, failed, seen
+from simulated.supervision import AGENT_DRAIN, NOW, RUNNING, UNKNOWN5, Case, S, check_case, failed, seen
 
 CASES: list[Case] = [
     ("first start", RUNNING, seen(), Kind.START, "no driver lives"),

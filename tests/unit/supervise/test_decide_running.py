@@ -8,7 +8,7 @@ import pytest
 
 from rivertwice.supervise.decide import Kind
 from rivertwice.supervise.memory import Memory
-from supervision import AGENT_DRAIN, DRIVER, KNOWN, NOW, RUNNING, STOPPED, Case, S, beat, check_case, seen
+from simulated.supervision import AGENT_DRAIN, DRIVER, KNOWN, NOW, RUNNING, STOPPED, Case, S, beat, check_case, seen
 
 CASES: list[Case] = [
     ("nobody ever asked for anything", None, seen(), Kind.WAIT, "stopped"),

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from alert_receivers import Hook
-from delivery_home import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill
 from rivertwice.alerts.routes import WEBHOOK
 from rivertwice.alerts.sender import Sender
 from rivertwice.cli import cli
@@ -21,7 +20,8 @@ from rivertwice.delivery.note import read_note
 from rivertwice.instants import utc_now
 from rivertwice.supervise.delivery import PAGE_AT, DeliveryKeeper
 from rivertwice.timeline.intent import write_intent
-from waiting import wait_for
+from running.waiting import wait_for
+from servers.alert_receivers import Hook
 
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 
@@ -78,7 +78,7 @@ def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: 
     assert len([line for line in events if "delivery_failed" in line]) == 1
 
 
-def test_open_refusals_of_a_sink_are_one_message_and_one_when_they_are_gone(
+def test_open_refusals_of_a_sink_are_one_message_and_one_at_their_end(
     world: DeliveryHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """By the agent's own look and `deliver retry`: a receiver refuses records, and is corrected later."""

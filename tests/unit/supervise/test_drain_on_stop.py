@@ -7,17 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
+from homes.project import make_project
 from rivertwice.instants import utc_now
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import read_exit, read_intent, write_intent
+from running.waiting import wait_for
+
+pytestmark = pytest.mark.long
 
 DRIVER = """
 import time
@@ -48,9 +50,7 @@ class Host:
     """A home with one pipeline, the command line's agent as a process, and a stand-in that takes the real lease."""
 
     def __init__(self, root: Path) -> None:
-        self.settings = Settings(project=root / "project", home=root / "home")
-        (self.settings.definitions / "p").mkdir(parents=True)
-        (self.settings.definitions / "p" / "pipeline.yaml").write_text("name: p\n")
+        self.settings = make_project(root, {"p": {"pipeline.yaml": "name: p\n"}})
         self.home = self.settings.pipeline("p")
         self.agents: list[subprocess.Popen[bytes]] = []
         write_intent(self.home, "running", "test", utc_now())
@@ -64,11 +64,14 @@ class Host:
         return made
 
     def until_owner(self) -> Owner:
-        end = time.monotonic() + PATIENCE_S
-        while (owner := lease_owner(self.home)) is None or not self.home.heartbeat.exists():
-            assert time.monotonic() < end, (self.settings.home / "agent.log").read_text()
-            time.sleep(0.05)
-        return owner
+        log = self.settings.home / "agent.log"
+        return wait_for(
+            "a driver",
+            lambda: lease_owner(self.home) if self.home.heartbeat.exists() else None,
+            PATIENCE_S,
+            every=0.05,
+            seen=log.read_text,
+        )
 
     def stops(self) -> list[str]:
         lines = (self.settings.home / "agent" / "events.jsonl").read_text().splitlines()
@@ -85,7 +88,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_in_a_container_sigterm_drains_the_driver_before_the_agent_ends_and_the_intent_stays(host: Host) -> None:
+def test_sigterm_in_a_container_drains_the_driver_and_keeps_the_intent(host: Host) -> None:
     agent = host.run_agent("--drain-on-stop")
     host.until_owner()
     agent.terminate()

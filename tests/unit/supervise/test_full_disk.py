@@ -9,7 +9,7 @@ from rivertwice.supervise.backoff import breaks_circuit, full_disk_ends
 from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.decide import Kind, decide
 from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
-from supervision import NOW, RUNNING, S, failed, seen, start_within
+from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
 FULL = FailureClass.DISK
 
@@ -41,7 +41,7 @@ def test_a_disk_that_is_full_for_hours_is_never_given_up_and_paged_once() -> Non
     assert pages == 1
 
 
-def test_the_page_is_news_again_once_a_driver_ended_for_another_reason_or_got_on() -> None:
+def test_the_page_is_news_after_another_end_of_the_driver_or_progress() -> None:
     memory = Memory(failures=(failed(FULL, 300), failed(FULL, 200), failed(FULL, 100)), paged=("disk",))
     driver = DriverRef(1, 1.0, None, NOW)
     assert remember_end(memory, Ended(driver, FULL, False, "m", None), NOW).paged == ("disk",)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from alert_receivers import wait_for
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.store import log_files
@@ -21,6 +20,7 @@ from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.log_keeper import LogKeeper
 from rivertwice.supervise.memory import DriverRef
 from rivertwice.supervise.observe import _end_of
+from running.waiting import wait_for
 
 LIMIT = 50_000
 CHATTER = """
@@ -52,7 +52,7 @@ def start(settings: Settings) -> tuple[DriverRef, subprocess.Popen[bytes]]:
     return start_driver(settings, "p", utc_now())
 
 
-def test_the_log_of_a_driver_and_its_child_is_rotated_while_they_write_and_its_end_is_there(settings: Settings) -> None:
+def test_a_drivers_log_is_rotated_while_it_writes_and_keeps_its_end(settings: Settings) -> None:
     keeper = LogKeeper(settings, stop=threading.Event(), limit=LIMIT)
     driver, child = start(settings)
     rotated = 0
@@ -80,10 +80,10 @@ def test_the_log_of_a_driver_and_its_child_is_rotated_while_they_write_and_its_e
     assert _end_of(settings.pipeline("p"), driver, 1).failure is FailureClass.OUT_OF_MEMORY
 
 
-def test_why_a_driver_ended_is_found_though_its_log_was_rotated_behind_its_last_words(settings: Settings) -> None:
+def test_why_a_driver_ended_is_found_in_a_rotated_log(settings: Settings) -> None:
     (settings.project / "enough").touch()
     driver, child = start(settings)
-    wait_for(lambda: child.poll() is not None)
+    wait_for("the end of the child", lambda: child.poll() is not None, 60, every=0.05)
     log = settings.pipeline("p").logs / "driver.log"
     assert rotate_log(log, limit=10)
     assert log.read_bytes() == b""

@@ -69,7 +69,7 @@ def test_no_memory_and_a_memory_of_an_unknown_format_are_empty(tmp_path: Path) -
     assert load_memory(settings, "p") == Memory()
 
 
-def test_a_clean_end_forgets_failures_and_another_end_is_counted_with_its_progress() -> None:
+def test_a_clean_end_forgets_failures_and_another_end_is_counted() -> None:
     memory = Memory(driver=GONE, position=("t1", 5), paged=("hung",))
     crash = Ended(GONE, FailureClass.KILLED, clean=False, message="m", position=("t1", 5))
     once = remember_end(memory, crash, NOW)
@@ -132,7 +132,7 @@ def test_only_the_record_of_the_same_epoch_explains_an_end(tmp_path: Path) -> No
     assert ended_of(settings, GONE, 1).failure is FailureClass.FINGERPRINT
 
 
-def test_a_driver_that_never_had_a_lease_is_explained_by_a_record_after_its_start(tmp_path: Path) -> None:
+def test_a_driver_without_a_lease_is_explained_by_a_later_record(tmp_path: Path) -> None:
     settings = Settings(tmp_path, tmp_path)
     home = settings.pipeline("p")
     unleased = replace(GONE, epoch=None)

@@ -6,7 +6,7 @@ import json
 import threading
 from pathlib import Path
 
-import torn_home
+from homes import torn
 from rivertwice.config import Settings
 from rivertwice.store.delta_log import EMPTY
 from rivertwice.supervise.served import ServedKeeper, newest_commit, state_of
@@ -62,12 +62,12 @@ def test_the_keeper_looks_once_more_when_it_is_told_to_stop(tmp_path: Path) -> N
 
 
 def test_a_damaged_changelog_is_paged_once_and_what_is_served_stays(tmp_path: Path) -> None:
-    settings, home, bundle = torn_home.make_home(tmp_path)
+    settings, home, bundle = torn.make_home(tmp_path)
     keeper = ServedKeeper(settings, lambda: ["p"], threading.Event())
     assert keeper.refresh("p")
     before = read_served(home)
-    torn_home.add_batch(home, bundle, 6)
-    torn_home.tear_commit(home.tables.changelog, "ledger", 3, EMPTY)
+    torn.add_batch(home, bundle, 6)
+    torn.tear_commit(home.tables.changelog, "ledger", 3, EMPTY)
     assert not keeper.refresh("p")
     assert not keeper.refresh("p")
     alerts = [json.loads(line) for line in (settings.home / "alerts.jsonl").read_text().splitlines()]

@@ -22,7 +22,7 @@ def lasting(settings: Settings) -> list[str]:
     return [one.cause.subject for one in alerts_of(settings).state().alerts if one.resolved_at is None]
 
 
-def test_a_topic_out_of_danger_does_not_end_the_alert_of_a_stream_that_was_given_up_and_the_other_way_round(
+def test_a_safe_topic_and_a_stream_given_up_do_not_end_each_others_alert(
     settings: Settings,
 ) -> None:
     keeper = RetentionKeeper(settings, lambda: ["p"], threading.Event())
@@ -36,7 +36,7 @@ def test_a_topic_out_of_danger_does_not_end_the_alert_of_a_stream_that_was_given
     assert lasting(settings) == [""]
 
 
-def test_what_an_earlier_agent_reported_is_over_when_the_next_one_finds_all_well(settings: Settings) -> None:
+def test_an_earlier_agents_report_is_over_when_the_next_finds_all_well(settings: Settings) -> None:
     now = utc_now()
     page(settings, KIND, None, "the disk is full", now)
     page(settings, "damaged_file", "p", "intent.json cannot be decoded", now)

@@ -61,7 +61,7 @@ def outcome(name: str, seed: int, job: str = OURS, *, lost: int = 0) -> Outcome:
 CASES = [made("F1", control=True), made("F2/x"), made("F13", kills=0)]
 
 
-def test_every_case_is_planned_with_every_seed_and_the_control_job_beside_it() -> None:
+def test_every_case_is_planned_with_every_seed_and_the_control_job() -> None:
     planned = plan_campaign(CASES, [CASES[0]], [], seeds=2)
     assert [(one.case.name, one.seed, one.job) for one in planned] == [
         ("F1", 1, OURS), ("F2/x", 1, OURS), ("F13", 1, OURS),
@@ -100,14 +100,14 @@ def test_a_line_of_the_first_format_reads_as_one_of_unknown_code(tmp_path: Path)
     assert (old.case, old.began, old.product) == ("F1", "", "")
 
 
-def test_wall_time_counts_runs_beside_each_other_once_and_pauses_not_at_all() -> None:
+def test_wall_time_counts_parallel_runs_once_and_pauses_never() -> None:
     spans = [("10:00:00", 60.0), ("10:00:30", 60.0), ("10:00:40", 10.0), ("12:00:00", 5.0)]
     runs = [replace(outcome("F1", 1), began=f"2026-03-01T{at}Z", seconds=length) for at, length in spans]
     assert wall_seconds(runs) == 95.0
     assert wall_seconds([replace(outcome("F1", 1), began="")]) == 0.0
 
 
-def test_one_case_of_each_fault_comes_first_the_one_the_control_job_stands_beside() -> None:
+def test_one_case_of_each_fault_comes_first() -> None:
     cases = [made("F13"), made("F13/zombie"), made("F24/folder"), made("F24/state"), made("F4/copied"), made("F4")]
     chosen = main_cases(cases, [made("F13/zombie")])
     assert [each.name for each in chosen] == ["F4", "F13/zombie", "F24/folder"]
@@ -142,7 +142,7 @@ main()
 """
 
 
-def test_without_duckdb_cases_are_listed_and_a_run_that_nobody_could_judge_is_refused(tmp_path: Path) -> None:
+def test_without_duckdb_cases_are_listed_and_no_run_is_begun(tmp_path: Path) -> None:
     """A user's environment (requirements.txt alone) has no DuckDB. In a process of its own: this one has it loaded."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -50,6 +50,6 @@ def test_idle_partitions_get_nothing_and_a_skewed_one_gets_more() -> None:
         plan_events(replace(PLAN, idle_partitions=3))
 
 
-def test_the_next_chapter_begins_after_the_closing_records_of_the_one_before() -> None:
+def test_the_next_chapter_begins_after_the_closing_records() -> None:
     last = max(event.timestamp_ms for event in plan_events(PLAN))
     assert PLAN.end_ms > last

@@ -15,6 +15,8 @@ from rivertwice.testing.oracle.rules import Record, Row, read_record
 from rivertwice.testing.poison import POISON, make_poison
 from unit.testing.planted import TOPIC, Plant, Planted, make_log, make_planted, write_home
 
+pytestmark = pytest.mark.long
+
 KINDS = ("lost", "duplicated", "wrong", "unexplained")
 
 

@@ -47,7 +47,7 @@ def test_steps_are_seen_as_their_files_appear(tmp_path: Path) -> None:
     assert not steps.idle(8)
 
 
-def test_commits_without_a_batch_number_are_counted_from_when_the_batch_was_planned(tmp_path: Path) -> None:
+def test_commits_without_a_batch_number_count_from_the_batchs_planning(tmp_path: Path) -> None:
     checkpoint, table = tmp_path / "checkpoint", tmp_path / "table"
     delta.append(table, ROWS)
     (checkpoint / "offsets").mkdir(parents=True)

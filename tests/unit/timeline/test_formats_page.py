@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from backfill_views import emitted, result
+from homes.backfill import emitted, result
 from rivertwice.backfill.corrections import stamp_rows
 from rivertwice.log import archive_table
 from rivertwice.reconcile import results

@@ -7,7 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
+from homes.savepoint import NOW, write_checkpoint
+from homes.torn import ZEROS, add_batch, make_home, tear_commit
 from rivertwice.cli import cli
 from rivertwice.errors import TableDamageError
 from rivertwice.savepoint.take import take_savepoint
@@ -25,8 +27,6 @@ from rivertwice.timeline.intact import (
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import read_served, rebuild_served
-from savepoint_home import NOW, write_checkpoint
-from torn_home import ZEROS, add_batch, make_home, tear_commit
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def made(tmp_path):
     return make_home(tmp_path)
 
 
-def test_rows_are_compared_per_batch_and_table_as_far_as_the_ledger_counts_them():
+def test_rows_are_compared_per_batch_and_table_as_the_ledger_counts():
     rows = [ledger_row(0, emitted=2, bad=1, late_rows=3), ledger_row(1, emitted=1, bad=0, late_rows=None)]
     whole = {"changelog": {("t1", 0): 2, ("t1", 1): 1}, "dead_letters": {("t1", 0): 1}, "late_rows": {("t1", 0): 3}}
     assert find_shortfalls(rows, whole) == []
@@ -47,7 +47,7 @@ def test_a_hole_in_the_ledger_is_seen():
     assert find_holes([]) == []
 
 
-def test_tables_that_hold_all_pass_and_the_next_check_counts_only_what_is_new(made, monkeypatch):
+def test_whole_tables_pass_and_the_next_check_counts_only_the_new(made, monkeypatch):
     _, home, bundle = made
     assert [row.batch for row in require_rows(home, "t1")] == list(range(6))
     asked = []
@@ -67,7 +67,7 @@ def test_tables_that_hold_all_pass_and_the_next_check_counts_only_what_is_new(ma
     ("table", "key", "batch"), [("changelog", "ledger", 3), ("dead_letters", "dead", 3), ("late_rows", "late", 2)]
 )
 @pytest.mark.parametrize("checked_before", [False, True])
-def test_a_middle_commit_cut_to_nothing_is_found_by_its_entry_and_by_its_rows(made, table, key, batch, checked_before):
+def test_an_emptied_middle_commit_is_found_by_its_entry_and_its_rows(made, table, key, batch, checked_before):
     _, home, _ = made
     if checked_before:  # the cursor lies beyond it
         require_rows(home, "t1")

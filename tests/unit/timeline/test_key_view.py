@@ -64,7 +64,7 @@ def shown(**asked: object) -> list[tuple[int, int]]:
     return [(row["k"], row["n"]) for row in select_rows(served(), define(), **asked)]  # type: ignore[arg-type]
 
 
-def test_the_newest_row_of_each_key_is_shown_in_the_order_of_the_keys_and_none_of_one_that_is_gone() -> None:
+def test_each_keys_newest_row_is_shown_in_order_and_no_removed_key() -> None:
     assert shown() == [(42, 31), (100, 5)]
 
 
@@ -75,14 +75,14 @@ def test_an_event_exactly_at_the_instant_counts() -> None:
     assert shown(at=at(8)) == []
 
 
-def test_a_history_holds_every_row_in_the_order_of_the_log_with_its_address() -> None:
+def test_a_history_has_every_row_in_log_order_with_its_address() -> None:
     assert shown(key={"k": 42}, history=True) == [(42, 10), (42, 20), (42, 30), (42, 31)]
     assert shown(key={"k": 7}, history=True) == [(7, 1), (7, 1)]
     last = select_rows(served(), define(), key={"k": 42})[0]
     assert (last["partition"], last["offset"], last["row"]) == (0, 3, 1)
 
 
-def test_of_several_sources_a_batch_holds_the_first_source_s_rows_before_the_next_one_s() -> None:
+def test_a_batch_holds_the_first_sources_rows_before_the_next_ones() -> None:
     text = YAML.replace("  events:", "  second: &other").replace("topic: events", "topic: b")
     text = text.replace("window:", "  first: {<<: *other, topic: a}\nwindow:")
     both = parse_files({"pipeline.yaml": text.encode(), "fold.py": FOLD.encode()}, "p")
@@ -100,7 +100,7 @@ def test_of_several_sources_a_batch_holds_the_first_source_s_rows_before_the_nex
     assert {row["k"]: row["n"] for row in select_rows(same, both)} == {42: 31, 100: 5}
 
 
-def test_of_order_any_a_rewind_compares_the_newest_row_of_each_key_whatever_event_it_is_of() -> None:
+def test_a_rewind_of_any_order_compares_each_keys_newest_row() -> None:
     text = YAML.replace("by: [k]", "by: [k]\norder: any")
     any_order = parse_files({"pipeline.yaml": text.encode(), "fold.py": FOLD.encode()}, "p")
     old = as_folded(served(), folded_views(any_order))

@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from ledger_rows import NOW, ledger_row
+from homes.ledger import NOW, ledger_row
 from rivertwice.config import Settings
 from rivertwice.errors import LedgerError
 from rivertwice.store import delta

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.config import Settings
 from rivertwice.errors import LedgerError
 from rivertwice.log.addresses import Part
@@ -43,7 +43,7 @@ def test_the_shares_of_the_topics_survive_commit_and_table() -> None:
     assert row.to_json()["format"] == 3
 
 
-def test_a_commit_of_format_1_has_no_shares_and_one_of_a_later_format_is_refused() -> None:
+def test_a_commit_of_format_1_has_no_shares_and_a_later_format_is_refused() -> None:
     assert LedgerRow.from_json(of_format_1(ledger_row(3))) == ledger_row(3)
     with pytest.raises(LedgerError, match="format 4, this version reads 1, 2, 3"):
         LedgerRow.from_json({**ledger_row(3).to_json(), "format": 4})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill_views import add_timeline, make_home
-from ledger_rows import NOW, ledger_row
+from homes.backfill import add_timeline, make_home
+from homes.ledger import NOW, ledger_row
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LedgerError
 from rivertwice.timeline.ledger import append_ledger
@@ -45,9 +45,7 @@ def home(tmp_path: Path) -> PipelineHome:
     ("timeline", "batch", "inside"),
     [("t1", 2, False), ("t1", 3, True), ("t1", 5, True), ("t1", 6, False), ("t2", 4, False)],
 )
-def test_a_segment_holds_its_own_timelines_batches_from_its_first_to_its_last(
-    timeline: str, batch: int, inside: bool
-) -> None:
+def test_a_segment_holds_its_timelines_batches_from_first_to_last(timeline: str, batch: int, inside: bool) -> None:
     assert Segment("t1", 3, 5).contains(timeline, batch) is inside
 
 
@@ -62,7 +60,7 @@ def test_a_fork_goes_on_behind_its_parents_batch() -> None:
     assert (made.genesis, made.bundle) == ({"flights": {"0": 80}}, "b2")
 
 
-def test_a_fork_of_an_upgraded_timeline_without_own_batches_keeps_its_definition() -> None:
+def test_a_fork_of_an_upgraded_timeline_keeps_its_definition() -> None:
     upgraded = replace(T1, timeline="t2", parent=Fork("t1", 7), bundle="new")
     assert fork_of(upgraded, ledger_row(7, bundle="old"), "t3", NOW).bundle == "new"
 
@@ -110,7 +108,7 @@ def test_timelines_are_listed_in_the_order_of_their_creation(home: PipelineHome)
     assert list_timelines(home) == ["t1", "t2", "t10"]
 
 
-def test_a_record_is_read_as_it_was_written_and_one_that_is_not_there_is_named(home: PipelineHome) -> None:
+def test_a_record_is_read_as_written_and_a_missing_one_is_named(home: PipelineHome) -> None:
     with pytest.raises(LedgerError, match=r"timeline t9 of p has no record of format 1; known timelines: none"):
         load_timeline(home, "t9")
     forked = replace(T1, timeline="t2", parent=Fork("t1", 4), first_batch=5)
@@ -129,11 +127,11 @@ def test_a_record_of_another_format_is_refused(home: PipelineHome) -> None:
         load_timeline(home, "t1")
 
 
-def test_before_the_first_start_there_is_no_path_no_ledger_and_no_definition(home: PipelineHome) -> None:
+def test_before_the_first_start_there_is_no_path_ledger_or_definition(home: PipelineHome) -> None:
     assert (head_path(home), path_ledger(home), head_definition(home)) == ([], [], None)
 
 
-def test_the_heads_path_ledger_and_definition_are_those_of_the_timeline_it_names(tmp_path: Path) -> None:
+def test_path_ledger_and_definition_of_the_head_are_its_timelines(tmp_path: Path) -> None:
     _, home, bundle = make_home(tmp_path, batches=4)
     add_timeline(home, bundle, "t2", Fork("t1", 1), 2, semantics="other")
     append_ledger(home, [ledger_row(2, "t2", bundle=bundle.id)])

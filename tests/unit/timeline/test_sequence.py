@@ -32,7 +32,7 @@ def test_an_entry_that_saw_an_older_sequence_loses_and_writes_nothing(home):
     assert last_seq(home) == 1
 
 
-def test_of_many_racing_writers_that_saw_the_same_sequence_exactly_one_wins(home):
+def test_one_of_many_racing_writers_of_a_sequence_wins(home):
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)
     for round_ in range(1, 6):
         outcomes: list[str] = []

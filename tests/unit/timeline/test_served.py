@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from backfill_views import HOUR, add_timeline, emitted, hours, make_home, result
-from delivery_home import DeliveryHome
-from ledger_rows import NOW, ledger_row
+from homes.backfill import HOUR, add_timeline, emitted, hours, make_home, result
+from homes.delivery import DeliveryHome
+from homes.ledger import NOW, ledger_row
 from rivertwice.errors import ServiceError
 from rivertwice.store import delta
 from rivertwice.timeline import served as served_module
@@ -56,7 +56,7 @@ def test_before_the_first_start_there_is_nothing_to_serve(tmp_path, made):
         export_sha256(home)
 
 
-def test_a_rebuild_serves_the_closed_windows_and_is_stamped_with_what_it_shows(made):
+def test_a_rebuild_serves_the_closed_windows_and_says_of_what(made):
     _, home, bundle = made
     report = rebuild_served(home, bundle.definition)
     assert report.stamp == ServedStamp(sequence=1, timeline="t1", batch=9)
@@ -90,7 +90,7 @@ def test_a_publication_is_served_by_the_next_rebuild(made):
     assert numbers(read_served(home))[:4] == [(0, "a", 10), (1, "a", 12), (2, "b", 1), (3, "a", 10)]
 
 
-def test_rows_of_a_timeline_that_is_not_on_the_heads_path_are_not_served_until_the_head_moves(made):
+def test_rows_off_the_heads_path_are_not_served_until_the_head_moves(made):
     #  t1  0 .. 5 .. 9
     #       t2 `- 6 .. 9      forks after batch 5; its rows differ
     _, home, bundle = made
@@ -119,7 +119,7 @@ def test_a_head_move_that_changes_no_row_leaves_the_export_as_it_was(made):
     assert export_sha256(home) == before
 
 
-def test_a_batch_that_is_in_the_changelog_but_beyond_the_ledger_read_is_not_served(made):
+def test_a_batch_in_the_changelog_after_the_ledger_read_is_not_served(made):
     _, home, _ = made
     delta.append(home.tables.changelog, emitted("t1", 10, (7, "z", 1)))
     assert "z" not in stream_rows(home)["k"].to_pylist()
@@ -138,7 +138,7 @@ def test_the_export_changes_with_any_value_and_not_with_the_order_of_rows():
     assert export_lines(table)[1] == b'["2013-01-01T00:00:00Z",true,null,"1.50",0,"0.30000000000000004"]'
 
 
-def test_waiting_for_a_sequence_returns_when_it_is_served_and_fails_with_what_is_shown(made):
+def test_waiting_for_a_sequence_ends_when_served_or_says_what_is_shown(made):
     _, home, bundle = made
     rebuild_served(home, bundle.definition)
     assert wait_served(home, 1, timeout=0).sequence == 1
@@ -151,7 +151,7 @@ def test_waiting_for_a_sequence_returns_when_it_is_served_and_fails_with_what_is
     agent.join()
 
 
-def test_open_windows_of_early_results_lie_in_a_table_of_their_own_until_they_close(tmp_path):
+def test_open_windows_of_early_results_have_a_table_until_they_close(tmp_path):
     world = DeliveryHome(tmp_path, "{}", emit="updates")
     home = world.home
     world.commit("t1", 0, 0, [(0, "a", 1), (1, "a", 2)])
@@ -164,7 +164,7 @@ def test_open_windows_of_early_results_lie_in_a_table_of_their_own_until_they_cl
     assert provisional_stamp(home) == served_stamp(home)
 
 
-def test_a_build_that_was_killed_before_the_open_windows_were_written_is_done_again(tmp_path, monkeypatch):
+def test_a_build_killed_before_the_open_windows_is_done_again(tmp_path, monkeypatch):
     world = DeliveryHome(tmp_path, "{}", emit="updates")
     home = world.home
     world.commit("t1", 0, 0, [(0, "a", 1)])
@@ -204,7 +204,7 @@ def test_racing_rebuilds_leave_the_newest_stamp(made):
     assert (1, "a", 12) in numbers(read_served(home))
 
 
-def test_choosing_among_twenty_thousand_rows_and_a_hundred_publications_takes_a_moment():
+def test_choosing_among_many_rows_and_publications_takes_a_moment():
     count = 20_000
     starts = pa.array(np.arange(count) * HOUR * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
     ends = pa.array((np.arange(count) + 1) * HOUR * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))

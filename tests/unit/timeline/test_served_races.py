@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backfill_views import HOUR, emitted
-from erasure_world import BATCHES, ErasureWorld
-from ledger_rows import ledger_row
+from homes.backfill import HOUR, emitted
+from homes.erasure import BATCHES, ErasureWorld
+from homes.ledger import ledger_row
 from rivertwice.errors import LostRaceError
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.store import delta

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_views import HOUR, emitted, hours, result
+from homes.backfill import HOUR, emitted, hours, result
 from rivertwice.timeline.serving import Publication, select_served, select_serving, to_epoch_ms
 
 MINE, OTHER = "s" * 64, "x" * 64
@@ -67,7 +67,7 @@ def test_the_newest_publication_wins_where_two_overlap():
     ]
 
 
-def test_a_publication_of_other_semantics_does_not_count_even_if_it_is_newer():
+def test_a_publication_of_other_semantics_does_not_count():
     corrections = pa.concat_tables([corrected("bf-1", (0, "a", 10)), corrected("bf-2", (0, "a", 20))])
     publications = [publication(2, hours((0, 1)), "bf-1"), publication(3, hours((0, 1)), "bf-2", OTHER)]
     assert served(emitted("t1", 3, (0, "a", 1)), corrections, publications) == [(0, "a", 10, "published")]
@@ -150,7 +150,7 @@ def test_a_publication_is_of_windows_and_of_no_amendment_unless_it_says_so():
     assert Publication.from_payload(3, sessions.to_payload()) == sessions
 
 
-def test_a_publication_serves_as_long_as_newer_ones_of_the_same_meaning_leave_it_a_window():
+def test_a_publication_serves_while_newer_ones_leave_it_a_window():
     old = publication(2, hours((0, 4)), "bf-1")
     halves = [publication(3, hours((0, 2)), "bf-2"), publication(4, hours((2, 4)), "bf-3")]
 

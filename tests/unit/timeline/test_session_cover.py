@@ -85,19 +85,19 @@ def corrected(*rows: tuple[str, int, int, bool]) -> pa.Table:
     return stamped.append_column(WITHDRAWN, pa.array([row[3] for row in rows], pa.bool_()))
 
 
-def test_a_published_session_serves_in_place_of_the_stream_s_of_the_same_records() -> None:
+def test_a_published_session_replaces_the_streams_of_the_same_records() -> None:
     stream, _ = table([(0, 10, 0, -1), (5, 10, 0, -1), (3, 4, 1, -1), (15, 9, 0, -1)])
     rows = served(stream, corrected(("bf-1", 0, 15, False)))
     assert rows == [(0, 15, "bf-1"), (3, 7, None), (15, 24, None)]
 
 
-def test_a_newer_publication_replaces_an_older_one_and_one_of_other_semantics_nothing() -> None:
+def test_a_newer_publication_of_the_same_semantics_replaces_an_older() -> None:
     stream, _ = table([(0, 10, 0, -1)])
     rows = served(stream, corrected(("bf-1", 0, 12, False), ("bf-2", 0, 20, False), ("bf-other", 0, 30, False)))
     assert rows == [(0, 20, "bf-2")]
 
 
-def test_a_session_that_vanishes_takes_what_is_served_with_it_and_is_not_served_itself() -> None:
+def test_a_vanished_session_removes_what_is_served_and_is_not_served() -> None:
     stream, _ = table([(0, 10, 0, -1), (20, 10, 0, -1)])
     assert served(stream, corrected(("bf-1", 0, 10, True))) == [(20, 30, None)]
 

@@ -46,7 +46,7 @@ def test_intervals_of_delta_are_read_and_strange_ones_fall_back():
         assert parse_interval(strange, default) == default
 
 
-def test_new_tables_carry_the_retention_and_a_merge_keeps_rows_and_transactions(tmp_path):
+def test_new_tables_have_the_retention_and_a_merge_keeps_rows(tmp_path):
     path = tmp_path / "table"
     for number in range(12):
         delta.append(path, one_row(number), transactions={"app": number}, partition_by=["_day"])
@@ -61,7 +61,7 @@ def test_new_tables_carry_the_retention_and_a_merge_keeps_rows_and_transactions(
     assert delta.applied_version(path, "app") == 11
 
 
-def test_what_the_retention_still_holds_is_not_deleted_and_what_it_does_not_is(tmp_path):
+def test_only_what_the_retention_no_longer_holds_is_deleted(tmp_path):
     path = tmp_path / "table"
     for number in range(5):
         delta.append(path, one_row(number), partition_by=["_day"])
@@ -125,7 +125,7 @@ def test_a_home_without_tables_has_nothing_to_keep_up(settings: Settings, known)
     assert keep_up(home) == []
 
 
-def test_a_sweep_that_loses_against_an_overwrite_says_so_and_the_next_one_sweeps(tmp_path, monkeypatch):
+def test_a_sweep_that_loses_to_an_overwrite_leaves_it_to_the_next(tmp_path, monkeypatch):
     path = tmp_path / "table"
     for number in range(4):
         delta.overwrite(path, one_row(number))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger_rows import ledger_row
+from homes.ledger import ledger_row
 from rivertwice.reconcile.rederive import check_ledger, derive_chain, derive_chain_of_many
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.watermarks import WatermarkRule, next_watermarks, run_starts, watermarks_after
@@ -31,7 +31,7 @@ def test_a_mark_is_the_largest_event_time_less_the_delay_of_its_own_source() -> 
     assert MIN.marks({"a": BatchCounts(2, 1, 1, 0, 150), "b": BatchCounts(1, 1)}) == {"a": 50}
 
 
-def test_a_source_without_data_counts_as_nought_and_the_watermark_never_falls() -> None:
+def test_a_source_without_data_counts_as_zero_and_no_watermark_falls() -> None:
     assert MIN.raised(0, [{"a": 20}]) == 0
     assert MAX.raised(0, [{"a": 20}]) == 20
     assert MIN.raised(30, [{"a": 20, "b": 25}]) == 30
@@ -52,7 +52,7 @@ def test_a_run_begins_where_a_driver_began_or_one_batch_before(index: int, start
     assert run_starts(EPOCHS, index) == starts
 
 
-def test_after_a_restart_the_slowest_source_holds_the_watermark_until_it_is_heard_again() -> None:
+def test_the_slowest_source_holds_the_watermark_after_a_restart() -> None:
     # planned by the query that began at 0 it knows b's 5; by one that began at 2 it knows nothing of b
     assert next_watermarks(EPOCHS, MARKS, 3, 5, MIN) == [5]
     assert next_watermarks(EPOCHS, MARKS, 4, 5, MIN) == [35]

@@ -1,0 +1,89 @@
+"""A project and a home that a real Airflow of the tests' own can run on, and what tests ask of it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from homes.project import TO_RUN, link
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.orchestration import services
+from rivertwice.orchestration.environment import airflow_options
+from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.orchestration.services import AirflowInfo, client, start_airflow
+
+PIPELINE = "flight_delays"
+VERBS = ("archive", "backfill", "reconcile", "rotate", "supervise")
+QUIET = {
+    "dag_processor": {"min_file_process_interval": "600", "refresh_interval": "600"},  # no test changes a definition
+}
+"""What differs from the product's own configuration: nothing that a test waits for."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A running Airflow over a pipeline's home.
+
+    Attributes:
+        settings: its project and home.
+    """
+
+    settings: Settings
+
+    @functools.cached_property
+    def airflow(self) -> AirflowClient:
+        """A client of it."""
+        return client(self.settings)
+
+    @property
+    def home(self) -> PipelineHome:
+        """The pipeline's home."""
+        return self.settings.pipeline(PIPELINE)
+
+    def run(self, verb: str, conf: dict[str, object] | None = None) -> str:
+        """Run a verb to its good end and return the run's id."""
+        return run_dag(self.airflow, f"{verb}__{PIPELINE}", conf, timeout=900)
+
+    def states(self, verb: str, run: str) -> dict[str, str]:
+        """Return the state of each task of a run."""
+        return {task.task_id: task.state for task in self.airflow.tasks(f"{verb}__{PIPELINE}", run)}
+
+
+def link_project(project: Path) -> None:
+    """Give a project folder what Airflow and the Spark jobs need of the repository."""
+    link(project, ("dags", "plugins", "spark_jobs", "pipelines", *TO_RUN))
+
+
+def start_quiet_airflow(settings: Settings) -> AirflowInfo:
+    """Start what does not run of an Airflow that looks at its DAG files once."""
+    options = airflow_options
+
+    def quiet(*arguments: Any) -> dict[str, dict[str, str]]:
+        made = options(*arguments)
+        return {name: values | QUIET.get(name, {}) for name, values in made.items()}
+
+    with mock.patch.object(services, "airflow_options", quiet):
+        return start_airflow(settings, timeout=300)
+
+
+def ready_client(settings: Settings) -> AirflowClient:
+    """Return a client of the running Airflow once it knows every DAG."""
+    airflow = client(settings)
+    airflow.wait_for_dags({f"{verb}__{PIPELINE}" for verb in VERBS}, timeout=180)
+    return airflow
+
+
+def run_dag(airflow: AirflowClient, dag_id: str, conf: dict[str, object] | None = None, timeout: float = 600) -> str:
+    """Trigger a DAG, wait for its end, and fail with the tasks' logs unless it ended well."""
+    run = airflow.trigger(dag_id, conf)
+    await_success(airflow, dag_id, run, timeout)
+    return run
+
+
+def await_success(airflow: AirflowClient, dag_id: str, run: str, timeout: float = 600) -> None:
+    """Wait for the end of a run, and fail with the tasks' logs unless it ended well."""
+    state = airflow.wait(dag_id, run, timeout, interval=1.0)
+    assert state == "success", airflow.failures(dag_id, run, 60)

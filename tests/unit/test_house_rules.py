@@ -1,0 +1,61 @@
+"""What tests and the pages for contributors look like: short names, nothing loose, and no path that leads nowhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+import yaml
+
+from homes.project import REPOSITORY
+
+TESTS = REPOSITORY / "tests"
+LONGEST = 70
+PAGES = ("CONTRIBUTING.md", "tests/README.md")
+PATH = re.compile(r"(?:src|tests|docs|pipelines|requirements|\.)[\w./-]*\.(?:py|md|json|toml|txt|yaml|lock)\Z")
+
+
+def test_the_name_of_a_test_has_at_most_seventy_characters() -> None:
+    long = [
+        f"{path.relative_to(REPOSITORY)}: {node.name}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and len(node.name) > LONGEST
+    ]
+    assert long == [], "say the rule in fewer words; the docstring has room for its conditions"
+
+
+def test_what_tests_share_lies_in_a_package_that_the_readme_describes() -> None:
+    assert [path.name for path in TESTS.glob("*.py")] == ["conftest.py"]
+    folders = {path.name for path in TESTS.iterdir() if path.is_dir() and any(path.rglob("*.py"))} - {"__pycache__"}
+    assert set(re.findall(r"^\| `(\w+)/` \|", (TESTS / "README.md").read_text(), re.MULTILINE)) == folders
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_for_contributors_names_files_that_exist(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    named = [word for quoted in re.findall(r"`([^`\n]+)`", text) for word in quoted.split() if PATH.match(word)]
+    assert named
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+    assert [line for line in text.splitlines() if len(line) > 100 and not line.startswith("|")] == []
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", (REPOSITORY / page).read_text(), re.MULTILINE):
+            assert f"\n{target}:" in makefile, (page, target)
+
+
+def test_pre_commit_runs_what_make_lint_runs() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    sources = re.search(r"^SOURCES := (.*)$", makefile, re.MULTILINE)
+    assert sources is not None
+    (repository,) = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"
+    lint = makefile.partition("\nlint:")[2].partition("\n\n")[0].replace("$(wildcard $(SOURCES))", sources[1])
+    for hook in repository["hooks"]:
+        assert (hook["language"], hook["pass_filenames"]) == ("system", False)
+        assert hook["entry"].replace(".venv/bin", "$(BIN)") in lint
+    assert lint.count("$(BIN)/") == len(repository["hooks"])
