@@ -20,9 +20,9 @@ from bench.ours import hand_command, make_own_project, our_command
 from bench.restart import report_restart
 from bench.rotation import report_rotation
 from rivertwice.config import Settings
-from rivertwice.log.broker import start_broker, stop_broker
-from rivertwice.log.flights import STORM
-from rivertwice.log.replay import ReplayRequest, replay
+from rivertwice.embedded.broker import start_broker, stop_broker
+from rivertwice.flights.plan import STORM
+from rivertwice.flights.replay import ReplayRequest, replay
 from streams.flights import PIPELINE
 
 STORM_FLIGHTS = 420  # 35 batches; the first five are left out

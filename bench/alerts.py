@@ -36,10 +36,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from homes.project import EXAMPLES, TO_RUN, make_project
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.fast.compare import compare_fast
 from rivertwice.fast.runs import committed_offsets
 from rivertwice.log import kafka
-from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.savepoint.deadline import Deadline
 from rivertwice.timeline.lineage import path_ledger

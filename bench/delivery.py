@@ -25,7 +25,7 @@ from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.webhook_sink import RECORDS
-from rivertwice.log.broker import start_broker, stop_broker
+from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.savepoint.deadline import Deadline
 from servers.postgres import missing, postgres_server
 

@@ -20,7 +20,7 @@ from histories.kinds import KINDS
 from histories.random_histories import Record, places_of, record_bytes
 from homes.project import REPOSITORY
 from rivertwice.config import Settings
-from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
+from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.testing.events import Event, produce_events

@@ -21,8 +21,8 @@ import psutil
 from bench.measure import describe, tree_cpu_s
 from bench.ours import hand_command, make_own_project, our_command
 from rivertwice.config import Settings
-from rivertwice.log.flights import STORM
-from rivertwice.log.replay import ReplayRequest, replay
+from rivertwice.flights.plan import STORM
+from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.savepoint.deadline import Deadline
 from streams.flights import PIPELINE
 

@@ -18,8 +18,8 @@ from bench.measure import Cost, batch_begins, describe, run_measured
 from bench.ours import make_own_project, our_command
 from rivertwice.config import Settings
 from rivertwice.errors import SavepointError
+from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.instants import utc_now
-from rivertwice.log.replay import ReplayRequest, replay
 from rivertwice.savepoint.take import take_savepoint
 from streams.flights import PIPELINE
 

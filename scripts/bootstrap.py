@@ -1,7 +1,8 @@
 """First half of `make setup`: from a bare Python 3.11 or 3.12 to the locked environment in `.venv`.
 
 Standard library only. Steps: (1) `.build/tools`, a small environment with uv at a locked version; (2) `.venv`;
-(3) the packages of the lock, every one by hash; (4) rivertwice itself, editable; (5) what `rivertwice.setup` adds.
+(3) the packages of the lock, every one by hash; (4) rivertwice itself, editable; (5) what pip cannot install: Java and
+jars (`rivertwice.setup`), the example data, the class archive, for tests an S3 server.
 A stamp in `.venv` names the locks it was built from; when it matches, steps 1 to 4 cost nothing and need no network.
 """
 
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -161,17 +163,42 @@ def build_environment(lock: str, python: str) -> None:
 
 @contextmanager
 def s3_server_beside() -> Iterator[None]:
-    """Build the tests' S3 server beside the block, which mostly waits for the network; the second half waits for it."""
-    command = [sys.executable, "-m", "rivertwice.setup.versitygw", str(PROJECT / ".build")]
+    """Build the tests' S3 server beside the block, which mostly waits for the network, and print its line at the end.
+
+    A build that fails is no error: the tests that need the server skip.
+    """
+    command = [sys.executable, "-m", "rivertwice.testing.versitygw", str(PROJECT / ".build")]
     env = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}
-    quiet = subprocess.DEVNULL
-    build = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=env, start_new_session=True)
+    build = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
+    )
     try:
         yield
     except BaseException:
         os.killpg(build.pid, signal.SIGTERM)
         build.wait()
         raise
+    sys.stdout.write(build.communicate()[0])
+    sys.stdout.flush()
+
+
+def add_the_rest(*, dev: bool) -> int:
+    """Add what pip cannot install, the data beside Java, jars and class archive. Return the exit code."""
+    lanes = [
+        [["-m", "rivertwice.setup", *(["--dev"] if dev else [])], ["-m", "rivertwice.testing.class_archive"]],
+        [["-m", "rivertwice.flights.data"]],
+    ]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        return max(pool.map(run_lane, lanes))
+
+
+def run_lane(commands: Sequence[Sequence[str]]) -> int:
+    """Run Python with the arguments of each command, one after the other, to the first that fails; return its code."""
+    for arguments in commands:
+        code = subprocess.run([str(PYTHON), *arguments], cwd=PROJECT, check=False).returncode
+        if code:
+            return code
+    return 0
 
 
 def main() -> int:
@@ -188,13 +215,12 @@ def main() -> int:
             if given.tools:
                 ensure_tools(select_python())
                 return 0
-            if not is_current(lock):
-                with s3_server_beside() if given.dev else nullcontext():
+            with s3_server_beside() if given.dev else nullcontext():
+                if not is_current(lock):
                     build_environment(lock, select_python())
-            elif not (TOOLS / "bin" / "uv").exists():
-                ensure_tools(select_python())
-            second = [str(PYTHON), "-m", "rivertwice.setup", *(["--dev"] if given.dev else [])]
-            return subprocess.run(second, cwd=PROJECT, check=False).returncode
+                elif not (TOOLS / "bin" / "uv").exists():
+                    ensure_tools(select_python())
+                return add_the_rest(dev=given.dev)
     except SetupError as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from homes.project import REPOSITORY
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.ports import held_ports
 from running.choosing import of_another_share, rank, share_of, shared
 from running.shared import alone, joined, shared_folder

@@ -1,8 +1,14 @@
-"""The command line: one group, a verb per thing a person does. Commands import their rooms when they run."""
+"""The command line: one group, a verb per thing a person does. Commands import their rooms when they run.
+
+What not every user needs (the example data, the fault lab) adds its commands by entry points of the group
+`rivertwice.commands`, so that nothing here imports it. Any installed package can add commands in the same way.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -10,17 +16,16 @@ import click
 from rivertwice.commands.acknowledge import acknowledge
 from rivertwice.commands.agents import agent
 from rivertwice.commands.alerts import alerts
+from rivertwice.commands.archive import archive
 from rivertwice.commands.backfills import backfill
 from rivertwice.commands.checks import reconcile, verdicts
 from rivertwice.commands.deadletters import dead
 from rivertwice.commands.delivery import deliver
 from rivertwice.commands.doctor import doctor
 from rivertwice.commands.fast import fast
-from rivertwice.commands.faults import faults
 from rivertwice.commands.frame import EXIT_CODES, Frame, FriendlyGroup, example
 from rivertwice.commands.late import late
 from rivertwice.commands.lint import lint
-from rivertwice.commands.logs import archive, replay
 from rivertwice.commands.metrics import diagnose, metrics
 from rivertwice.commands.privacy import privacy
 from rivertwice.commands.repair import repair
@@ -34,12 +39,14 @@ from rivertwice.commands.upgrades import upgrade
 from rivertwice.commands.upkeep import upkeep
 from rivertwice.commands.views import view
 from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
 from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    topics, replay, archive, retention, savepoint, upgrade, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, upkeep, repair, faults,
+    topics, archive, retention, savepoint, upgrade, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, upkeep, repair,
 )  # fmt: skip
+COMMAND_GROUP = "rivertwice.commands"
 
 
 @click.group(
@@ -81,8 +88,32 @@ def cli(ctx: click.Context, output: str, project: Path | None, home: Path | None
     ctx.obj = Frame(Settings.from_env(env), output, debug)
 
 
-for command in COMMANDS:
-    cli.add_command(command)
+def added_commands(entries: Iterable[importlib.metadata.EntryPoint]) -> Iterator[click.Command]:
+    """Return the command that each entry point names; for one that cannot be imported, a command that says why."""
+    for entry in entries:
+        try:
+            command = entry.load()
+        except Exception as error:
+            command = _broken_command(entry, error)
+        yield command
+
+
+def _broken_command(entry: importlib.metadata.EntryPoint, error: Exception) -> click.Command:
+    owner = "rivertwice" if entry.dist is None else entry.dist.name
+    message = (
+        f"the command {entry.name} of the package {owner} cannot be imported ({type(error).__name__}: {error}), so it cannot "
+        f"run; install {owner} again with all that it needs"
+    )
+
+    def refuse() -> None:
+        raise ServiceError(message)
+
+    any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(entry.name, context_settings=any_arguments, callback=refuse, help=f"Not usable: {message}.")
+
+
+for added in (*COMMANDS, *added_commands(importlib.metadata.entry_points(group=COMMAND_GROUP))):
+    cli.add_command(added)
 
 
 def main() -> None:

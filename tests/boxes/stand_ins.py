@@ -12,7 +12,7 @@ from boxes.compose_file import Container
 from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.setup.java import java_env
-from rivertwice.setup.versitygw import versitygw_binary
+from rivertwice.testing.versitygw import versitygw_binary
 from servers.postgres import find_binaries
 
 _HERE = Path(__file__).parent

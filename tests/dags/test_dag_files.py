@@ -50,8 +50,8 @@ def load(folder):
 def modules():
     return sorted({name.partition(".")[0] for name in sys.modules})
 
-def nursery():
-    from rivertwice.orchestration.nursery import SHARED
+def fork_server():
+    from rivertwice.embedded.fork_server import SHARED
     for name in SHARED:
         importlib.import_module(name)
     return {"modules": modules(), "threads": psutil.Process().num_threads()}
@@ -78,13 +78,13 @@ def describe(bag):
     "shadowed": sorted(name for name in stems if "rivertwice" in str(getattr(sys.modules.get(name), "__file__", ""))),
   }
 
-print(json.dumps({"projects": [load(folder) for folder in sys.argv[1:]], "nursery": nursery()}))
+print(json.dumps({"projects": [load(folder) for folder in sys.argv[1:]], "fork_server": fork_server()}))
 """
 
 
 @pytest.fixture(scope="module")
 def parsed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a fresh process finds in the repository, then in a project with sessions and a broken definition; and the nursery."""
+    """What a fresh process finds in the repository, then in a project with sessions and a broken definition; and the fork server."""
     folder = tmp_path_factory.mktemp("bag")
     pipelines = {"user_sessions": EXAMPLES / "user_sessions", "flight_delays": FLIGHTS, "broken": FLIGHTS}
     made = make_project(folder, pipelines, links=("dags",)).project
@@ -201,8 +201,8 @@ def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: di
 
 def test_airflows_shared_modules_import_no_engine_and_start_no_thread(parsed: dict[str, Any]) -> None:
     """It is imported before they are forked."""
-    assert [name for name in HEAVY if name in parsed["nursery"]["modules"]] == []
-    assert parsed["nursery"]["threads"] == 1
+    assert [name for name in HEAVY if name in parsed["fork_server"]["modules"]] == []
+    assert parsed["fork_server"]["threads"] == 1
 
 
 @pytest.mark.filterwarnings("ignore")  # Airflow itself imports a deprecated test client

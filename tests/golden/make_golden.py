@@ -19,10 +19,10 @@ from typing import Any
 
 from homes.project import REPOSITORY, TO_RUN, edit_yaml, make_project
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.state import read_state

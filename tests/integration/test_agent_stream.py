@@ -14,8 +14,8 @@ import pytest
 
 from homes.project import FLIGHTS, TO_RUN, make_project, rename, replace_text
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.process_identity import is_alive
 from rivertwice.stream.lease import Owner, lease_owner

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from oracle.flights_oracle import consume, expect, read_batches, read_changelog
+from rivertwice.embedded.airflow import airflow_status, start_airflow, stop_airflow
+from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.flights.plan import STORM
+from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
-from rivertwice.log.flights import STORM
-from rivertwice.log.replay import ReplayRequest, replay
 from rivertwice.orchestration.processes import session_members
-from rivertwice.orchestration.services import airflow_status, start_airflow, stop_airflow
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent

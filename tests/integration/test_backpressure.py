@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.metrics.measure import measure
 from rivertwice.savepoint.deadline import Deadline
 from rivertwice.supervise.view import view_pipeline

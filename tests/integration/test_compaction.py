@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from homes.project import EXAMPLES, REPOSITORY, make_project, replace_text
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.errors import LogGapError
 from rivertwice.log.archive import extend_archive
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
 from rivertwice.pipeline.compile import accepted, compile_batch

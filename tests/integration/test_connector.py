@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from homes.delivery import read_topic
 from homes.project import EXAMPLES, REPOSITORY, TO_RUN, make_project
 from rivertwice.config import Settings
-from rivertwice.log.broker import BrokerInfo
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.ports import held_ports

@@ -24,8 +24,8 @@ from rivertwice.delivery.kafka_sink import KafkaSink
 from rivertwice.delivery.model import Parcel, Position
 from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.status import view_refused
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.errors import LeaseLostError, LedgerError
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import delete_topic, ensure_topic
 from rivertwice.pipeline.delivery_model import KafkaDelivery
 from rivertwice.savepoint.deadline import Deadline

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.log.broker import BrokerInfo
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.testing.campaign import run_case, tell
 from rivertwice.testing.cases import Case, all_cases
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from histories.random_histories import random_batches
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.stream.begin import resolve_timeline

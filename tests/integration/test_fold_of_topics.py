@@ -14,7 +14,7 @@ import pytest
 from histories.fold_results import VIEWS, Loop, Row, loop_of_fold, loop_of_view, newest
 from histories.random_histories import PARTITIONS, Record, keyed, places_of, random_batches
 from rivertwice.config import Settings
-from rivertwice.log.broker import BrokerInfo
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.store import delta

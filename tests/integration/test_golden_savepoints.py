@@ -11,9 +11,9 @@ import pytest
 
 from homes.project import TO_RUN, make_project
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.errors import LogGapError
 from rivertwice.log import kafka
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.manifest import READABLE
 from rivertwice.savepoint.prove import prove_savepoint

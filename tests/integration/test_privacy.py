@@ -14,9 +14,9 @@ import pytest
 from histories.formats import WRITTEN_AS
 from histories.random_histories import keyed, random_batches
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure, resume_erasure
 from rivertwice.privacy.record import Erasure, read_erasures, read_value

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.savepoint.rewind import abandon_rewind, rewind_stream, show_rewind
 from rivertwice.savepoint.take import take_savepoint

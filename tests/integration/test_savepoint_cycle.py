@@ -18,11 +18,11 @@ from click.testing import CliRunner
 
 from rivertwice.cli import cli
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.errors import FingerprintError, LogGapError, ReplayMismatchError, SavepointError
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.deadline import Deadline

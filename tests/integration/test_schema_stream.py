@@ -19,7 +19,7 @@ import pytest
 from homes.orders import AT, ORDERS, REGISTERED, record
 from homes.project import TO_RUN, edit_yaml, make_project
 from rivertwice.config import Settings
-from rivertwice.log.broker import BrokerInfo
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.schemas.encode import prefixed
 from rivertwice.store import delta

@@ -24,11 +24,11 @@ from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.deadletters.desk import read_letters
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, TimeRange, from_ms, to_iso, utc_now
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.archive import extend_archive
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.gaps import accepted_gaps, read_gaps
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.reconcile.assess import Derived, rederive_ledger

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from histories.random_histories import random_batches
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso, utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.savepoint.take import take_savepoint

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import read_exit

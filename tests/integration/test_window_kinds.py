@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from histories.random_histories import PARTITIONS, Record, keyed, random_batches
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.lineage import path_ledger

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from homes.project import EXAMPLES, REPOSITORY
 from oracle.legs_oracle import Row, aircraft_days, as_of, landed, position_at, read_legs
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.flights.data import flights_csv
+from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.log import kafka
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.records import read_ranges
-from rivertwice.log.replay import ReplayRequest, replay
 from rivertwice.pipeline.compile import accepted, compile_sources
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.setup.data import flights_csv
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 YEAR_MS = (1_357_016_400_000, 1_388_552_400_000)

@@ -19,9 +19,9 @@ from oracle.flights_oracle import (
     read_changelog,
     read_csv,
 )
+from rivertwice.flights.data import flights_csv
 from rivertwice.instants import utc_now
 from rivertwice.reconcile.run import ReconcileReport, reconcile
-from rivertwice.setup.data import flights_csv
 from streams.flights import StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -12,16 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from oracle.flights_oracle import aggregate, mean_delay, read_csv, rounded
+from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.flights.data import flights_csv
+from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.log import kafka
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.records import read_ranges
-from rivertwice.log.replay import ReplayRequest, replay
 from rivertwice.pipeline.compile import accepted, compile_batch
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.frames import unique_rows
 from rivertwice.reconcile.view import shape_of
-from rivertwice.setup.data import flights_csv
 from streams.flights import PIPELINE, make_flights_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.log.broker import BrokerInfo
+from rivertwice.embedded.broker import BrokerInfo
 
 
 def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:

@@ -17,8 +17,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.supervise.launch import start_agent
 from rivertwice.testing.lab import PIPELINE, Lab

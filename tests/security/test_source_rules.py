@@ -11,7 +11,7 @@ import yaml
 
 from homes.project import REPOSITORY
 from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.log.broker_config import broker_properties
+from rivertwice.embedded.broker_config import broker_properties
 from rivertwice.log.client_options import python_options, spark_options
 from rivertwice.pipeline.jvm_confs import start_confs
 

@@ -10,10 +10,10 @@ from unittest import mock
 
 from homes.project import TO_RUN, link
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.orchestration import services
-from rivertwice.orchestration.environment import airflow_options
+from rivertwice.embedded import airflow as services
+from rivertwice.embedded.airflow import AirflowInfo, client, start_airflow
+from rivertwice.embedded.airflow_config import airflow_options
 from rivertwice.orchestration.rest import AirflowClient
-from rivertwice.orchestration.services import AirflowInfo, client, start_airflow
 
 PIPELINE = "flight_delays"
 VERBS = ("archive", "backfill", "reconcile", "rotate", "supervise")

@@ -22,8 +22,8 @@ import httpx
 from websockets.sync.client import connect
 
 from rivertwice.config import Settings
+from rivertwice.embedded.airflow import AirflowInfo, airflow_info
 from rivertwice.orchestration.processes import end_sessions
-from rivertwice.orchestration.services import AirflowInfo, airflow_info
 from running.waiting import wait_for
 
 

@@ -22,8 +22,8 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.cure import problem_with
 from rivertwice.deadletters.desk import amend, discard, read_letters
 from rivertwice.deadletters.model import DeadLetter
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso, utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.timeline.served import rebuild_served

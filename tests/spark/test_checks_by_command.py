@@ -278,7 +278,7 @@ def test_up_reports_every_definition_and_starts_what_holds(
 
     topics: list[str] = []
     broker = SimpleNamespace(bootstrap="b", pid=1, cluster_id="c")
-    monkeypatch.setattr("rivertwice.log.broker.start_broker", lambda *_: broker)
+    monkeypatch.setattr("rivertwice.embedded.broker.start_broker", lambda *_: broker)
     monkeypatch.setattr("rivertwice.log.topics.ensure_topic", lambda _settings, topic, *_: topics.append(topic))
     monkeypatch.setattr("rivertwice.supervise.launch.start_agent", lambda *_: SimpleNamespace(pid=2))
     for name in ("no_yaml", "sum_of_doubles"):

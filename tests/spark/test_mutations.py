@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
-from rivertwice.log.broker import BrokerInfo
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.testing.mutation_score import Score, plan_scores, run_scores, summary
 from rivertwice.testing.mutations import MUTATIONS
 

@@ -18,9 +18,9 @@ from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, TimeRange, parse_iso, to_iso, utc_now
 from rivertwice.log.archive import extend_archive
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.store import delta
 from rivertwice.supervise.served import rebuild

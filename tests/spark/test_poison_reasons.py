@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from rivertwice.flights.plan import Flight, LogRecord, flight_record
+from rivertwice.flights.poison import KINDS, make_poison
 from rivertwice.instants import from_ms
-from rivertwice.log.flights import Flight, LogRecord, flight_record
-from rivertwice.log.poison import KINDS, make_poison
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 

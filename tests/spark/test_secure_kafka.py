@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo, broker_status, start_broker
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
-from rivertwice.log.broker import BrokerInfo, broker_status, start_broker
 from rivertwice.log.reader import read_exactly
 from rivertwice.log.records import read_kafka
 from servers.secure_kafka import CORE, ENV, PLAIN_PASSWORD, SecureListeners, create_user

@@ -11,8 +11,8 @@ from typing import Any
 
 from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.log.flights import STORM
-from rivertwice.log.replay import ReplayRequest, replay
+from rivertwice.flights.plan import STORM
+from rivertwice.flights.replay import ReplayRequest, replay
 from running.warm_spark import run_driver_warm
 
 PIPELINE = "flight_delays"

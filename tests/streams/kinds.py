@@ -15,8 +15,8 @@ from histories.kinds import definition_files
 from histories.random_histories import Record, places_of, record_bytes
 from homes.project import TO_RUN, make_project
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
-from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import Definition
 from rivertwice.savepoint.deadline import Deadline

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from homes.project import FLIGHTS, TO_RUN, make_project, rename, replace_text
 from rivertwice.config import Settings
+from rivertwice.flights.plan import Flight, plan_records
 from rivertwice.log import kafka
-from rivertwice.log.flights import Flight, plan_records
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY, make_project
-from rivertwice.cli import cli
+from rivertwice.cli import COMMAND_GROUP, added_commands, cli
 from rivertwice.commands import frame as frame_module
 from rivertwice.commands.checks import exit_code_of_gate, summary_text
 from rivertwice.commands.frame import as_table, as_unexpected, exit_code_of, to_plain
@@ -246,7 +247,7 @@ def test_doctor_names_a_remedy_for_everything_that_is_missing(run: Any, tmp_path
     assert missing == {"project", "pipelines"}
     assert all(item["remedy"] for item in findings if not item["ok"])
     (project,) = [item for item in findings if item["name"] == "project"]
-    assert "is no clone of rivertwice; packages, jars and data were not checked" in project["found"]
+    assert "is no clone of rivertwice; packages and jars were not checked" in project["found"]
     assert "--project PATH" in project["remedy"]
     assert not any("Errno" in item["found"] for item in findings)
 
@@ -258,8 +259,8 @@ def test_doctor_in_a_clone_that_was_not_set_up_names_what_it_lacks(run: Any, tmp
         (clone / name).symlink_to(REPOSITORY / name)
     findings = json.loads(run("doctor", output="json", project=clone).stdout)
     missing = {item["name"]: item["remedy"] for item in findings if not item["ok"]}
-    assert {"broker jars", "connector jars", "data"} <= missing.keys()
-    assert all("make setup" in missing[name] for name in ("broker jars", "connector jars", "data"))
+    assert {"broker jars", "connector jars"} <= missing.keys()
+    assert all("make setup" in missing[name] for name in ("broker jars", "connector jars"))
 
 
 @pytest.mark.parametrize(
@@ -371,3 +372,20 @@ def test_a_value_that_makes_sql_throw_is_named_with_the_way_on() -> None:
         assert word in str(error)
     assert "Scala" not in str(error)
     assert as_unexpected(KeyError("k")).reason == "unexpected"
+
+
+def test_what_not_every_user_needs_comes_by_entry_points_and_is_no_import() -> None:
+    entries = importlib.metadata.entry_points(group=COMMAND_GROUP)
+    own = {entry.name: entry.value.partition(":")[0] for entry in entries if entry.value.startswith("rivertwice.")}
+    assert own == {"faults": "rivertwice.testing.commands", "replay": "rivertwice.flights.commands"}
+    assert own.keys() <= set(cli.commands)
+
+
+def test_a_command_of_a_package_that_cannot_be_imported_says_so() -> None:
+    entry = importlib.metadata.EntryPoint("odd", "no_such_package.commands:odd", COMMAND_GROUP)
+    (odd,) = added_commands([entry])
+    assert odd.name == "odd"
+    with pytest.raises(
+        ServiceError, match=r"odd .*cannot be imported \(ModuleNotFoundError: No module named 'no_such_package'\)"
+    ):
+        odd.main(["some", "--arguments"], standalone_mode=False)

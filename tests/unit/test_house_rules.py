@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 
+import grimp
 import pytest
 import yaml
 
@@ -13,6 +15,17 @@ from homes.project import REPOSITORY
 TESTS = REPOSITORY / "tests"
 LONGEST = 70
 PAGES = ("CONTRIBUTING.md", "tests/README.md")
+ENGINES = ("pyspark", "confluent_kafka", "deltalake", "boto3")
+PURE_ROOMS = ("alerts", "config", "schemas")
+PURE_MODULES = (
+    "backfill.explain", "backfill.intervals", "backfill.late_queue", "backfill.session_plan", "backfill.zones",
+    "metrics.diagnose", "metrics.prometheus", "metrics.rules",
+    "pipeline.contract", "pipeline.definition", "pipeline.fingerprint", "pipeline.rules", "pipeline.windows",
+    "reconcile.balance", "reconcile.gate", "reconcile.sessions",
+    "savepoint.manifest", "savepoint.operation", "savepoint.records", "savepoint.trim",
+    "supervise.backoff", "supervise.classify", "supervise.decide",
+    "timeline.counts", "timeline.digest", "timeline.serving",
+)  # fmt: skip
 PATH = re.compile(r"(?:src|tests|docs|pipelines|requirements|\.)[\w./-]*\.(?:py|md|json|toml|txt|yaml|lock)\Z")
 
 
@@ -59,3 +72,21 @@ def test_pre_commit_runs_what_make_lint_runs() -> None:
         assert (hook["language"], hook["pass_filenames"]) == ("system", False)
         assert hook["entry"].replace(".venv/bin", "$(BIN)") in lint
     assert lint.count("$(BIN)/") == len(repository["hooks"])
+
+
+def test_what_decides_imports_no_engine_not_even_through_others() -> None:
+    graph = grimp.build_graph("rivertwice", include_external_packages=True, exclude_type_checking_imports=True)
+    rooms = [name for room in PURE_ROOMS for name in graph.find_descendants(f"rivertwice.{room}")]
+    modules = [f"rivertwice.{name}" for name in PURE_MODULES]
+    assert set(modules) <= graph.modules
+    found = [graph.find_shortest_chain(module, engine) for module in (*rooms, *modules) for engine in ENGINES]
+    assert [" > ".join(chain) for chain in found if chain] == []
+
+
+def test_the_product_s_wheel_needs_no_lab() -> None:
+    """Demo, flights and lab are above the command line: import-linter holds the layers, this the entry points' names."""
+    layers = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0][
+        "layers"
+    ]
+    extras = ["rivertwice.testing", "rivertwice.demo", "rivertwice.flights"]
+    assert layers[: len(extras) + 1] == [*extras, "rivertwice.cli"]

@@ -72,16 +72,6 @@ def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Call
     return check
 
 
-def check_data(settings: Settings) -> Finding:
-    """Are the demo's flights there?"""
-    from rivertwice.setup.data import data_complete, data_folder, load_data_lock
-
-    lock = load_data_lock(settings.project / "locks" / "data.json")
-    if data_complete(data_folder(settings), lock):
-        return Finding("data", True, f"{lock.name} {lock.version}")
-    return Finding("data", False, f"{lock.name} is not there", "run `make setup`; only `rivertwice replay` needs it")
-
-
 def check_definitions(settings: Settings) -> Finding:
     """Can every definition be accepted?"""
     from rivertwice.pipeline.definition import load_each
@@ -121,7 +111,7 @@ def check_clone(settings: Settings) -> Finding:
         return Finding(
             "project",
             False,
-            f"{found}; packages, jars and data were not checked, for its locks name them",
+            f"{found}; packages and jars were not checked, for its locks name them",
             "run doctor in the clone, or name it with --project PATH or RIVERTWICE_PROJECT",
         )
     return Finding("project", True, str(project))
@@ -133,13 +123,12 @@ CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
     ("packages", check_packages),
     ("broker jars", check_jars("broker jars", "kafka-broker.json", lambda settings: settings.broker_jars)),
     ("connector jars", check_jars("connector jars", "spark-kafka.json", lambda settings: settings.spark_jars)),
-    ("data", check_data),
     ("pipelines", check_definitions),
     ("home", check_home),
 )
 
 
-OF_A_CLONE = {"packages", "broker jars", "connector jars", "data"}
+OF_A_CLONE = {"packages", "broker jars", "connector jars"}
 """Checks that read the clone's locks; without a clone each would only say that its lock is missing."""
 
 

@@ -26,7 +26,7 @@ def up(frame: Frame, airflow: bool) -> None:
     What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
     come back with the agent. A definition that is refused gets no topics and does not start; the others do. Exit 3 then.
     """
-    from rivertwice.log.broker import start_broker
+    from rivertwice.embedded.broker import start_broker
     from rivertwice.log.topics import create_topics
     from rivertwice.supervise.launch import start_agent
 
@@ -46,7 +46,7 @@ def up(frame: Frame, airflow: bool) -> None:
         "airflow": None,
     }
     if airflow:
-        from rivertwice.orchestration.services import start_airflow
+        from rivertwice.embedded.airflow import start_airflow
 
         frame.progress("airflow ...")
         info = start_airflow(settings, progress=frame.progress)
@@ -85,7 +85,7 @@ def down(frame: Frame) -> None:
     Intents are kept: `rivertwice up` brings back the streams that were wanted running. The broker is stopped only
     when no driver lives any more.
     """
-    from rivertwice.log.broker import stop_broker
+    from rivertwice.embedded.broker import stop_broker
     from rivertwice.supervise.agent import supervised_names
     from rivertwice.supervise.drain import drain_all
     from rivertwice.supervise.launch import stop_agent
@@ -103,7 +103,7 @@ def down(frame: Frame) -> None:
 
 
 def _stop_airflow(frame: Frame) -> list[str]:
-    from rivertwice.orchestration.services import stop_airflow
+    from rivertwice.embedded.airflow import stop_airflow
 
     return list(stop_airflow(frame.settings) or [])
 
@@ -133,11 +133,11 @@ def status(frame: Frame) -> None:
 def _ask(frame: Frame, service: str) -> dict[str, Any] | None:
     try:
         if service == "broker":
-            from rivertwice.log.broker import broker_status
+            from rivertwice.embedded.broker import broker_status
 
             broker = broker_status(frame.settings)
             return None if broker is None else {"bootstrap": broker.bootstrap, "pid": broker.pid}
-        from rivertwice.orchestration.services import airflow_status
+        from rivertwice.embedded.airflow import airflow_status
 
         airflow = airflow_status(frame.settings)
         return {"url": airflow.url, "running": airflow.running} if any(airflow.services.values()) else None

@@ -20,10 +20,10 @@ def topics_create(frame: Frame) -> None:
     `rivertwice up` does the same; this is for a Kafka that is not the embedded one, once per deployment. A topic that exists
     is left as it is; one with another number of partitions than its definition says is refused.
     """
-    from rivertwice.log.broker import await_broker
+    from rivertwice.log.answer import await_kafka
     from rivertwice.log.topics import create_topics
     from rivertwice.pipeline.definition import load_all
 
-    await_broker(frame.settings)
+    await_kafka(frame.settings)
     found = create_topics(frame.settings, load_all(frame.settings.definitions).values())
     frame.emit(found, lambda: as_table(("topic", "partitions"), sorted(found.items())))

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.embedded.airflow import AirflowInfo, start_airflow
+from rivertwice.embedded.broker import start_broker
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.log import kafka
-from rivertwice.log.broker import start_broker
-from rivertwice.orchestration.services import AirflowInfo, start_airflow
 from rivertwice.pipeline.definition import load_all
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.lease import lease_owner

@@ -12,11 +12,11 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.demo.figures import Delay, count_verdicts, late_addresses, mean_delay
 from rivertwice.demo.narrate import Narrator
 from rivertwice.demo.stage import PIPELINE, AirflowStart, kill_driver, run_job, start_services, wait_for
+from rivertwice.embedded.airflow import AirflowInfo
 from rivertwice.errors import RivertwiceError
+from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.instants import utc_now
-from rivertwice.log.replay import ReplayRequest, replay
 from rivertwice.orchestration.rest import AirflowClient
-from rivertwice.orchestration.services import AirflowInfo
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
 from rivertwice.stream.lease import lease_owner

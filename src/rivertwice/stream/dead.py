@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from rivertwice.config import Settings
 from rivertwice.log.addresses import Parts
 from rivertwice.pipeline.definition import Definition
+from rivertwice.stream.context import FORMAT, DriverContext
 from rivertwice.stream.pieces import read_topics
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
-from rivertwice.stream.sink import FORMAT, SinkContext
 from rivertwice.timeline.lineage import Timeline
 
 METADATA_KEY = "dead"
@@ -35,7 +35,7 @@ def dead_rows(decoded: DataFrame) -> DataFrame:
     )
 
 
-def dead_table(context: SinkContext) -> SideTable:
+def dead_table(context: DriverContext) -> SideTable:
     """Return where the dead letters of a driver's timeline are written."""
     return SideTable(context.home.tables.dead_letters, METADATA_KEY, f"{context.app}/dead", "dead letters")
 
@@ -43,7 +43,7 @@ def dead_table(context: SinkContext) -> SideTable:
 def write_dead_letters(
     spark: SparkSession,
     settings: Settings,
-    context: SinkContext,
+    context: DriverContext,
     batch: int,
     ranges: Parts,
     counts: Mapping[str, int],

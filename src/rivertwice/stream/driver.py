@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -24,30 +24,29 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
-from rivertwice.log.addresses import Parts
-from rivertwice.log.holes import explain_holes
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
-from rivertwice.pipeline.compile import compile_stream, metric_names
+from rivertwice.pipeline.compile import batch_rows, compile_stream, metric_names
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
-from rivertwice.stream.begin import FIRST, check_topics, require_checked, resolve_timeline
+from rivertwice.stream.batch_log import BatchLog
+from rivertwice.stream.begin import FIRST, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
+from rivertwice.stream.context import DriverContext
 from rivertwice.stream.damage import check_checkpoint, sweep_unplanned
-from rivertwice.stream.dead import dead_table, write_dead_letters
 from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
-from rivertwice.stream.late import write_late_rows
 from rivertwice.stream.lease import Lease, acquire_lease
-from rivertwice.stream.sink import Sink, SinkContext
+from rivertwice.stream.side_rows import SideRows
+from rivertwice.stream.sink import Sink
 from rivertwice.stream.source import kafka_stream
 from rivertwice.stream.throwing import explain_throw
-from rivertwice.stream.versions import KnownVersions, write_versions
+from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
-from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.lineage import Timeline, load_timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
@@ -119,23 +118,32 @@ class Driver:
         bundle = build_bundle(self._settings.definitions / self._definition.name)
         self._require_checked(bundle)
         save_bundle(bundle, self._home.bundles)
+        line = self._open_timeline(bundle)
+        self._resume(line, bundle)
+        check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
+        spark = self._session()
+        checkpoint = self._home.checkpoint(line.timeline)
+        context = DriverContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
+        self._start(spark, context, self._sink(spark, context))
+        self._stay(self._running())
+
+    def _open_timeline(self, bundle: Bundle) -> Timeline:
+        """Return the timeline to run, once the tables hold what was committed and the ledger all of it."""
         require_whole_logs(self._home)
         healed = heal_ledger(self._home)
         if healed:
             _log.info("healed %s ledger rows from the changelog's commits", healed)
-        line = resolve_timeline(
-            self._settings,
-            self._home,
-            self._definition,
-            bundle,
-            utc_now(),
-            timeline=None if self._goal is None else self._goal.timeline,
-        )
+        wanted = None if self._goal is None else self._goal.timeline
+        line = resolve_timeline(self._settings, self._home, self._definition, bundle, utc_now(), timeline=wanted)
         for topic in self._definition.topics:
             added = added_partitions(line, kafka.end_offsets(self._settings, topic), topic)
             if added:
-                told = "topic %s got partitions %s since %s began; each is read from its first record"
-                _log.warning(told, topic, added, line.timeline)
+                text = "topic %s got partitions %s since %s began; each is read from its first record"
+                _log.warning(text, topic, added, line.timeline)
+        return line
+
+    def _resume(self, line: Timeline, bundle: Bundle) -> None:
+        """Check that the checkpoint goes on where the ledger ends, and report that place by the heartbeat."""
         committed = require_rows(self._home, line.timeline)  # an earlier driver's, or the parent timeline's
         if committed:
             last = committed[-1]
@@ -149,62 +157,45 @@ class Driver:
 
         check_checkpoint(self._home, line, committed, rule_of_row)
         if sweep_unplanned(self._home, line, committed):
-            _log.info("no batch of %s was ever planned: its checkpoint begins anew", line.timeline)
-        check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
-        spark = self._session()
-        checkpoint = self._home.checkpoint(line.timeline)
-        context = SinkContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
-        asked_ids = {topic: kafka.topic_id_asker(self._settings, topic) for topic in self._definition.topics}
+            _log.info("no batch of %s was ever planned: its checkpoint begins again", line.timeline)
 
-        def check_log() -> None:
-            check_topics(line.topic_ids, {topic: ask() for topic, ask in asked_ids.items()}, self._definition.name)
-
-        def write_late(batch: int, ranges: Parts, late_ms: int, topics: Collection[str]) -> int:
-            late = write_late_rows(spark, self._settings, context, batch, ranges, late_ms, topics)
-            _log.info("batch %s: %s late rows", batch, late)
-            return late
-
-        sink = Sink(
+    def _sink(self, spark: SparkSession, context: DriverContext) -> Sink:
+        versions = KnownVersions(self._settings, self._home, self._definition, context.timeline.timeline)
+        return Sink(
             context,
+            batch_rows(self._definition, versions),
             observe=lambda: observed_counts(self._running(), self._definition),
-            write_dead=lambda batch, ranges, counts: _log.info(
-                "batch %s: %s dead letters",
-                batch,
-                write_dead_letters(spark, self._settings, context, batch, ranges, counts),
-            ),
-            committed=self._committed,
-            check_log=check_log,
-            explain_holes=lambda topic, ranges: explain_holes(self._settings, topic, ranges),
-            check_dead=dead_table(context).check,
-            write_late=write_late,
-            write_versions=lambda batch, ranges: write_versions(spark, self._settings, context, batch, ranges),
-            versions=KnownVersions(self._settings, self._home, self._definition, line.timeline),
+            side=SideRows(spark, self._settings, context),
+            log=BatchLog(self._settings, context),
         )
-        self._terminated = terminated_state(spark)
-        raw = kafka_stream(spark, self._settings, self._definition, genesis=line.genesis)
-        result = compile_stream(spark, self._definition, raw)
+
+    def _start(self, spark: SparkSession, context: DriverContext, sink: Sink) -> None:
+        """Start the query; from now on batches are written on a thread of the JVM's."""
+        terminated = terminated_state(spark)
 
         def write(frame: Any, batch: int) -> None:
             try:
-                sink.write(frame, batch)
+                row = sink.write(frame, batch)
             except BaseException as error:
                 self._error = error  # py4j passes only its text on
                 self._explain_throw = functools.partial(explain_throw, spark, self._settings, context, batch, error)
                 raise
+            self._committed(row)
             if self.heartbeat.draining.is_set():
-                self._running()._jsq.streamingQuery().state().set(self._terminated)
+                self._running()._jsq.streamingQuery().state().set(terminated)
 
+        raw = kafka_stream(spark, self._settings, self._definition, genesis=context.timeline.genesis)
         self._query = (
-            result.writeStream.outputMode(self._definition.output_mode)
+            compile_stream(spark, self._definition, raw)
+            .writeStream.outputMode(self._definition.output_mode)
             .queryName(self._definition.name)
-            .option("checkpointLocation", str(checkpoint))
+            .option("checkpointLocation", str(context.checkpoint))
             .trigger(processingTime=f"{self._definition.stream.trigger_seconds} seconds")
             .foreachBatch(write)
             .start()
         )
         self._started.set()
         self.heartbeat.say("running")
-        self._stay(self._query)
 
     def explain(self, failure: str) -> str | None:
         """Return what made the stream fail where more than the error's own text is known, or None.
@@ -225,10 +216,12 @@ class Driver:
         if name is not None and load_timeline(self._home, name).fingerprint != bundle.fingerprint.hashes():
             return
         verdict = require_checked(self._settings, bundle, self._session, name, utc_now())
-        for told in verdict.unchecked:
-            _log.warning("%s: %s", self._definition.name, told)
-        for told in verdict.findings:
-            _log.error("%s ran before it was checked and goes on, but is not exact: %s", self._definition.name, told)
+        for question in verdict.unchecked:
+            _log.warning("%s: %s", self._definition.name, question)
+        for finding in verdict.findings:
+            _log.error(
+                "%s ran before it was checked and continues, but is not exact: %s", self._definition.name, finding
+            )
 
     def _session(self) -> SparkSession:
         """Return the process's Spark session, started when it is first wanted."""

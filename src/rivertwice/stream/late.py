@@ -8,7 +8,6 @@ the stream keeps them all.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,13 +17,11 @@ from rivertwice.config import Settings
 from rivertwice.log.addresses import Parts
 from rivertwice.pipeline.compile import accepted, included, with_window_end
 from rivertwice.pipeline.definition import Definition
+from rivertwice.stream.context import DriverContext
 from rivertwice.stream.pieces import read_topics
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Timeline
-
-if TYPE_CHECKING:
-    from rivertwice.stream.sink import SinkContext
 
 FORMAT = 1
 METADATA_KEY = "late"
@@ -50,7 +47,7 @@ def select_suspects(definition: Definition, counts: Mapping[str, BatchCounts], l
     ]
 
 
-def late_table(context: SinkContext) -> SideTable:
+def late_table(context: DriverContext) -> SideTable:
     """Return where the late rows of a driver's timeline are written."""
     return SideTable(context.home.tables.late_rows, METADATA_KEY, f"{context.app}/late", "late rows")
 
@@ -58,7 +55,7 @@ def late_table(context: SinkContext) -> SideTable:
 def write_late_rows(
     spark: SparkSession,
     settings: Settings,
-    context: SinkContext,
+    context: DriverContext,
     batch: int,
     ranges: Parts,
     late_ms: int,

@@ -21,51 +21,29 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome
 from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
-from rivertwice.log.addresses import OffsetRanges, Parts
-from rivertwice.pipeline.compile import batch_rows
 from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.slices import VersionsAt, no_versions
+from rivertwice.pipeline.slices import RowsOf
 from rivertwice.store import delta
+from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets
+from rivertwice.stream.context import FORMAT, DriverContext
 from rivertwice.stream.late import select_suspects
-from rivertwice.stream.lease import Lease
-from rivertwice.stream.seal import app_of, check_sealed
+from rivertwice.stream.seal import check_sealed
+from rivertwice.stream.side_rows import SideRows
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, parts_between, read_ledger
 from rivertwice.timeline.lineage import Timeline
 
-FORMAT = 1
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SinkContext:
-    """What stays the same over all batches of one driver."""
-
-    home: PipelineHome
-    definition: Definition
-    timeline: Timeline
-    bundle: str
-    checkpoint: Path
-    lease: Lease
-    now: Callable[[], datetime]
-
-    @property
-    def app(self) -> str:
-        """Application id of the changelog's transactions."""
-        return app_of(self.definition.name, self.timeline.timeline)
 
 
 def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str = "window_start") -> pa.Table:
@@ -99,8 +77,8 @@ def check_windows(rows: pa.Table, definition: Definition) -> None:
         raise LedgerError(message)
 
 
-def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) -> None:
-    """Allow a committed batch to be skipped only if it was the very same range.
+def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) -> LedgerRow:
+    """Return the ledger row of a committed batch, which may be skipped only if it was the very same range.
 
     Raises:
         RangeMismatchError: it was not, or the ledger does not know the batch.
@@ -123,6 +101,7 @@ def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) 
             "records, so the stream stops; this checkpoint was rewound, restore a savepoint into a new timeline instead"
         )
         raise RangeMismatchError(message)
+    return recorded
 
 
 def is_applied(applied: int | None, batch: int) -> bool:
@@ -170,46 +149,38 @@ class Sink:
 
     def __init__(
         self,
-        context: SinkContext,
+        context: DriverContext,
+        rows: RowsOf,
         observe: Callable[[], Mapping[str, BatchCounts]],
-        write_dead: Callable[[int, Parts, Mapping[str, int]], None],
-        committed: Callable[[LedgerRow], None],
-        check_log: Callable[[], None] = lambda: None,
-        explain_holes: Callable[[str, OffsetRanges], str] = lambda *_: "",
-        check_dead: Callable[[int, Parts], None] = lambda *_: None,
-        write_late: Callable[[int, Parts, int, Collection[str]], int] = lambda *_: 0,
-        write_versions: Callable[[int, Parts], Mapping[str, BatchCounts]] = lambda *_: {},
-        versions: VersionsAt = no_versions,
+        side: SideRows,
+        log: BatchLog,
     ) -> None:
         """Create a sink.
 
         Args:
             context: what stays the same.
+            rows: computes the result rows of a batch (`compile.batch_rows`).
             observe: returns the running batch's observed counts by topic, once its rows are computed.
-            write_dead: writes the dead letters of (batch, offset ranges, their number by topic), idempotently.
-            committed: told of every committed batch.
-            check_log: raises LogGapError if the records just read may be another topic's.
-            explain_holes: names the offsets of a topic's ranges that hold no record.
-            check_dead: raises RangeMismatchError if an earlier attempt at the batch left dead letters of another range.
-            write_late: writes the late rows of (batch, offset ranges, watermark they are late by, topics that may have
-                any), idempotently, and returns how many the batch has; asked only where the policy keeps them.
-            write_versions: writes what a batch read of tables, idempotently, and returns its counts by topic.
-            versions: gives the versions of tables that are known when a batch runs.
+            side: writes what a batch has besides its result.
+            log: that the batches were read from.
         """
         self._context = context
+        self._rows = rows
         self._observe = observe
-        self._write_dead = write_dead
-        self._committed = committed
-        self._check_log = check_log
-        self._explain_holes = explain_holes
-        self._check_dead = check_dead
-        self._write_late = write_late
-        self._write_versions = write_versions
-        self._rows = batch_rows(context.definition, versions)
+        self._side = side
+        self._log = log
         self._fresh = True  # only a driver's first batch can have been tried by another driver
 
-    def write(self, frame: Any, batch: int) -> None:
-        """Write one micro-batch; see the module's protocol."""
+    def write(self, frame: Any, batch: int) -> LedgerRow:
+        """Write one micro-batch and return its ledger row; see the module's protocol.
+
+        Raises:
+            LeaseLostError: another driver owns the pipeline, or a restore sealed the timeline.
+            CheckpointError: the batch was not planned, or is the parent's.
+            RangeMismatchError: the batch is committed already, with another range.
+            LedgerError: what was read or computed does not add up; nothing was committed.
+            LogGapError: a topic is another one now.
+        """
         context = self._context
         context.lease.check()  # step 1
         planned = read_planned(context.checkpoint, batch)  # step 2
@@ -221,34 +192,16 @@ class Sink:
         done = delta.applied_version(context.home.tables.changelog, context.app)
         check_sealed(done, context.timeline.timeline)
         if is_applied(done, batch):  # step 3
-            recorded = {
-                row.batch: row for row in read_ledger(context.home) if row.timeline == context.timeline.timeline
-            }
-            check_replay(recorded.get(batch), planned, start)
-            self._rows(frame, batch)
-            self._check_log()  # or the state would be made of another topic's records
-            _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
-            self._committed(recorded[batch])
-            return
-        tables = self._write_versions(batch, parts_between(start, planned.end_offsets))  # step 4
+            return self._replay(frame, planned, start)
+        tables = self._side.write_versions(batch, parts_between(start, planned.end_offsets))  # step 4
         rows = self._rows(frame, batch)
-        self._check_log()
+        self._log.check()
         counts = {**self._observe(), **tables}
         row = self._ledger_row(planned, start, counts, rows)
         for topic, found in counts.items():
-            check_counts(found, row.ranges(topic), batch, functools.partial(self._explain_holes, topic))
+            check_counts(found, row.ranges(topic), batch, functools.partial(self._log.explain_holes, topic))
         check_windows(rows, context.definition)
-        if row.bad:  # step 5
-            self._write_dead(batch, row.parts(), {topic: found.bad for topic, found in counts.items() if found.bad})
-        elif self._fresh:
-            self._check_dead(batch, row.parts())
-        if context.definition.late.keeps_rows:
-            late_ms = late_watermark_ms(context.checkpoint, batch)
-            suspects = select_suspects(context.definition, counts, late_ms)
-            looked = bool(suspects) or self._fresh
-            late = self._write_late(batch, row.parts(), late_ms, suspects) if looked else 0
-            row = dataclasses.replace(row, late_rows=late)
-        self._fresh = False
+        row = self._write_side(row, counts)  # step 5
         context.lease.check()
         delta.append(  # step 6
             context.home.tables.changelog,
@@ -258,7 +211,32 @@ class Sink:
             partition_by=["_day"],
         )
         append_ledger(context.home, [row])  # step 7
-        self._committed(row)
+        return row
+
+    def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:
+        """Compute a batch that is committed already, for its state only, and return its ledger row."""
+        context, batch = self._context, planned.batch
+        committed = (row for row in read_ledger(context.home) if row.timeline == context.timeline.timeline)
+        recorded = next((row for row in committed if row.batch == batch), None)
+        row = check_replay(recorded, planned, start)
+        self._rows(frame, batch)
+        self._log.check()  # or the state would be made of another topic's records
+        _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
+        return row
+
+    def _write_side(self, row: LedgerRow, counts: Mapping[str, BatchCounts]) -> LedgerRow:
+        """Write a batch's dead letters and late rows; return its ledger row with the number of the latter."""
+        context, batch, fresh = self._context, row.batch, self._fresh
+        if row.bad or fresh:
+            bad = {topic: found.bad for topic, found in counts.items() if found.bad}
+            self._side.write_dead(batch, row.parts(), bad)
+        if context.definition.late.keeps_rows:
+            late_ms = late_watermark_ms(context.checkpoint, batch)
+            suspects = select_suspects(context.definition, counts, late_ms)
+            late = self._side.write_late(batch, row.parts(), late_ms, suspects) if suspects or fresh else 0
+            row = dataclasses.replace(row, late_rows=late)
+        self._fresh = False
+        return row
 
     def _ledger_row(
         self, planned: PlannedBatch, start: Any, by_topic: Mapping[str, BatchCounts], rows: pa.Table

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,19 +21,17 @@ from rivertwice.log.addresses import Part, Parts
 from rivertwice.pipeline.compile import accepted, compile_sources
 from rivertwice.pipeline.definition import TRANSFORM_FILE
 from rivertwice.stream.checkpoint import read_planned, start_offsets
+from rivertwice.stream.context import DriverContext
 from rivertwice.stream.failures import describe_rejection, is_thrown
 from rivertwice.stream.side import read_again
 from rivertwice.timeline.ledger import parts_between
-
-if TYPE_CHECKING:
-    from rivertwice.stream.sink import SinkContext
 
 _log = logging.getLogger(__name__)
 _CONDITION = re.compile(r"\[[A-Z_.]+\][^\n]*")
 
 
 def explain_throw(
-    spark: SparkSession, settings: Settings, context: SinkContext, batch: int, error: BaseException
+    spark: SparkSession, settings: Settings, context: DriverContext, batch: int, error: BaseException
 ) -> str | None:
     """Return which record of a batch the transform throws on, and what to do; None if that is not what failed.
 
@@ -110,7 +107,7 @@ def describe_throw(name: str, batch: int, parts: Parts, culprit: tuple[Part, int
     )
 
 
-def _throws(spark: SparkSession, settings: Settings, context: SinkContext, parts: Parts) -> bool:
+def _throws(spark: SparkSession, settings: Settings, context: DriverContext, parts: Parts) -> bool:
     """Say whether the transform throws over the records of some ranges."""
     definition = context.definition
     rows = {

@@ -22,9 +22,9 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
+from rivertwice.stream.context import DriverContext
 from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.side import SideTable, stamps
-from rivertwice.stream.sink import SinkContext
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Segment, path_of
 
@@ -34,7 +34,7 @@ AT = ("_partition", "_offset")
 
 
 def write_versions(
-    spark: SparkSession, settings: Settings, context: SinkContext, batch: int, ranges: Parts
+    spark: SparkSession, settings: Settings, context: DriverContext, batch: int, ranges: Parts
 ) -> dict[str, BatchCounts]:
     """Write the versions that a batch read, once, and return what it read of each table's topic.
 
@@ -48,7 +48,7 @@ def write_versions(
 
 
 def _write(
-    spark: SparkSession, settings: Settings, context: SinkContext, batch: int, view: str, ranges: Parts
+    spark: SparkSession, settings: Settings, context: DriverContext, batch: int, view: str, ranges: Parts
 ) -> BatchCounts:
     source, line = context.definition.sources[view], context.timeline
     mine = drop_empty(of_topic(ranges, source.topic))

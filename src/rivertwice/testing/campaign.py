@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso, utc_now
-from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.testing.cases import Case
 from rivertwice.testing.errors import CaseFailedError, require
 from rivertwice.testing.judgement import Judgement

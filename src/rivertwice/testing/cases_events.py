@@ -11,9 +11,9 @@ from pathlib import Path
 
 import yaml
 
+from rivertwice.flights.plan import Flight
+from rivertwice.flights.poison import KINDS, make_poison
 from rivertwice.instants import from_ms, to_iso
-from rivertwice.log.flights import Flight
-from rivertwice.log.poison import KINDS, make_poison
 from rivertwice.stream.begin import FIRST
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.events import LAB_1, Event, EventPlan, encode_event

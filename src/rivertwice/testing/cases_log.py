@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
-from rivertwice.log.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.lab import Lab
 from rivertwice.testing.proxy import CLEAR, FaultProxy, Weather

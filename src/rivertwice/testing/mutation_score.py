@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, utc_now
-from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.reconcile.run import ReconcileReport, reconcile
 from rivertwice.store import delta

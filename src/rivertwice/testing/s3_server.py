@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rivertwice.errors import ServiceError
 from rivertwice.ports import held_ports
-from rivertwice.setup.versitygw import versitygw_binary
+from rivertwice.testing.versitygw import versitygw_binary
 
 _START_S = 20.0
 

@@ -24,10 +24,10 @@ from typing import Any
 import psutil
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
-from rivertwice.log.broker import start_broker, stop_broker
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store.table_upkeep import set_retention

@@ -1,56 +1,17 @@
-"""What the embedded Airflow is told, and what a Spark job's end means."""
+"""The environment of a Spark job, and what its end means."""
 
 from __future__ import annotations
 
 import os
-from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.orchestration.environment import (
-    Secrets,
-    airflow_options,
-    render_config,
-    service_environment,
-    spark_environment,
-)
+from rivertwice.orchestration.environment import spark_environment
 from rivertwice.orchestration.outcomes import find_refusal
 from rivertwice.setup.java import find_java
-
-SECRETS = Secrets("pass%word", "jwt", "secret", "fernet=")
-
-
-def test_the_configuration_reads_back_as_it_was_meant(settings: Settings) -> None:
-    parser = ConfigParser()
-    parser.read_string(render_config(airflow_options(settings, 8123, SECRETS)))
-    assert parser["api"]["base_url"] == "http://127.0.0.1:8123"
-    assert parser["api"]["host"] == "127.0.0.1"
-    assert parser["core"]["execution_api_server_url"] == "http://127.0.0.1:8123/execution/"
-    assert parser["core"]["dags_folder"] == str(settings.project / "dags")
-    assert parser["core"]["fernet_key"] == "fernet="
-
-
-def test_percent_signs_survive_interpolation(tmp_path: Path) -> None:
-    odd = Settings(project=tmp_path / "100%", home=tmp_path / "home")
-    parser = ConfigParser()
-    parser.read_string(render_config(airflow_options(odd, 1, SECRETS)))
-    assert parser["core"]["dags_folder"].endswith("100%/dags")
-
-
-def test_a_callers_airflow_variables_do_not_reach_the_services(settings: Settings) -> None:
-    inherited = {
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql://elsewhere",
-        "AIRFLOW_HOME": "/elsewhere",
-        "PATH": "/bin",
-    }
-    env = service_environment(settings, inherited)
-    assert "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" not in env
-    assert env["AIRFLOW_HOME"] == str(settings.home / "airflow")
-    assert env["AIRFLOW_CONN_SPARK_DEFAULT"] == '{"conn_type": "spark", "host": "local[2]"}'
-    assert env["RIVERTWICE_HOME"] == str(settings.home)
 
 
 def test_spark_finds_this_interpreter_first_and_the_java_that_set_up_found(settings: Settings) -> None:

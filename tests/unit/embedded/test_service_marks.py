@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.orchestration.environment import airflow_home
+from rivertwice.embedded.airflow import _read_services
+from rivertwice.embedded.airflow_config import airflow_home
 from rivertwice.orchestration.processes import ProcessMark, is_alive, mark_of
-from rivertwice.orchestration.services import _read_services
 from rivertwice.process_identity import Started
 
 

@@ -2,7 +2,7 @@
 
 Each `airflow` command spends five CPU seconds on imports before it does anything, and a fresh start needs five commands.
 Forked from one process they share that work and their memory. So do the processes that they fork in turn: every parse of a
-DAG file and every task would import our DAGs again, so those are imported here too. The nursery opens no database connection and starts no thread
+DAG file and every task would import our DAGs again, so those are imported here too. The fork server opens no database connection and starts no thread
 before it forks, and it ends when its caller closes the pipe; the services live on in sessions of their own.
 
 Its caller writes one JSON object a line: {"arguments": [...], "log": path, "wait": bool}; the answer is {"pid": n} or, after
@@ -33,7 +33,7 @@ SHARED = (
 """What several services or their forks import. None of it may start a thread, open a connection or import an engine."""
 
 
-class Nursery:
+class ForkServer:
     """The caller's side. Use it as a context."""
 
     def __init__(self, env: Mapping[str, str], cwd: Path, log: Path) -> None:
@@ -41,7 +41,7 @@ class Nursery:
         self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rivertwice.orchestration.nursery"],
+                [sys.executable, "-m", "rivertwice.embedded.fork_server"],
                 env=dict(env),
                 cwd=cwd,
                 stdin=subprocess.PIPE,
@@ -86,7 +86,7 @@ class Nursery:
 
 
 def serve() -> None:
-    """Be the nursery: load Airflow, then fork what is asked for until the pipe is closed."""
+    """Be the fork server: load Airflow, then fork what is asked for until the pipe is closed."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what an import prints must not be taken for an answer
 

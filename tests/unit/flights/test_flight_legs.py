@@ -11,10 +11,10 @@ import pytest
 from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
+from rivertwice.flights.data import flights_csv
+from rivertwice.flights.legs import arrival_instant, read_legs
+from rivertwice.flights.replay import STORIES, ReplayRequest, plan_replay
 from rivertwice.instants import parse_iso
-from rivertwice.log.flight_legs import arrival_instant, read_legs
-from rivertwice.log.replay import STORIES, ReplayRequest, plan_replay
-from rivertwice.setup.data import flights_csv
 
 pytestmark = pytest.mark.long
 

@@ -21,9 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rivertwice.config import Settings
-from rivertwice.errors import ServiceError
-from rivertwice.orchestration.environment import (
-    SPARK_POOL,
+from rivertwice.embedded.airflow_config import (
     USER,
     AirflowHome,
     Secrets,
@@ -33,7 +31,9 @@ from rivertwice.orchestration.environment import (
     render_config,
     service_environment,
 )
-from rivertwice.orchestration.nursery import Nursery
+from rivertwice.embedded.fork_server import ForkServer
+from rivertwice.errors import ServiceError
+from rivertwice.orchestration.environment import SPARK_POOL
 from rivertwice.orchestration.processes import ProcessMark, end_sessions, is_alive, mark_of, stop
 from rivertwice.orchestration.rest import AirflowClient
 from rivertwice.ports import held_ports
@@ -100,12 +100,12 @@ def start_airflow(
         deadline = time.monotonic() + timeout
         _forget_dead(home)
         if _needs_migration(home) or _missing(home, SERVICES):
-            with Nursery(env, settings.project, home.logs / "nursery.log") as nursery:
-                _migrate(home, nursery, progress)
+            with ForkServer(env, settings.project, home.logs / "fork_server.log") as fork_server:
+                _migrate(home, fork_server, progress)
                 # The scheduler comes last: tasks that it starts speak to the API server, and fail if that is not up.
-                _start_missing(home, nursery, SERVICES[:-1], progress)
+                _start_missing(home, fork_server, SERVICES[:-1], progress)
                 _await_health(home, info, ("metadatabase",), progress, deadline)
-                _start_missing(home, nursery, SERVICES[-1:], progress)
+                _start_missing(home, fork_server, SERVICES[-1:], progress)
         _await_health(home, info, _HEALTH, progress, deadline)
     AirflowClient(info.url, info.user, info.password).ensure_pool(
         SPARK_POOL, 1, "Spark applications that run at the same time on this machine"
@@ -215,12 +215,12 @@ def _needs_migration(home: AirflowHome) -> bool:
     return not home.database.exists() or stamped != _airflow_version()
 
 
-def _migrate(home: AirflowHome, nursery: Nursery, progress: Callable[[str], None]) -> None:
+def _migrate(home: AirflowHome, fork_server: ForkServer, progress: Callable[[str], None]) -> None:
     if not _needs_migration(home):
         return
     progress("Airflow: creating its database")
     log_file = home.logs / "db-migrate.log"
-    code = nursery.run(["db", "migrate"], log_file)
+    code = fork_server.run(["db", "migrate"], log_file)
     if code != 0:
         message = f"Airflow's database {home.database} could not be prepared (exit code {code}); see {log_file}"
         raise ServiceError(message)
@@ -239,14 +239,16 @@ def _read_services(home: AirflowHome) -> dict[str, ProcessMark]:
     return {name: ProcessMark(int(mark["pid"]), mark["started"]) for name, mark in stored.items()}
 
 
-def _start_missing(home: AirflowHome, nursery: Nursery, wanted: Sequence[str], progress: Callable[[str], None]) -> None:
+def _start_missing(
+    home: AirflowHome, fork_server: ForkServer, wanted: Sequence[str], progress: Callable[[str], None]
+) -> None:
     missing = _missing(home, wanted)
     if not missing:
         return
     marks = _read_services(home)
     progress(f"Airflow: starting {', '.join(missing)}")
     for name in missing:
-        marks[name] = mark_of(nursery.start(_COMMANDS[name], home.logs / f"{name}.log"))
+        marks[name] = mark_of(fork_server.start(_COMMANDS[name], home.logs / f"{name}.log"))
         # Written after each start: a crash of this process leaves no service that nobody can stop.
         _write_services(home, marks)
 

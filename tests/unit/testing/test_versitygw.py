@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from rivertwice.setup.versitygw import NO_GO, VERSION, build_versitygw, versitygw_binary
 from rivertwice.testing.s3_server import why_not
+from rivertwice.testing.versitygw import NO_GO, VERSION, build_versitygw, versitygw_binary
 
 
 def test_without_go_set_up_says_so_and_goes_on(tmp_path, monkeypatch):

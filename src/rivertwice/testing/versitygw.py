@@ -1,6 +1,6 @@
 """The S3 server of the tests: versitygw at a pinned version, built by Go where there is one. Nobody else needs it.
 
-`python -m rivertwice.setup.versitygw BUILD_FOLDER` builds it with the standard library alone, so that the first half of the
+`python -m rivertwice.testing.versitygw BUILD_FOLDER` builds it with the standard library alone, so that the first half of the
 set-up can begin it while packages are fetched.
 """
 
@@ -66,4 +66,4 @@ def _build(go: str, build: Path) -> str:
 
 
 if __name__ == "__main__":
-    build_versitygw(Path(sys.argv[1]))
+    sys.stdout.write(f"setup: {'S3 server':<15} {build_versitygw(Path(sys.argv[1]))}\n")

@@ -10,8 +10,8 @@ import pytest
 
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
-from rivertwice.log.flights import STORM, Flight, log_order, plan_records, read_flights, scheduled_instant
-from rivertwice.setup.data import flights_csv
+from rivertwice.flights.data import flights_csv
+from rivertwice.flights.plan import STORM, Flight, log_order, plan_records, read_flights, scheduled_instant
 
 pytestmark = pytest.mark.long
 

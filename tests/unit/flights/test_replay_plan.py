@@ -6,8 +6,8 @@ import pytest
 
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
-from rivertwice.log.flights import STORM
-from rivertwice.log.replay import ReplayRequest, plan_replay, select_unsent
+from rivertwice.flights.plan import STORM
+from rivertwice.flights.replay import ReplayRequest, plan_replay, select_unsent
 
 pytestmark = pytest.mark.long
 

@@ -18,13 +18,13 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError, ServiceError
+from rivertwice.flights.data import flights_csv
+from rivertwice.flights.legs import LEG_PLANS, TABLE_PLANS, read_legs
+from rivertwice.flights.plan import LogRecord, plan_records, read_flights
+from rivertwice.flights.poison import plan_poison
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.log import kafka
-from rivertwice.log.flight_legs import LEG_PLANS, TABLE_PLANS, read_legs
-from rivertwice.log.flights import LogRecord, plan_records, read_flights
-from rivertwice.log.poison import plan_poison
 from rivertwice.log.send import hand_over
-from rivertwice.setup.data import flights_csv
 
 PROGRESS_SECONDS = 2.0
 FLUSH_SECONDS = 60.0

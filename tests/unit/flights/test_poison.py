@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime
 import pytest
 
 from rivertwice.errors import RequestError
-from rivertwice.log.flights import Flight
-from rivertwice.log.poison import KINDS, make_poison, plan_poison
+from rivertwice.flights.plan import Flight
+from rivertwice.flights.poison import KINDS, make_poison, plan_poison
 
 FLIGHTS = [
     Flight(date(2013, 7, 1), datetime(2013, 7, 1, 12, n % 60, tzinfo=UTC), n, "UA", n, None, "EWR", "IAH", 1400)

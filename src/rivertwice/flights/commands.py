@@ -1,4 +1,4 @@
-"""archive, replay: the log's records."""
+"""replay: example data for a log."""
 
 from __future__ import annotations
 
@@ -9,30 +9,6 @@ import click
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
 from rivertwice.config import require_topic
 from rivertwice.errors import RequestError
-
-
-@click.command(epilog=example("rivertwice archive flight_delays"))
-@click.argument("name")
-@click.option("--accept-hole", is_flag=True, help="Go on behind records that Kafka deleted before they were archived.")
-@pass_frame
-def archive(frame: Frame, name: str, accept_hole: bool) -> None:
-    """Copy the records of NAME's topics that the archive lacks; exact offset ranges, safe to repeat."""
-    from rivertwice.log.archive import extend_archive
-    from rivertwice.pipeline.definition import load_definition
-    from rivertwice.pipeline.engine import spark_session
-
-    settings = frame.settings
-    definition = load_definition(settings.definitions / frame.known_pipeline(name))
-    spark = spark_session(settings, f"rivertwice-archive-{name}")
-    try:
-        reports = [
-            to_plain(extend_archive(spark, settings, topic, progress=frame.progress, accept_hole=accept_hole))
-            for topic in definition.topics
-        ]
-    finally:
-        spark.stop()
-    value = reports[0] if len(reports) == 1 else dict(zip(definition.topics, reports, strict=True))
-    frame.emit(value, lambda: "\n".join(as_fields(report) for report in reports))
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice replay flights --from 2013-06-30 --to 2013-07-01"))
@@ -92,9 +68,9 @@ def flights(
 
     Run again, it goes on after the last record that Kafka acknowledged.
     """
-    from rivertwice.log.flight_legs import TABLE_PLANS
-    from rivertwice.log.replay import ReplayRequest
-    from rivertwice.log.replay import replay as run_replay
+    from rivertwice.flights.legs import TABLE_PLANS
+    from rivertwice.flights.replay import ReplayRequest
+    from rivertwice.flights.replay import replay as run_replay
 
     name = require_topic(topic or story)
     days = parse_days(first, last)

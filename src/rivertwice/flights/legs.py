@@ -19,8 +19,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from rivertwice.flights.plan import Flight, LogRecord, encode_value, level_partitions, parse_flight, read_rows
 from rivertwice.instants import parse_iso, to_iso, to_ms
-from rivertwice.log.flights import Flight, LogRecord, encode_value, level_partitions, parse_flight, read_rows
 
 SNAPSHOT_AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
 """Midnight in New York: before the first departure of the year."""

@@ -25,25 +25,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from rivertwice.config import Settings
+from rivertwice.embedded.broker_config import LOG4J, broker_properties, encode_properties, new_cluster_id
 from rivertwice.errors import ServiceError
-from rivertwice.log import kafka
-from rivertwice.log.broker_config import LOG4J, broker_properties, encode_properties, new_cluster_id
-from rivertwice.log.client_options import python_options
+from rivertwice.log.answer import ask_cluster_id, await_kafka
 from rivertwice.ports import held_ports
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import read_json, replace_bytes, replace_json
 
 LOG = logging.getLogger(__name__)
-_QUIET = logging.getLogger("rivertwice.log.quiet")  # a broker that is still starting is no news
-_QUIET.setLevel(logging.CRITICAL)
-START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 _MAIN = "kafka.Kafka"
 
@@ -85,12 +78,12 @@ def start_broker(
         ConfigError: there is no Java.
     """
     if settings.bootstrap:
-        return BrokerInfo(settings.bootstrap, None, _wait_for_answer(settings, None))
+        return BrokerInfo(settings.bootstrap, None, await_kafka(settings))
     folder = settings.broker
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / "start.lock"), ExitStack() as held:
         pid = _adopt_or_launch(settings, functools.partial(_launch, settings, heap, advertised_port, extra or {}, held))
-        found = _wait_for_answer(settings, pid)
+        found = await_kafka(settings, functools.partial(_require_alive, settings, pid))
     return BrokerInfo(settings.bootstrap_servers(), pid, found)
 
 
@@ -110,7 +103,7 @@ def _adopt_or_launch(settings: Settings, launch: Callable[[int], int]) -> int:
             finally:
                 os.close(run_lock)
         pid = _find_pid(folder)
-        if pid is not None and (_ask(settings, 2.0) is not None or _alive(pid)):
+        if pid is not None and (ask_cluster_id(settings, 2.0) is not None or _alive(pid)):
             return pid
         time.sleep(0.1)
     message = (
@@ -152,20 +145,10 @@ def broker_status(settings: Settings) -> BrokerInfo | None:
         not (settings.broker / "ports.json").exists() or _find_pid(settings.broker) is None
     ):
         return None
-    found = _ask(settings, 5.0)
+    found = ask_cluster_id(settings, 5.0)
     if found is None:
         return None
     return BrokerInfo(settings.bootstrap_servers(), None if settings.bootstrap else _find_pid(settings.broker), found)
-
-
-def await_broker(settings: Settings) -> str:
-    """Wait until Kafka answers at the configured address, or the embedded broker's, and return the cluster's id.
-
-    Raises:
-        ServiceError: it did not answer in time, or refuses this client.
-        ConfigError: no address is known.
-    """
-    return _wait_for_answer(settings, None)
 
 
 @contextmanager
@@ -266,37 +249,14 @@ def _format(command: list[str], properties: Path) -> None:
         raise ServiceError(message)
 
 
-def _ask(settings: Settings, seconds: float) -> str | None:
-    """Return the cluster's id if a broker answers."""
-    options: dict[str, Any] = {**python_options(settings), "logger": _QUIET}
-    client = AdminClient(options)
-    try:
-        answer = client.list_topics(timeout=seconds)
-    except KafkaException:
-        return None
-    return str(answer.cluster_id) if answer.brokers else None
-
-
-def _wait_for_answer(settings: Settings, pid: int | None) -> str:
-    bootstrap, folder = settings.bootstrap_servers(), settings.broker
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        found = _ask(settings, 1.0)
-        if found is not None:
-            return found
-        refused = kafka.refusal(settings) if pid is None else None
-        if refused is not None:
-            message = f"Kafka at {bootstrap} refuses this client ({refused}), so nothing can be read; check RIVERTWICE_KAFKA_*"
-            raise ServiceError(message)
-        if pid is not None and not _alive(pid):
-            message = (
-                f"the broker (pid {pid}) ended before it answered at {bootstrap}; "
-                f"read {folder / 'console.log'} and {folder / 'logs'}, then run `rivertwice up` again"
-            )
-            raise ServiceError(message)
-        time.sleep(0.05)
-    message = f"no broker answers at {bootstrap} after {START_SECONDS:.0f} s; see {folder / 'logs'} or the address"
-    raise ServiceError(message)
+def _require_alive(settings: Settings, pid: int) -> None:
+    if not _alive(pid):
+        folder = settings.broker
+        message = (
+            f"the broker (pid {pid}) ended before it answered at {settings.bootstrap_servers()}; "
+            f"read {folder / 'console.log'} and {folder / 'logs'}, then run `rivertwice up` again"
+        )
+        raise ServiceError(message)
 
 
 def _alive(pid: int) -> bool:

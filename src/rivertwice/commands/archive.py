@@ -1,0 +1,31 @@
+"""archive: a copy of the log's records that outlives Kafka's retention."""
+
+from __future__ import annotations
+
+import click
+
+from rivertwice.commands.frame import Frame, as_fields, example, pass_frame, to_plain
+
+
+@click.command(epilog=example("rivertwice archive flight_delays"))
+@click.argument("name")
+@click.option("--accept-hole", is_flag=True, help="Go on behind records that Kafka deleted before they were archived.")
+@pass_frame
+def archive(frame: Frame, name: str, accept_hole: bool) -> None:
+    """Copy the records of NAME's topics that the archive lacks; exact offset ranges, safe to repeat."""
+    from rivertwice.log.archive import extend_archive
+    from rivertwice.pipeline.definition import load_definition
+    from rivertwice.pipeline.engine import spark_session
+
+    settings = frame.settings
+    definition = load_definition(settings.definitions / frame.known_pipeline(name))
+    spark = spark_session(settings, f"rivertwice-archive-{name}")
+    try:
+        reports = [
+            to_plain(extend_archive(spark, settings, topic, progress=frame.progress, accept_hole=accept_hole))
+            for topic in definition.topics
+        ]
+    finally:
+        spark.stop()
+    value = reports[0] if len(reports) == 1 else dict(zip(definition.topics, reports, strict=True))
+    frame.emit(value, lambda: "\n".join(as_fields(report) for report in reports))

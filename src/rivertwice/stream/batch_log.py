@@ -1,0 +1,32 @@
+"""The log of a running stream: whether its topics are still those that the timeline began with, and where it has holes."""
+
+from __future__ import annotations
+
+from rivertwice.config import Settings
+from rivertwice.log import kafka
+from rivertwice.log.addresses import OffsetRanges
+from rivertwice.log.holes import explain_holes
+from rivertwice.stream.begin import check_topics
+from rivertwice.stream.context import DriverContext
+
+
+class BatchLog:
+    """What a batch asks of the log that it was read from."""
+
+    def __init__(self, settings: Settings, context: DriverContext) -> None:
+        self._settings = settings
+        self._context = context
+        self._askers = {topic: kafka.topic_id_asker(settings, topic) for topic in context.definition.topics}
+
+    def check(self) -> None:
+        """Refuse what was just read if it may be another topic's.
+
+        Raises:
+            LogGapError: a topic was deleted and created again since the timeline began.
+        """
+        current = {topic: ask() for topic, ask in self._askers.items()}
+        check_topics(self._context.timeline.topic_ids, current, self._context.definition.name)
+
+    def explain_holes(self, topic: str, ranges: OffsetRanges) -> str:
+        """Return which offsets of a topic's ranges hold no record, for a message."""
+        return explain_holes(self._settings, topic, ranges)

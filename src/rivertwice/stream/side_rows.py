@@ -1,0 +1,56 @@
+"""All that a micro-batch writes beside its result, in one value: versions of tables, dead letters, late rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from rivertwice.config import Settings
+from rivertwice.log.addresses import Parts
+from rivertwice.stream.context import DriverContext
+from rivertwice.stream.dead import dead_table, write_dead_letters
+from rivertwice.stream.late import write_late_rows
+from rivertwice.stream.versions import write_versions
+from rivertwice.timeline.counts import BatchCounts
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SideRows:
+    """Writes a batch's side rows, each kind once however often the batch is tried.
+
+    Every method raises RangeMismatchError if an earlier attempt at the batch left rows of another range.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    context: DriverContext
+
+    def write_versions(self, batch: int, ranges: Parts) -> Mapping[str, BatchCounts]:
+        """Write what a batch read of tables; return its counts by topic."""
+        return write_versions(self.spark, self.settings, self.context, batch, ranges)
+
+    def write_dead(self, batch: int, ranges: Parts, counts: Mapping[str, int]) -> None:
+        """Write the dead letters of a batch, so many by topic; with none only what an earlier attempt left is checked."""
+        if any(counts.values()):
+            written = write_dead_letters(self.spark, self.settings, self.context, batch, ranges, counts)
+            _log.info("batch %s: %s dead letters", batch, written)
+        else:
+            dead_table(self.context).check(batch, ranges)
+
+    def write_late(self, batch: int, ranges: Parts, late_ms: int, topics: Collection[str]) -> int:
+        """Write the late rows of a batch, of topics that may have any; return how many it has.
+
+        Args:
+            batch: its number.
+            ranges: its offset ranges.
+            late_ms: the watermark that they are late by (epoch ms).
+            topics: see `late.select_suspects`; if there are none, only what an earlier attempt left is looked at.
+        """
+        late = write_late_rows(self.spark, self.settings, self.context, batch, ranges, late_ms, topics)
+        _log.info("batch %s: %s late rows", batch, late)
+        return late
