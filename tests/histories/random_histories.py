@@ -27,10 +27,11 @@ from rivertwice.config import Settings
 from rivertwice.instants import EPOCH, to_iso
 from rivertwice.log.addresses import Part, Parts, of_topic
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA, decode_views
-from rivertwice.pipeline.compile import accepted, batch_rows, compile_stream
+from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
-from rivertwice.pipeline.compile import accepted_branches, run_sql
 from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.pipeline.relations import accepted_branches, run_sql
 
 A, B = "topic-a", "topic-b"
 NAME = "two"

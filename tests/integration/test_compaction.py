@@ -20,9 +20,10 @@ from rivertwice.errors import LogGapError
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
-from rivertwice.pipeline.compile import accepted, compile_batch
+from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.relations import accepted
 from rivertwice.timeline.key_view import select_rows
 from rivertwice.timeline.lineage import path_ledger
 from running.waiting import wait_for

@@ -22,9 +22,10 @@ from rivertwice.flights.data import flights_csv
 from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import accepted, compile_sources
+from rivertwice.pipeline.compile import compile_sources
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.relations import accepted
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 YEAR_MS = (1_357_016_400_000, 1_388_552_400_000)

@@ -17,9 +17,10 @@ from rivertwice.flights.data import flights_csv
 from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import accepted, compile_batch
+from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.frames import unique_rows
 from rivertwice.reconcile.view import shape_of
 from streams.flights import PIPELINE, make_flights_project

@@ -36,9 +36,9 @@ from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import Gap
 from rivertwice.pipeline.case_files import Case
 from rivertwice.pipeline.cases import run_case as run_one_case
-from rivertwice.pipeline.compile import rows_schema
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
+from rivertwice.pipeline.relations import rows_schema
 from rivertwice.reconcile.fold_rule import FoldRule
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump
 from rivertwice.reconcile.late_rule import NEVER_MS

@@ -16,9 +16,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
-from rivertwice.pipeline.compile import accepted, batch_rows, compile_batch, compile_stream
+from rivertwice.pipeline.compile import batch_rows, compile_batch, compile_stream
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.pipeline.relations import accepted
 from rivertwice.savepoint.state import read_state
 from rivertwice.stream.failures import classify_failure
 

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 from rivertwice.instants import from_ms, utc_now
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.pipeline.compile import accepted, compile_batch
+from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.results import cause_rows
 from rivertwice.reconcile.run import ReconcileReport, reconcile

@@ -35,8 +35,9 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.compile import compile_sources, included, window_micros, with_window_end
+from rivertwice.pipeline.compile import compile_sources
 from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.relations import included, window_micros, with_window_end
 from rivertwice.store import delta
 from rivertwice.timeline.serving import to_epoch_ms
 

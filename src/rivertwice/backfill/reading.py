@@ -13,9 +13,9 @@ from rivertwice.deadletters.cure import amended_rows, with_cures
 from rivertwice.deadletters.desk import read_cures
 from rivertwice.deadletters.model import DeadLetter
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.relations import accepted
 from rivertwice.timeline.lineage import path_ledger
 
 

@@ -15,8 +15,9 @@ from rivertwice.backfill.session_plan import sessions_of
 from rivertwice.backfill.session_reader import make_sessions, same_key
 from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError
-from rivertwice.pipeline.compile import compile_batch, included, window_micros
+from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.relations import included, window_micros
 from rivertwice.timeline.keys import key_digest, key_texts
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import read_sequence

@@ -20,8 +20,8 @@ from rivertwice.backfill.survey import ReadTruth, Zone
 from rivertwice.backfill.zones import plan_offsets, plan_sources, without
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
-from rivertwice.pipeline.compile import included, window_micros
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.relations import included, window_micros
 from rivertwice.timeline.keys import key_texts
 
 MOST_SESSIONS = 1_000_000

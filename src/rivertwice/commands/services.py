@@ -60,8 +60,8 @@ def check_definitions(frame: Frame) -> list[Judgement]:
     """Return what every definition of the project is worth; Spark is started only for those that were not checked yet."""
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.checked import judge_folder
-    from rivertwice.pipeline.definition import YAML_FILE
     from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.pipeline.files import YAML_FILE
 
     frame.progress("definitions ...")
     root = frame.settings.definitions

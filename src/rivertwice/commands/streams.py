@@ -146,8 +146,8 @@ def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
     Exit 3 if a definition is refused or a case fails; the others are run all the same.
     """
     from rivertwice.pipeline.cases import CASE_CONFS
-    from rivertwice.pipeline.definition import YAML_FILE
     from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.pipeline.files import YAML_FILE
 
     settings = frame.settings
     folder = settings.definitions / "examples" if examples else settings.definitions

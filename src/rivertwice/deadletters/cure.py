@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from rivertwice.deadletters.model import Cure, DeadLetter
 from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.relations import accepted
 
 
 def raw_record(letter: DeadLetter, value: bytes | None) -> tuple[object, ...]:

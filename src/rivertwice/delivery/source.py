@@ -104,7 +104,7 @@ class StoredSource:
             window.end_column,
             tuple(definition.row_keys),
             tuple(definition.columns),
-            window.is_session,
+            definition.session_keys is not None,
             updates_ms=window.length // timedelta(milliseconds=1) if definition.has_updates else None,
         )
 

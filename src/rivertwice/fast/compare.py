@@ -16,11 +16,11 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, drop_empty
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fast import fast_records, fast_rows
 from rivertwice.pipeline.names import RECORD
+from rivertwice.pipeline.relations import accepted
 
 SHOWN = 20
 Row = tuple[int, int, str]

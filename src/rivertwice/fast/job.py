@@ -27,12 +27,12 @@ from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.client_options import spark_options
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
-from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.pipeline.fast import fast_records, fast_rows
 from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.relations import accepted
 from rivertwice.stream.begin import require_checked
 from rivertwice.timeline.sequence import head
 

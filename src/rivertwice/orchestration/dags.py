@@ -156,7 +156,7 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
             name, "backfill", "Recomputes closed windows from the log, audits them and publishes them in one commit."
         ),
     ) as dag:
-        if definition.window.is_session:
+        if not definition.window.kind.is_aligned:
             _run_plan(settings, name, _planned_by_job(settings, name))
         else:
             _run_plan(settings, name, _gate("plan", steps.plan_backfill)(name))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, DefinitionError
-from rivertwice.pipeline.definition import YAML_FILE, load_definition
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.files import YAML_FILE
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

@@ -21,21 +21,14 @@ from rivertwice.errors import RivertwiceError
 from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows, newest_rows
 from rivertwice.pipeline.case_files import Case, case_paths, load_case, record_headers, record_value, source_of
 from rivertwice.pipeline.checks import describe_refusal
-from rivertwice.pipeline.compile import (
-    accepted,
-    batch_rows,
-    compile_sources,
-    compile_stream,
-    included,
-    with_window_end,
-)
+from rivertwice.pipeline.compile import batch_rows, compile_stream
+from rivertwice.pipeline.compilers import compiler_of
 from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import FOLD_FILE, TRANSFORM_FILE, load_definition
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import watermark_confs
-from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging
-from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.names import RECORD
+from rivertwice.pipeline.relations import accepted, included, with_batch, with_window_end
 from rivertwice.pipeline.tables import late_versions, window_closes
 
 CASE_CONFS = {
@@ -115,7 +108,7 @@ def run_cases(spark: SparkSession, folder: Path, definition: Definition | None =
         try:
             yield run_case(spark, definition, load_case(path))
         except (PySparkException, Py4JJavaError) as error:
-            file = folder / (FOLD_FILE if definition.window.is_fold else TRANSFORM_FILE)
+            file = folder / definition.window.kind.code_file
             yield _not_run(path, f"{path}: {file}: {describe_refusal(error, 'the SQL throws')}")
         except RivertwiceError as error:
             yield _not_run(path, str(error) if str(path) in str(error) else f"{path}: {error}")
@@ -133,7 +126,8 @@ def _judge(
     decoded = decode_views(definition, raw)
     rows = {view: accepted(decoded[view], source) for view, source in definition.sources.items()}
     ids = [event.id for event in case.events]
-    result, hanging = _recompute(spark, definition, case, rows)
+    batch_of = [number for number, events in enumerate(case.batches) for _ in events]
+    result, conflicts = compiler_of(definition).recompute_case(spark, definition, rows, batch_of)
     batch = _named(definition, ids, result)
     stream = _named(definition, ids, stream)
     dead = {
@@ -141,40 +135,16 @@ def _judge(
         for frame in decoded.values()
         for row in _collect(frame.where("_reason IS NOT NULL").select("_offset", "_reason"))
     }
-    late = _late_offsets(spark, definition, case, rows, watermarks)
+    late = _late_offsets(spark, definition, rows, watermarks, batch_of)
     expect = case.expect
     differences = [
         *diff_rows(definition, "batch", expect.batch, batch),
         *diff_rows(definition, "stream", expect.stream, stream),
         *diff_names("late", dict.fromkeys(expect.late, "late"), {ids[offset]: "late" for offset in late}),
         *diff_names("dead", expect.dead, dead),
-        *hanging,
+        *conflicts,
     ]
     return CaseResult(case.name, batch, stream, [ids[offset] for offset in late], dead, differences)
-
-
-def _recompute(
-    spark: SparkSession, definition: Definition, case: Case, rows: Mapping[str, DataFrame]
-) -> tuple[list[Row], list[str]]:
-    """Return the rows of a recompute, and what is wrong with `order: any`, one sentence for each key.
-
-    A recompute of a fold takes the events in the order in which the micro-batches read them, as a reconcile does.
-    """
-    if not definition.window.is_fold:
-        return _collect(compile_sources(spark, definition, rows)), []
-    batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
-    tagged = {view: _tagged(spark, mine, batch_of) for view, mine in rows.items()}
-    events = packed(definition, tagged, "_index").persist()
-    try:
-        owed = numbered_fold(definition, events, "_index").toArrow()
-        others = fold_otherwise(definition, events) if definition.order == "any" else {}
-    finally:
-        events.unpersist()
-    hanging = find_hanging(definition, {AS_READ: owed, **others}).shown
-    told = [
-        f"order: the newest row of {key} hangs on the order, against order: any: {how}" for key, how in hanging.items()
-    ]
-    return [dict(row) for row in owed.drop_columns([NUMBER]).to_pylist()], told
 
 
 def decode_views(definition: Definition, raw: DataFrame) -> dict[str, DataFrame]:
@@ -186,16 +156,19 @@ def decode_views(definition: Definition, raw: DataFrame) -> dict[str, DataFrame]
 
 
 def _named(definition: Definition, ids: list[str], rows: list[Row]) -> list[Row]:
-    """Return a fold's rows with the id of their event instead of its place: offsets of a case rise over all its topics."""
-    return [{**row, RECORD: ids[row[RECORD]]} for row in rows] if definition.window.is_fold else rows
+    """Return rows that name their event with its id instead of its place: offsets of a case rise over all its topics."""
+    return [{**row, RECORD: ids[row[RECORD]]} for row in rows] if RECORD in definition.row_keys else rows
 
 
 def _late_offsets(
-    spark: SparkSession, definition: Definition, case: Case, rows: Mapping[str, DataFrame], watermarks: list[int]
+    spark: SparkSession,
+    definition: Definition,
+    rows: Mapping[str, DataFrame],
+    watermarks: list[int],
+    batch_of: list[int],
 ) -> list[int]:
     if not definition.window.kind.has_watermark:
         return []
-    batch_of = [number for number, batch in enumerate(case.batches) for _ in batch]
     late: set[int] = set()
     ends: set[int] = set()
     for view in definition.streams:
@@ -207,15 +180,9 @@ def _late_offsets(
     if ends and definition.tables:
         closes = window_closes(spark, definition, ends, watermarks[1:])
         for view in definition.tables:
-            versions = late_versions(definition, view, _tagged(spark, rows[view], batch_of), closes)
+            versions = late_versions(definition, view, with_batch(spark, rows[view], batch_of), closes)
             late |= {row["_offset"] for row in _collect(versions)}
     return sorted(late)
-
-
-def _tagged(spark: SparkSession, rows: DataFrame, numbers: list[int]) -> DataFrame:
-    """Return rows with `_index`: the micro-batch that each is of, given by offset."""
-    marks = pa.table({"_offset": pa.array(range(len(numbers)), pa.int64()), "_index": pa.array(numbers, pa.int32())})
-    return rows.join(F.broadcast(spark.createDataFrame(marks)), "_offset")
 
 
 def _write_batches(folder: Path, definition: Definition, case: Case) -> list[pa.Table]:

@@ -17,28 +17,16 @@ from pyspark.sql import functions as F
 
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
-from rivertwice.pipeline.compile import compile_sources, result_schema, rows_schema, run_sql, transform
-from rivertwice.pipeline.definition import FAST_FILE, FOLD_FILE, ROWS_FILE, TRANSFORM_FILE, YAML_FILE
+from rivertwice.pipeline.compile import result_schema
+from rivertwice.pipeline.compilers import compiler_of
 from rivertwice.pipeline.fast import fast_plan
+from rivertwice.pipeline.files import FAST_FILE, ROWS_FILE, YAML_FILE
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.names import RECORD
-from rivertwice.pipeline.plan_check import (
-    HOPPING_NODES,
-    RESULT_NODES,
-    ROW_NODES,
-    computed_keys,
-    find_plan_refusals,
-    grouping_sizes,
-    inexact_columns,
-    leaf_columns,
-    unfit_keys,
-)
+from rivertwice.pipeline.plan_check import ROW_NODES, computed_keys, find_plan_refusals, inexact_columns, unfit_keys
+from rivertwice.pipeline.relations import rows_schema, run_sql
 from rivertwice.pipeline.rules import InSet, Pattern, Range
-from rivertwice.pipeline.slice_check import find_slice_refusals
-from rivertwice.pipeline.slices import view_schema
 from rivertwice.pipeline.source_model import Source
-from rivertwice.pipeline.views import run_views
-from rivertwice.pipeline.windows import Window
 
 SAMPLES = 24
 _ROWS_FORM = "write SELECT * FROM view WHERE ..."
@@ -83,7 +71,7 @@ def examine_definition(spark: SparkSession, definition: Definition, where: str |
     if definition.fast is not None:
         with _named(found, f"{where}/{FAST_FILE}") as say:
             say(_fast_findings(spark, definition))
-    with _named(found, f"{where}/{FOLD_FILE if definition.window.is_fold else TRANSFORM_FILE}") as say:
+    with _named(found, f"{where}/{definition.window.kind.code_file}") as say:
         _examine_result(spark, definition, rows, found, say)
     return found
 
@@ -118,40 +106,30 @@ def describe_refusal(error: Exception, verb: str = "Spark refuses the SQL") -> s
 
 
 def _examine_result(
-    spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], found: Examined, say: _Say
+    spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame], found: Examined, say: _Say
 ) -> None:
     """Judge the columns, the plan and, over made-up rows, the windows of a definition's result."""
-    plan = None if definition.window.is_fold else _plan_of_result(spark, definition, rows)
-    if plan is not None:
-        _check_columns(definition, plan)
+    check = compiler_of(definition).plan_check
+    if check is None:
+        result_schema(spark, definition)
+        return
+    plan = check.plan(spark, definition, samples)
+    _check_columns(definition, plan)
     result_schema(spark, definition)
-    if plan is None:
-        return  # What a fold makes of made-up events says nothing: it may rightly refuse each of them.
     found.keys |= unfit_keys(plan, definition.keys, definition.source[1].event_time)
-    sliced = definition.window.is_sliced
-    findings = find_slice_refusals(plan, definition) if sliced else _transform_findings(definition, plan)
-    findings += _inexact(definition, plan)
+    findings = [*check.find_refusals(definition, plan), *_inexact(definition, plan)]
     say(findings)
     if findings:
         return  # only a plan that holds nothing refused is run
-    result = compile_sources(spark, definition, rows) if sliced else plan
     try:
-        made = result.toArrow().to_pylist()
+        made = check.run(spark, definition, samples, plan).toArrow().to_pylist()
     except (PySparkException, Py4JJavaError) as error:
         found.unchecked.append(
             "window and count column were not checked over made-up rows, for they stop the SQL "
             f"({describe_refusal(error, 'it throws')}); show by a case that real ones do not"
         )
         return
-    say(_window_findings(definition, made))
-
-
-def _plan_of_result(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the transform's result over made-up rows, not run yet; for slices over none, as it sees all its views."""
-    if not definition.window.is_sliced:
-        return transform(spark, definition, *rows.values())
-    views = {view: spark.createDataFrame([], view_schema(definition, view)) for view in definition.sources}
-    return run_views(spark, definition.transform_sql, views)
+    say(check.find_window_conflicts(definition, made, SAMPLES))
 
 
 def _check_columns(definition: Definition, plan: DataFrame) -> None:
@@ -172,8 +150,7 @@ def sample_rows(definition: Definition, source: Source) -> list[tuple[Any, ...]]
     rows = []
     window = definition.window
     for index in range(SAMPLES):
-        pause = index // 5 * 2 * window.length if window.is_session else timedelta(0)
-        event = base + index * window.length * 3 / 8 + pause
+        event = base + window.kind.sample_time(window, index)
         fields = [event if name == source.event_time else _value(source, name, index) for name in source.schema_]
         rows.append((*fields, *(None for _ in source.marks), 0, index, event))
     return rows
@@ -242,28 +219,6 @@ def _fast_findings(spark: SparkSession, definition: Definition) -> list[str]:
     return findings
 
 
-def _transform_findings(definition: Definition, result: DataFrame) -> list[str]:
-    view, source = definition.source
-    nodes = RESULT_NODES | HOPPING_NODES if definition.window.passes > 1 else RESULT_NODES
-    findings = find_plan_refusals(result, nodes, compared=definition.compare)
-    foreign = [names for names in leaf_columns(result) if not set(source.schema_) <= set(names)]
-    if foreign:
-        findings.append(f"it reads a relation with the columns {foreign[0]}; it may read only {view!r}")
-    grouped = grouping_sizes(result)
-    if grouped != [1 + len(definition.keys)]:
-        findings.append(
-            f"it groups by {grouped} expressions, but window and keys are {1 + len(definition.keys)}, so "
-            "they would not identify a result row; group by the window and exactly the keys"
-        )
-    computed = computed_keys(result, definition.keys) if definition.window.is_session else []
-    findings += [
-        f"it computes the key {name!r}, but a session's key must be the field itself, so that what the stream "
-        f"did with each key can be derived: group by {name}, and rename or clean it before the log"
-        for name in computed
-    ]
-    return [*findings, *_inexact(definition, result)]
-
-
 def _inexact(definition: Definition, result: DataFrame) -> list[str]:
     exact = {name for name, column in definition.columns.items() if column.compare == "exact"} | set(definition.keys)
     wrong = inexact_columns(result) if definition.compare else {}
@@ -272,35 +227,3 @@ def _inexact(definition: Definition, result: DataFrame) -> list[str]:
         "adding, or declare compare: tolerance"
         for name in sorted(wrong.keys() & exact)
     ]
-
-
-def _window_findings(definition: Definition, rows: list[dict[str, Any]]) -> list[str]:
-    window = definition.window
-    for row in rows:
-        start, end = row[window.start_column], row[window.end_column]
-        if not _is_window(window, start, end):
-            return [
-                f"it yields the window [{start}, {end}), but the definition's windows last {window.text} from "
-                f"{'the first event on' if window.is_session else 'the epoch on'}; take both columns from {window.function}()"
-            ]
-    if definition.count_column is None:
-        return []
-    counted = sum(row[definition.count_column] or 0 for row in rows)
-    pairs = SAMPLES * window.passes
-    if counted != pairs:
-        each = (
-            "row exactly once"
-            if window.passes == 1
-            else f"row once in each of its {window.passes} windows, {pairs} times"
-        )
-        return [
-            f"count_column {definition.count_column!r} adds up to {counted} over {SAMPLES} rows; it must count every "
-            f"{each}: use count(*)"
-        ]
-    return []
-
-
-def _is_window(window: Window, start: datetime, end: datetime) -> bool:
-    if window.is_session:
-        return end - start >= window.length
-    return end - start == window.length and not (start - EPOCH) % window.step

@@ -10,14 +10,13 @@ import yaml
 from pydantic import ValidationError
 
 from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.fold_code import check_fold
+from rivertwice.pipeline.files import FAST_FILE, FOLD_FILE, ROWS_FILE, TRANSFORM_FILE, YAML_FILE
 from rivertwice.pipeline.model import Definition, DefinitionFile
 from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins
 from rivertwice.pipeline.patterns import PatternError, matcher_of
 from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.rules import Pattern
 from rivertwice.pipeline.source_model import Source
-from rivertwice.pipeline.window_call import check_transform_shape
 from rivertwice.pipeline.windows import Window
 from rivertwice.schemas.pins import (
     FOLDER,
@@ -44,11 +43,6 @@ __all__ = [
     "read_files",
 ]
 
-YAML_FILE = "pipeline.yaml"
-TRANSFORM_FILE = "transform.sql"
-ROWS_FILE = "rows.sql"
-FOLD_FILE = "fold.py"
-FAST_FILE = "fast.sql"
 MAX_FILE_BYTES = 262_144
 _REMEDIES = {
     "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",
@@ -109,20 +103,7 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
     fields = {name.lower() for source in definition.sources.values() for name in source.schema_}
     if definition.fast_sql is not None:
         check_sql(definition.fast_sql, f"{where}/{FAST_FILE}", compared=True, fields=fields)
-    if definition.fold_py is not None:
-        check_fold(definition.fold_py, f"{where}/{FOLD_FILE}", compared=definition.compare)
-        return definition
-    sliced = definition.window.is_sliced
-    check_sql(
-        definition.transform_sql, f"{where}/{TRANSFORM_FILE}", compared=definition.compare, sliced=sliced, fields=fields
-    )
-    if sliced and definition.rows_sql is not None:
-        message = f"{where}/{ROWS_FILE}: slices take no {ROWS_FILE}; write the condition into {TRANSFORM_FILE}'s WHERE"
-        raise DefinitionError(message)
-    if not sliced:
-        check_transform_shape(definition, f"{where}/{TRANSFORM_FILE}")
-    if definition.rows_sql is not None:
-        check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare, fields=fields)
+    definition.window.kind.check_code(definition, where, fields)
     return definition
 
 
@@ -132,16 +113,9 @@ def _check_files(definition: Definition, texts: Mapping[str, str], where: str) -
         given, absent = (FAST_FILE, "fast") if definition.fast is None else ("fast", FAST_FILE)
         message = f"{where}: there is {given} but no {absent}; a fast path needs both: `fast: {{topic: ..., key: ...}}` and {FAST_FILE}"
         raise DefinitionError(message)
-    if definition.window.is_fold:
-        stray = [name for name in (TRANSFORM_FILE, ROWS_FILE) if name in texts]
-        if stray:
-            message = f"{where}/{stray[0]}: a fold takes no {stray[0]}; write it into {FOLD_FILE}, and remove the file"
-            raise DefinitionError(message)
-    elif FOLD_FILE in texts:
-        message = (
-            f"{where}/{FOLD_FILE}: the window is {definition.window.text}, and {FOLD_FILE} is of folds; remove it, or give "
-            "window: {fold: 1 day, at: COLUMN}"
-        )
+    misplaced = definition.window.kind.find_file_conflict(definition, texts)
+    if misplaced:
+        message = f"{where}/{misplaced}"
         raise DefinitionError(message)
 
 

@@ -38,6 +38,7 @@ def without_null(schema: dict[str, Any]) -> None:
     schema.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
     schema.pop("default")
 
+
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 VERSION = {VALID_FROM, VALID_TO}
 """Columns of a table's view: when a version was valid; `valid_to` is NULL of one that still is."""

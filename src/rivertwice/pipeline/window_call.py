@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.durations import format_duration, parse_duration
-from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.refusals import tokens
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.model import Definition
 
 _CALL = re.compile(
     r"^(?:[a-z_][a-z0-9_]* \. )?(?P<field>[a-z_][a-z0-9_]*|`[^`]+`) , '(?P<size>[^']*)'(?: , '(?P<slide>[^']*)')?$"

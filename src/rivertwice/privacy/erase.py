@@ -157,7 +157,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
                 continue
             new, changed = redactor.table(held)
             rows |= {f"{name}.{table}": len(changed)} if changed else {}
-            if definition.window.is_fold and table == "changelog":
+            if definition.window.kind.keeps_every_key and table == "changelog":
                 inside |= {f"{name}.{table}.{c}": n for c, n in columns_around(new, value).items()}
             unnamed |= {f"{name}.{table}.{c}": n for c, n in columns_with(held, value, redactor.names).items()}
     if unnamed:
@@ -278,7 +278,9 @@ def _rewrite_all(
         home = settings.pipeline(name)
         rewrite_tables(home, definition, redactor, progress, check)  # step 5
         going = {*plan.savepoints.get(name, ()), *found["savepoints"].get(name, ())}
-        is_made_anew = definition.window.is_fold and any(found["records"].get(topic) for topic in definition.topics)
+        is_made_anew = definition.window.kind.keeps_every_key and any(
+            found["records"].get(topic) for topic in definition.topics
+        )
         if is_made_anew:
             remake_state(settings, name, asked.id, progress)
         remove_savepoints(home, going, now=now, newest_too=is_made_anew)  # step 6
@@ -322,7 +324,7 @@ def _names(settings: Settings) -> set[str]:
 def _reader(settings: Settings, name: str, definition: Definition, erasure_id: str) -> Reader:
     home = settings.pipeline(name)
     owner = lease_owner(home)
-    protected = held_savepoints if definition.window.is_fold else protected_savepoints
+    protected = held_savepoints if definition.window.kind.keeps_every_key else protected_savepoints
     return Reader(
         name=name,
         definition=definition,
@@ -330,7 +332,7 @@ def _reader(settings: Settings, name: str, definition: Definition, erasure_id: s
         ledger=path_ledger(home),
         savepoints=list_savepoints(home),
         protected=protected(home, now=_NEVER),
-        obstacle=find_obstacle(settings, home, erasure_id) if definition.window.is_fold else None,
+        obstacle=find_obstacle(settings, home, erasure_id) if definition.window.kind.keeps_every_key else None,
     )
 
 

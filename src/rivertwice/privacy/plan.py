@@ -47,9 +47,9 @@ class Reader:
     obstacle: str | None = None
 
     @property
-    def is_fold(self) -> bool:
-        """Whether its state keeps every key for ever."""
-        return self.definition.window.is_fold
+    def keeps_every_key(self) -> bool:
+        """Whether its state never forgets a key by itself."""
+        return self.definition.window.kind.keeps_every_key
 
     @property
     def reach(self) -> timedelta:
@@ -102,7 +102,7 @@ def find_refusals(reader: Reader, places: Places) -> list[str]:
     unread = _unread(reader, places)
     if unread:
         found.append(f"{name} has not read {_said(unread)} yet: let it catch up")
-    if reader.is_fold:
+    if reader.keeps_every_key:
         if reader.obstacle is not None:
             found.append(f"the state of {name} cannot be made anew: {reader.obstacle}")
         return found + _held(reader, select_tainted(reader, places))
@@ -142,7 +142,7 @@ def select_tainted(reader: Reader, places: Places) -> list[Savepoint]:
 
     One off the head's path is among them whenever there is a record at all, and so is every one of a fold.
     """
-    if reader.is_fold:
+    if reader.keeps_every_key:
         return list(reader.savepoints) if any(places.values()) else []
     on_path = {(row.timeline, row.batch): number for number, row in enumerate(reader.ledger)}
     tainted = []

@@ -16,10 +16,10 @@ from rivertwice.deadletters.model import Cure
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, of_topic
 from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
-from rivertwice.pipeline.compile import accepted
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.pipeline.relations import accepted
 from rivertwice.pipeline.source_model import Source
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump, Missing
 from rivertwice.reconcile.late_rule import Rule, with_watermarks

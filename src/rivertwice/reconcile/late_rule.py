@@ -19,8 +19,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.compile import compile_batch, included, window_micros, with_window_end
+from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.relations import included, window_micros, with_window_end
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX

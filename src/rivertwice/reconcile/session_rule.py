@@ -31,8 +31,9 @@ from pyspark.sql import functions as F
 from rivertwice.errors import RequestError
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.compile import compile_batch, included
+from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.relations import included
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.frames import unique_rows
 from rivertwice.reconcile.late_rule import LateRule, as_read

@@ -25,9 +25,10 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
-from rivertwice.pipeline.compile import batch_rows, compile_stream, metric_names
+from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
+from rivertwice.pipeline.relations import metric_names
 from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.begin import FIRST, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain

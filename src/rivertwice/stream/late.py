@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
 from rivertwice.log.addresses import Parts
-from rivertwice.pipeline.compile import accepted, included, with_window_end
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.relations import accepted, included, with_window_end
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.pieces import read_topics
 from rivertwice.stream.side import SideTable, origin, read_again, stamps

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.log.addresses import Part, Parts
-from rivertwice.pipeline.compile import accepted, compile_sources
-from rivertwice.pipeline.definition import TRANSFORM_FILE
+from rivertwice.pipeline.compile import compile_sources
+from rivertwice.pipeline.files import TRANSFORM_FILE
+from rivertwice.pipeline.relations import accepted
 from rivertwice.stream.checkpoint import read_planned, start_offsets
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.failures import describe_rejection, is_thrown

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.addresses import OffsetRanges, Parts, count, drop_empty, of_topic, parts_of
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import accepted, rows_schema
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.relations import accepted, rows_schema
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
 from rivertwice.stream.context import DriverContext

@@ -9,11 +9,11 @@ import yaml
 
 from histories import two_sources as two
 from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.compile import metric_names
 from rivertwice.pipeline.definition import parse_files
 from rivertwice.pipeline.engine import watermark_confs
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
 from rivertwice.pipeline.lint import NOT_CHECKED, contract_of, lint_definition
+from rivertwice.pipeline.relations import metric_names
 
 ONLY_A: dict[str, Any] = {"b": None}
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.files import ROWS_FILE, TRANSFORM_FILE
 from rivertwice.pipeline.fold_model import find_stray_fold_part
 from rivertwice.pipeline.kinds.kind import Kind
+from rivertwice.pipeline.kinds.sql import find_stray_fold_file
 from rivertwice.pipeline.names import RECORD, VERSION
+from rivertwice.pipeline.refusals import check_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Collection, Mapping
 
     from rivertwice.pipeline.model import Definition, DefinitionFile
-    from rivertwice.pipeline.slices import RowsOf, VersionsAt
     from rivertwice.pipeline.windows import Window
 
 
@@ -63,6 +64,20 @@ class Intervals(Kind):
                 )
         return None
 
+    def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
+        """Return which file does not go with such windows, as "FILE: why", or None."""
+        return find_stray_fold_file(definition, files)
+
+    def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
+        """Refuse SQL that could not be recomputed, and a file of conditions: they belong into the statement."""
+        sql, compared = definition.transform_sql, definition.compare
+        check_sql(sql, f"{where}/{TRANSFORM_FILE}", compared=compared, sliced=True, fields=fields)
+        if definition.rows_sql is not None:
+            message = (
+                f"{where}/{ROWS_FILE}: slices take no {ROWS_FILE}; write the condition into {TRANSFORM_FILE}'s WHERE"
+            )
+            raise DefinitionError(message)
+
     def fingerprint_parts(self, window: Window) -> list[str]:
         """Return what tells windows apart."""
         reach = [format_duration(one) for one in (self.step(window), window.lookback, window.lookahead)]
@@ -77,29 +92,3 @@ class Intervals(Kind):
         if not all(definition.window.start_column in row for row in expected):
             return definition.keys
         return super().case_keys(definition, expected)
-
-    def compile_stream(
-        self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]
-    ) -> DataFrame:
-        """Return the records of closed windows: `batch_rows` computes the result from them."""
-        from rivertwice.pipeline.slices import stream_slices
-
-        del spark
-        return stream_slices(definition, branches)
-
-    def compile_batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the same result over the records of each window."""
-        from pyspark.sql import functions as F
-
-        from rivertwice.pipeline.compile import with_window_end
-        from rivertwice.pipeline.slices import slice_result, slice_views
-
-        pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
-        known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
-        return slice_result(spark, definition, slice_views(definition, pairs, known))
-
-    def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
-        """Return what computes the result from the records of closed windows."""
-        from rivertwice.pipeline.slices import SliceSink
-
-        return SliceSink(definition, versions).rows

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from rivertwice.pipeline.files import TRANSFORM_FILE
 
+if TYPE_CHECKING:
     from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.parts import LatePolicy
-    from rivertwice.pipeline.slices import RowsOf, VersionsAt
     from rivertwice.pipeline.windows import Window
 
 
@@ -29,6 +28,8 @@ class Kind(ABC):
         keeps_records: whether the state holds raw records with all their fields, used or not.
         takes_cures: whether the record of a dead letter can be put right and taken up.
         has_newest_rows: whether each key has a newest row, which replaces those before it.
+        keeps_every_key: whether the state never forgets a key by itself.
+        code_file: the file that says how rows are computed.
     """
 
     setting: ClassVar[str]
@@ -39,6 +40,8 @@ class Kind(ABC):
     keeps_records: ClassVar[bool] = False
     takes_cures: ClassVar[bool] = True
     has_newest_rows: ClassVar[bool] = False
+    keeps_every_key: ClassVar[bool] = False
+    code_file: ClassVar[str] = TRANSFORM_FILE
 
     @abstractmethod
     def length(self, window: Window) -> timedelta:
@@ -79,6 +82,32 @@ class Kind(ABC):
     def find_conflict(self, definition: DefinitionFile) -> str | None:
         """Return what else of a definition does not go with such windows, or None."""
 
+    @abstractmethod
+    def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
+        """Return which file does not go with such windows, as "FILE: why", or None.
+
+        Args:
+            definition: what `pipeline.yaml` says.
+            files: name to text.
+        """
+
+    @abstractmethod
+    def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
+        """Check the text that computes rows, without Spark.
+
+        Args:
+            definition: with its text.
+            where: folder of the files, for messages.
+            fields: names of all fields of the sources, in lower case.
+
+        Raises:
+            DefinitionError: it could not be recomputed; names the file, what was found and the remedy.
+        """
+
+    def sample_time(self, window: Window, index: int) -> timedelta:
+        """Return when, after the first, a made-up event happens, by its index: several fall into each window."""
+        return index * self.length(window) * 3 / 8
+
     def row_keys(self, definition: DefinitionFile) -> list[str]:
         """Return the result columns that tell a row from all others of its window."""
         return definition.keys
@@ -113,22 +142,3 @@ class Kind(ABC):
     def case_rows(self, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the expected rows of a case with what may be left out filled in."""
         return expected
-
-    def compile_stream(
-        self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]
-    ) -> DataFrame:
-        """Return the streaming result over the accepted rows of each stream, under its own watermark."""
-        from rivertwice.pipeline.compile import compile_one_source
-
-        return compile_one_source(spark, definition, branches)
-
-    def compile_batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the same result over the accepted rows of each view, all of them or any subset."""
-        from rivertwice.pipeline.compile import compile_one_source
-
-        return compile_one_source(spark, definition, rows)
-
-    def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
-        """Return what turns a micro-batch of the stream's frame, and its number, into result rows."""
-        del definition, versions
-        return lambda frame, _: frame.toArrow()

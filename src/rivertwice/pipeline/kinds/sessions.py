@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.fold_model import find_stray_fold_part
 from rivertwice.pipeline.kinds.kind import Kind
-from rivertwice.pipeline.kinds.tumbling_hopping import find_count_conflict
+from rivertwice.pipeline.kinds.sql import check_grouped_code, find_count_conflict, find_stray_fold_file
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.model import DefinitionFile
+    from collections.abc import Collection, Mapping
+
+    from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.parts import LatePolicy
     from rivertwice.pipeline.windows import Window
 
@@ -68,6 +70,18 @@ class Sessions(Kind):
     def session_keys(self, definition: DefinitionFile) -> list[str] | None:
         """Return the key columns: with the stretch they tell sessions apart."""
         return definition.keys
+
+    def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
+        """Return which file does not go with such windows, as "FILE: why", or None."""
+        return find_stray_fold_file(definition, files)
+
+    def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
+        """Refuse SQL that could not be recomputed, or that does not group by the window and the keys."""
+        check_grouped_code(definition, where, fields)
+
+    def sample_time(self, window: Window, index: int) -> timedelta:
+        """Return the time of a made-up event: after each five events a pause that ends the session."""
+        return super().sample_time(window, index) + index // 5 * 2 * self.length(window)
 
     def fingerprint_parts(self, window: Window) -> list[str]:
         """Return what tells windows apart."""

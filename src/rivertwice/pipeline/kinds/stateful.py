@@ -6,14 +6,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.files import FOLD_FILE, ROWS_FILE, TRANSFORM_FILE
+from rivertwice.pipeline.fold_code import check_fold
 from rivertwice.pipeline.fold_model import find_fold_conflict
 from rivertwice.pipeline.kinds.kind import Kind
 from rivertwice.pipeline.names import RECORD, ROW, SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Collection, Mapping
 
     from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.parts import LatePolicy
@@ -27,6 +27,8 @@ class Stateful(Kind):
     """No windows: rows lie under the stretch of `fold` that holds their event, which is an address and nothing else."""
 
     setting = "fold"
+    code_file = FOLD_FILE
+    keeps_every_key = True
     takes_several_sources = True
     has_watermark = False
     takes_cures = False
@@ -64,6 +66,20 @@ class Stateful(Kind):
         """Return the keys, and in front of them the place of the event."""
         return [*([SOURCE] if definition.has_several_sources else []), RECORD, ROW, *definition.keys]
 
+    def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
+        """Return which file does not go with a fold, as "FILE: why", or None."""
+        del definition
+        stray = [name for name in (TRANSFORM_FILE, ROWS_FILE) if name in files]
+        return (
+            f"{stray[0]}: a fold takes no {stray[0]}; write it into {FOLD_FILE}, and remove the file" if stray else None
+        )
+
+    def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
+        """Refuse a function that reads a clock, or anything but the event and the state."""
+        del fields
+        assert definition.fold_py is not None, "the files were checked"
+        check_fold(definition.fold_py, f"{where}/{FOLD_FILE}", compared=definition.compare)
+
     def fingerprint_parts(self, window: Window) -> list[str]:
         """Return what tells windows apart."""
         return ["fold", format_duration(self.length(window)), str(window.at), window.start_column, window.end_column]
@@ -87,19 +103,3 @@ class Stateful(Kind):
     def case_rows(self, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the expected rows, each the first of its event unless it says otherwise."""
         return [{ROW: 0, **row} for row in expected]
-
-    def compile_stream(
-        self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]
-    ) -> DataFrame:
-        """Return the rows of the function, event by event."""
-        from rivertwice.pipeline.folds import stream_fold
-
-        del spark
-        return stream_fold(definition, branches)
-
-    def compile_batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the fold over the rows of each view, source by source."""
-        from rivertwice.pipeline.folds import batch_fold
-
-        del spark
-        return batch_fold(definition, rows)

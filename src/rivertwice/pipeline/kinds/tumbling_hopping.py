@@ -1,4 +1,4 @@
-"""Tumbling and hopping windows: `size`, perhaps with `slide`, aligned to the epoch."""
+"""Tumbling and hopping (sliding) windows: `size`, perhaps with `slide`, aligned to the epoch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.fold_model import find_stray_fold_part
 from rivertwice.pipeline.kinds.kind import Kind
+from rivertwice.pipeline.kinds.sql import check_grouped_code, find_count_conflict, find_stray_fold_file
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.model import DefinitionFile
+    from collections.abc import Collection, Mapping
+
+    from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.windows import Window
 
 
@@ -41,18 +44,15 @@ class TumblingHopping(Kind):
         """Return what else of a definition does not go with such windows, or None."""
         return find_stray_fold_part(definition) or find_count_conflict(definition)
 
+    def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
+        """Return which file does not go with such windows, as "FILE: why", or None."""
+        return find_stray_fold_file(definition, files)
+
+    def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
+        """Refuse SQL that could not be recomputed, or that does not group by the window and the keys."""
+        check_grouped_code(definition, where, fields)
+
     def fingerprint_parts(self, window: Window) -> list[str]:
         """Return what tells windows apart."""
         slide = [] if window.slide is None else ["slide", format_duration(window.slide)]
         return [format_duration(self.length(window)), window.start_column, window.end_column, *slide]
-
-
-def find_count_conflict(definition: DefinitionFile) -> str | None:
-    """Return why the column that counts a row's records is not what the balance needs, or None."""
-    if definition.count_column is None:
-        return "count_column is missing; name the column that is count(*): the balance is built on it"
-    if definition.count_column not in definition.columns:
-        return f"count_column {definition.count_column!r} is not among columns {list(definition.columns)}; correct it"
-    if definition.columns[definition.count_column].compare != "exact":
-        return f"count_column {definition.count_column!r} must be compared exactly; the balance is built on it"
-    return None

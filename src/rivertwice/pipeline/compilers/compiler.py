@@ -1,0 +1,69 @@
+"""What the rest of the program asks of how a kind of windows is computed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.slices import RowsOf, VersionsAt
+
+
+class PlanCheck(Protocol):
+    """Judges the SQL of a definition by Spark's plan of it, and by what it makes of made-up rows."""
+
+    def plan(self, spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the result over made-up accepted rows of each view, analysed and not run."""
+
+    def find_refusals(self, definition: Definition, plan: DataFrame) -> list[str]:
+        """Return a sentence for each thing in the plan for which stream and recompute could differ."""
+
+    def run(
+        self, spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame], plan: DataFrame
+    ) -> DataFrame:
+        """Return the result over the made-up rows, to be run."""
+
+    def find_window_conflicts(
+        self, definition: Definition, rows: Sequence[Mapping[str, Any]], samples: int
+    ) -> list[str]:
+        """Return what is wrong with the windows of the result rows of so many made-up rows, or with their counts."""
+
+
+class Compiler(ABC):
+    """Computes one kind of windows. It has no state: a definition comes with every question.
+
+    Attributes:
+        plan_check: judges the definition's SQL; None for a kind that is not written in SQL.
+    """
+
+    plan_check: PlanCheck | None
+
+    @abstractmethod
+    def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the streaming frame over the accepted rows of each stream, under its own watermark."""
+
+    @abstractmethod
+    def batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the result over the accepted rows of each view, all of them or any subset."""
+
+    def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
+        """Return what turns a micro-batch of the stream's frame, and its number, into result rows."""
+        del definition, versions
+        return lambda frame, _: frame.toArrow()
+
+    def recompute_case(
+        self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], batch_of: Sequence[int]
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the result rows of a case, and what contradicts the definition, one sentence each.
+
+        Args:
+            spark: the session.
+            definition: of the pipeline.
+            rows: the accepted rows of each view; offsets rise over all views.
+            batch_of: by offset, the micro-batch that read the record.
+        """
+        del batch_of
+        return self.batch(spark, definition, rows).toArrow().to_pylist(), []

@@ -1,0 +1,70 @@
+"""Intervals: the stream keeps raw records, and one SQL statement computes each window's rows from them when it closes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.pipeline.compilers.compiler import Compiler
+from rivertwice.pipeline.compilers.tumbling_hopping import GroupedPlanCheck
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.relations import with_window_end
+from rivertwice.pipeline.slice_check import find_slice_refusals
+from rivertwice.pipeline.slices import (
+    RowsOf,
+    SliceSink,
+    VersionsAt,
+    slice_result,
+    slice_views,
+    stream_slices,
+    view_schema,
+)
+from rivertwice.pipeline.views import run_views
+
+
+class IntervalCompiler(Compiler):
+    """Raw records of a window in the state; Spark's SQL over them when it closes, as in batch."""
+
+    def __init__(self) -> None:
+        self.plan_check = IntervalPlanCheck(self)
+
+    def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the records of closed windows: `batch_rows` computes the result from them."""
+        del spark
+        return stream_slices(definition, branches)
+
+    def batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the same result over the records of each window."""
+        pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
+        known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
+        return slice_result(spark, definition, slice_views(definition, pairs, known))
+
+    def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
+        """Return what computes the result from the records of closed windows."""
+        return SliceSink(definition, versions).rows
+
+
+class IntervalPlanCheck(GroupedPlanCheck):
+    """Judges a statement over the records of one window, which must not depend on those of another."""
+
+    def __init__(self, compiler: IntervalCompiler) -> None:
+        self._compiler = compiler
+
+    def plan(self, spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the statement's result over no rows of all the views that it sees."""
+        del samples
+        views = {view: spark.createDataFrame([], view_schema(definition, view)) for view in definition.sources}
+        return run_views(spark, definition.transform_sql, views)
+
+    def find_refusals(self, definition: Definition, plan: DataFrame) -> list[str]:
+        """Return what could join records of two windows, or depends on an order that is not total."""
+        return find_slice_refusals(plan, definition)
+
+    def run(
+        self, spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame], plan: DataFrame
+    ) -> DataFrame:
+        """Return the result window by window."""
+        del plan
+        return self._compiler.batch(spark, definition, samples)

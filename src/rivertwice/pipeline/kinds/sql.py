@@ -1,0 +1,47 @@
+"""What the kinds that are written in SQL share: the rules of their files and of the column that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from rivertwice.pipeline.files import FOLD_FILE, ROWS_FILE, TRANSFORM_FILE
+from rivertwice.pipeline.refusals import check_sql
+from rivertwice.pipeline.window_call import check_transform_shape
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.model import Definition, DefinitionFile
+
+
+def check_grouped_code(definition: Definition, where: str, fields: Collection[str]) -> None:
+    """Refuse a transform that could not be recomputed or does not group by the definition's window.
+
+    Raises:
+        DefinitionError: names the file, what was found and the remedy.
+    """
+    file = f"{where}/{TRANSFORM_FILE}"
+    check_sql(definition.transform_sql, file, compared=definition.compare, fields=fields)
+    check_transform_shape(definition, file)
+    if definition.rows_sql is not None:
+        check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare, fields=fields)
+
+
+def find_stray_fold_file(definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
+    """Return why a definition that is no fold may not have the files of one, or None."""
+    if FOLD_FILE not in files:
+        return None
+    return (
+        f"{FOLD_FILE}: the window is {definition.window.text}, and {FOLD_FILE} is of folds; remove it, or give "
+        "window: {fold: 1 day, at: COLUMN}"
+    )
+
+
+def find_count_conflict(definition: DefinitionFile) -> str | None:
+    """Return why the column that counts a row's records is not what the balance needs, or None."""
+    if definition.count_column is None:
+        return "count_column is missing; name the column that is count(*): the balance is built on it"
+    if definition.count_column not in definition.columns:
+        return f"count_column {definition.count_column!r} is not among columns {list(definition.columns)}; correct it"
+    if definition.columns[definition.count_column].compare != "exact":
+        return f"count_column {definition.count_column!r} must be compared exactly; the balance is built on it"
+    return None
