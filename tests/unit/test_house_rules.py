@@ -20,7 +20,7 @@ PURE_ROOMS = ("alerts", "config", "schemas")
 PURE_MODULES = (
     "backfill.explain", "backfill.intervals", "backfill.late_queue", "backfill.session_plan", "backfill.zones",
     "metrics.diagnose", "metrics.prometheus", "metrics.rules",
-    "pipeline.rules",
+    "pipeline.contract", "pipeline.definition", "pipeline.fingerprint", "pipeline.lint", "pipeline.rules", "pipeline.windows",
     "reconcile.balance", "reconcile.gate", "reconcile.sessions",
     "savepoint.manifest", "savepoint.operation", "savepoint.records", "savepoint.trim",
     "supervise.backoff", "supervise.classify", "supervise.decide",

@@ -172,7 +172,8 @@ def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[
     """Yield what came of a pipeline's definition, and of each of its cases if that holds."""
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.cases import run_cases
-    from rivertwice.pipeline.checked import HOLDS, judge_folder
+    from rivertwice.pipeline.checked import judge_folder
+    from rivertwice.pipeline.lint_model import HOLDS
 
     frame.progress(f"definition and cases of {folder.name} ...")
     judged = judge_folder(frame.settings, folder, spark, utc_now(), again=True)

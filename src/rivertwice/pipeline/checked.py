@@ -17,13 +17,13 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import ConfigError, DefinitionError, RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.pipeline.bundle import Bundle, build_bundle
+from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED
 from rivertwice.store.files import read_json, replace_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = 1
-HOLDS, BROKEN, NOT_CHECKED = "holds", "broken", "not checked"
 CHECKS_VERSION = 1
 """Raised by whoever changes what the checks refuse."""
 

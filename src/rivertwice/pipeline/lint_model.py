@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rivertwice.pipeline.checked import BROKEN, HOLDS, NOT_CHECKED
+HOLDS, BROKEN, NOT_CHECKED = "holds", "broken", "not checked"
 
 
 @dataclass(frozen=True)

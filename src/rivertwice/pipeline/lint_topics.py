@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rivertwice.pipeline.checked import BROKEN, HOLDS, NOT_CHECKED
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.lint_model import LintFinding, TopicFacts
+from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, LintFinding, TopicFacts
 from rivertwice.pipeline.model import Definition
 
 MB_PER_PARTITION = 10  # partitions = max(MB/s / 10, readers): the rule of thumb of Kafka's own operators
@@ -51,9 +50,7 @@ def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | N
             BROKEN,
             f"{topic} has {facts.partitions} partitions, the definition says {wanted}: where partitions were added, a hash "
             "partitioner sends keys elsewhere, and a key's order ends there",
-            "copy it, keyed, to a topic with all partitions from the first record on, and fold that"
-            if definition.window.is_fold
-            else f"write partitions: {facts.partitions}; results do not depend on order here, readers of the topic may",
+            definition.window.kind.lint.remedy_for_partitions(facts.partitions),
         )
     if facts.compacted:
         return LintFinding(

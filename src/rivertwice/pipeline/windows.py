@@ -7,12 +7,10 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rivertwice.pipeline.durations import Duration, format_duration
-from rivertwice.pipeline.kinds import Kind, kind_of
+from rivertwice.pipeline.durations import Duration
+from rivertwice.pipeline.kinds import KINDS, Kind, kind_of
 from rivertwice.pipeline.names import Column, without_null
 
-MOST_PASSES = 60
-"""A record belongs to at most so many hopping windows: each of them costs a recompute a run of the transform."""
 _NONE = timedelta(0)
 
 
@@ -84,60 +82,16 @@ class Window(BaseModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if sum(one is not None for one in (self.size, self.session, self.every, self.fold)) != 1:
+        if sum(getattr(self, kind.setting) is not None for kind in KINDS) != 1:
             message = (
                 "a window has a size ('1 hour', perhaps with a slide), a session gap, is cut into slices (every), or is the "
                 "address of a fold's rows; give exactly one"
             )
             raise ValueError(message)
-        self._check_slices()
-        if self.slide is None:
-            return self
-        if self.size is None:
-            message = "sessions and slices do not slide, nor do folds; remove slide, or give a size instead"
-            raise ValueError(message)
-        if self.slide >= self.size:
-            message = (
-                f"slide {format_duration(self.slide)} is not shorter than size {format_duration(self.size)}; windows "
-                "that do not overlap are tumbling: remove slide"
-            )
-            raise ValueError(message)
-        if self.size % self.slide or self.size // self.slide > MOST_PASSES:
-            message = (
-                f"slide {format_duration(self.slide)} must go into size {format_duration(self.size)} without rest and at "
-                f"most {MOST_PASSES} times: every record belongs to that many windows"
-            )
-            raise ValueError(message)
+        conflict = self.kind.find_window_conflict(self)
+        if conflict:
+            raise ValueError(conflict)
         return self
-
-    def _check_slices(self) -> None:
-        if self.every is None:
-            self._check_no_slices()
-            return
-        if self.at is None:
-            message = "slices need at: the result column, a timestamp, by which a row belongs to a slice; name it"
-            raise ValueError(message)
-        for name, reach in (("lookback", self.lookback), ("lookahead", self.lookahead)):
-            if reach < _NONE or reach % self.every:
-                message = (
-                    f"{name} {format_duration(reach)} is no multiple of every {format_duration(self.every)}; slices are cut "
-                    "by every, so give one of them another length"
-                )
-                raise ValueError(message)
-        if self.passes > MOST_PASSES:
-            message = (
-                f"lookback, every and lookahead are {self.passes} times every: each record would be kept and read that often, "
-                f"at most {MOST_PASSES} times is allowed; make every longer"
-            )
-            raise ValueError(message)
-
-    def _check_no_slices(self) -> None:
-        if self.lookback or self.lookahead or (self.at is not None and self.fold is None):
-            message = "lookback, lookahead and at are of slices; remove them, or give every instead of size or session"
-            raise ValueError(message)
-        if self.fold is not None and self.at is None:
-            message = "a fold needs at: the result column, a timestamp, that holds the event's time; name it"
-            raise ValueError(message)
 
     def closed_ms(self, watermark_ms: int) -> int:
         """Return up to which window end rows are final at a watermark (epoch ms); a fold's are when they are emitted."""

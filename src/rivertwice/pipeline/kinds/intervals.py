@@ -10,6 +10,8 @@ from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.files import ROWS_FILE, TRANSFORM_FILE
 from rivertwice.pipeline.fold_model import find_stray_fold_part
 from rivertwice.pipeline.kinds.kind import Kind
+from rivertwice.pipeline.kinds.lint import WindowLint
+from rivertwice.pipeline.kinds.settings import MOST_PASSES, find_stray_slide
 from rivertwice.pipeline.kinds.sql import find_stray_fold_file
 from rivertwice.pipeline.names import RECORD, VERSION
 from rivertwice.pipeline.refusals import check_sql
@@ -21,12 +23,20 @@ if TYPE_CHECKING:
     from rivertwice.pipeline.windows import Window
 
 
+class IntervalLint(WindowLint):
+    """The SQL sees the records of one window at a time."""
+
+    sliced = True
+    grouped = "are columns of the result"
+
+
 class Intervals(Kind):
     """Stretches of `every`, whose rows are computed from the records of a window around each. The length is all it sees."""
 
     setting = "every"
     takes_several_sources = True
     keeps_records = True
+    lint = IntervalLint()
 
     def length(self, window: Window) -> timedelta:
         """Return the length of a window."""
@@ -41,6 +51,25 @@ class Intervals(Kind):
         """Return the windows in words."""
         seen = f"{format_duration(window.lookback)} before and {format_duration(window.lookahead)} behind"
         return f"slices of {format_duration(self.step(window))} that see {seen}"
+
+    def find_window_conflict(self, window: Window) -> str | None:
+        """Return what is wrong with the reach of a slice or its column of time, or None."""
+        every, none = self.step(window), timedelta(0)
+        if window.at is None:
+            return "slices need at: the result column, a timestamp, by which a row belongs to a slice; name it"
+        for name, reach in (("lookback", window.lookback), ("lookahead", window.lookahead)):
+            if reach < none or reach % every:
+                return (
+                    f"{name} {format_duration(reach)} is no multiple of every {format_duration(every)}; slices are cut "
+                    "by every, so give one of them another length"
+                )
+        passes = self.length(window) // every
+        if passes > MOST_PASSES:
+            return (
+                f"lookback, every and lookahead are {passes} times every: each record would be kept and read that often, "
+                f"at most {MOST_PASSES} times is allowed; make every longer"
+            )
+        return find_stray_slide(window)
 
     def find_conflict(self, definition: DefinitionFile) -> str | None:
         """Return what else of a definition does not go with such windows, or None."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rivertwice.pipeline.files import TRANSFORM_FILE
+from rivertwice.pipeline.kinds.lint import WindowLint
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.model import Definition, DefinitionFile
@@ -30,6 +31,7 @@ class Kind(ABC):
         has_newest_rows: whether each key has a newest row, which replaces those before it.
         keeps_every_key: whether the state never forgets a key by itself.
         code_file: the file that says how rows are computed.
+        lint: says what it knows of the pitfalls that depend on the kind.
     """
 
     setting: ClassVar[str]
@@ -42,6 +44,7 @@ class Kind(ABC):
     has_newest_rows: ClassVar[bool] = False
     keeps_every_key: ClassVar[bool] = False
     code_file: ClassVar[str] = TRANSFORM_FILE
+    lint: ClassVar[WindowLint] = WindowLint()
 
     @abstractmethod
     def length(self, window: Window) -> timedelta:
@@ -77,6 +80,10 @@ class Kind(ABC):
         """Return why a late policy does not go with such windows, or None."""
         del late
         return None
+
+    @abstractmethod
+    def find_window_conflict(self, window: Window) -> str | None:
+        """Return which other fields of `window` do not go with such windows, or None."""
 
     @abstractmethod
     def find_conflict(self, definition: DefinitionFile) -> str | None:

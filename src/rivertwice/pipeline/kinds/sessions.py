@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.fold_model import find_stray_fold_part
 from rivertwice.pipeline.kinds.kind import Kind
+from rivertwice.pipeline.kinds.lint import UNBOUNDED, WindowLint, shows_state
+from rivertwice.pipeline.kinds.settings import find_stray_reach, find_stray_slide
 from rivertwice.pipeline.kinds.sql import check_grouped_code, find_count_conflict, find_stray_fold_file
+from rivertwice.pipeline.lint_model import NOT_CHECKED, LintFinding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -18,12 +21,26 @@ if TYPE_CHECKING:
     from rivertwice.pipeline.windows import Window
 
 
+class SessionLint(WindowLint):
+    """A session can stay open as long as its key has events."""
+
+    def state_bound(self, definition: Definition) -> LintFinding:
+        """Return P8: whether a key ever rests, only the data shows."""
+        text = (
+            f"a session ends {format_duration(definition.window.length)} after its last event: a key that never rests keeps its "
+            "session open; whether one does, the data shows"
+        )
+        remedy = f"{shows_state(definition.name)}; bound it by a tumbling window if a key can be busy for ever"
+        return LintFinding(UNBOUNDED, NOT_CHECKED, text, remedy)
+
+
 class Sessions(Kind):
     """Windows whose ends depend on the events of a key. Their length and step are the gap, the shortest they can be."""
 
     setting = "session"
     function = "session_window"
     is_aligned = False
+    lint = SessionLint()
 
     def length(self, window: Window) -> timedelta:
         """Return the length of a window."""
@@ -62,6 +79,10 @@ class Sessions(Kind):
             "late.policy is correct, but a late row does not say which session it belongs to, and a session may come apart without any, so "
             "none is queued; say side_output, which keeps the late rows: a backfill without a range repairs what a reconcile found LATE"
         )
+
+    def find_window_conflict(self, window: Window) -> str | None:
+        """Return which other fields of `window` a session does not have, or None."""
+        return find_stray_reach(window) or find_stray_slide(window)
 
     def find_conflict(self, definition: DefinitionFile) -> str | None:
         """Return what else of a definition does not go with such windows, or None."""

@@ -10,11 +10,27 @@ from rivertwice.pipeline.files import FOLD_FILE, ROWS_FILE, TRANSFORM_FILE
 from rivertwice.pipeline.fold_code import check_fold
 from rivertwice.pipeline.fold_model import find_fold_conflict
 from rivertwice.pipeline.kinds.kind import Kind
+from rivertwice.pipeline.kinds.lint import (
+    DEFINITION,
+    FIT,
+    GLOBAL_ORDER,
+    LATE_DROPS,
+    PROCESSING_TIME,
+    REPARTITION,
+    UNBOUNDED,
+    WindowLint,
+    lifted,
+    shows_lag,
+    shows_state,
+)
+from rivertwice.pipeline.kinds.settings import find_stray_reach, find_stray_slide
+from rivertwice.pipeline.lint_model import HOLDS, NOT_CHECKED, LintFinding
 from rivertwice.pipeline.names import RECORD, ROW, SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from rivertwice.pipeline.checked import Verdict
     from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.parts import LatePolicy
     from rivertwice.pipeline.windows import Window
@@ -23,12 +39,97 @@ FOREVER_MS = 253_402_214_400_000
 """9999-12-31: rows of a fold are final at once, as if the watermark stood there."""
 
 
+class StatefulLint(WindowLint):
+    """A function follows each key in the order of the log; no window closes, and nothing is late."""
+
+    def loaded(self, definition: Definition) -> list[LintFinding]:
+        """Return what the checks that passed mean; what the function makes of events is left to its cases."""
+        names = ", ".join(definition.result_columns)
+        text = f"it can be loaded, and Spark accepts the fold with the columns {names}"
+        left = "what the fold makes of events was not run; its cases do that"
+        return [
+            LintFinding(DEFINITION, HOLDS, text),
+            LintFinding("fold", NOT_CHECKED, left, f"run `rivertwice test {definition.name}`"),
+        ]
+
+    def order(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+        """Return P4: rows depend on the order in which each key was read."""
+        del verdict
+        by = ", ".join(definition.by)
+        topics = "each topic" if definition.has_several_sources else "the topic"
+        keyed = f"let producers key {topics} by {by}, and never add partitions"
+        command = f"`rivertwice reconcile {definition.name}` names the keys for which it is not so"
+        if definition.order == "any":
+            text = (
+                f"a fold follows each {by} as the log was read; the definition says that the newest row of a key does not depend on "
+                "that order: a reconcile folds twice more, in other orders"
+            )
+            remedy = f"{command}; {keyed}: within a topic the order of a {by} still counts"
+            return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, remedy)
+        if definition.has_several_sources:
+            text = (
+                f"a fold follows each {by} as the log was read: topics have no common order, so what has records in several is "
+                "NOT_COMPARABLE, though the stream is held to the order that it had"
+            )
+            remedy = f"{command}; say order: any, if the newest row of a key does not depend on it"
+            return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, remedy)
+        text = (
+            f"a fold follows each {by} in the order of the log; a key that lies in several partitions is NOT_COMPARABLE"
+        )
+        return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, f"{command}; {keyed}")
+
+    def clock(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+        """Return that a clock is refused when the function is read."""
+        del verdict
+        text = f"rows belong to the event time ({definition.window.at}); a clock in the fold is refused when it is read"
+        if not definition.compare:
+            return lifted(definition, PROCESSING_TIME)
+        return LintFinding(PROCESSING_TIME, HOLDS, text)
+
+    def keys(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+        """Return P5: how evenly `by` divides the records, only the data shows."""
+        del verdict
+        by = ", ".join(definition.by)
+        text = (
+            f"states are kept by {by}, each a field of every source; whether few keys have most records, the data shows"
+        )
+        return LintFinding(REPARTITION, NOT_CHECKED, text, shows_lag(definition.name))
+
+    def late_measured(self, definition: Definition) -> LintFinding:
+        """Return that nothing is late."""
+        del definition
+        return LintFinding(LATE_DROPS, HOLDS, "a fold has no watermark: no event is late, and none is dropped")
+
+    def state_bound(self, definition: Definition) -> LintFinding:
+        """Return P8: a key's state is kept until the function lets it go."""
+        by = ", ".join(definition.by)
+        text = f"the state of every {by} is kept until the fold returns None for it; when, the data shows"
+        remedy = f"{shows_state(definition.name)}; return None when a key is done, if keys come and go"
+        return LintFinding(UNBOUNDED, NOT_CHECKED, text, remedy)
+
+    def idle_source(self, definition: Definition) -> list[LintFinding]:
+        """Return nothing: a silent source holds nothing back."""
+        del definition
+        return []
+
+    def fit(self, definition: Definition) -> LintFinding:
+        """Return that a batch could not give rows as soon."""
+        del definition
+        return LintFinding(FIT, HOLDS, "rows are emitted by the batch that reads their event")
+
+    def remedy_for_partitions(self, partitions: int) -> str:
+        """Return what to do about added partitions: a key's order ends there."""
+        del partitions
+        return "copy it, keyed, to a topic with all partitions from the first record on, and fold that"
+
+
 class Stateful(Kind):
     """No windows: rows lie under the stretch of `fold` that holds their event, which is an address and nothing else."""
 
     setting = "fold"
     code_file = FOLD_FILE
     keeps_every_key = True
+    lint = StatefulLint()
     takes_several_sources = True
     has_watermark = False
     takes_cures = False
@@ -57,6 +158,15 @@ class Stateful(Kind):
         if not late.keeps_rows:
             return None
         return f"late.policy is {late.policy}, but nothing of a fold waits or is late; remove it"
+
+    def find_window_conflict(self, window: Window) -> str | None:
+        """Return that there is no column of the event's time, or which fields a fold does not have, or None."""
+        stray = find_stray_reach(window, takes_at=True)
+        if stray:
+            return stray
+        if window.at is None:
+            return "a fold needs at: the result column, a timestamp, that holds the event's time; name it"
+        return find_stray_slide(window)
 
     def find_conflict(self, definition: DefinitionFile) -> str | None:
         """Return what else of a definition does not go with such windows, or None."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.fold_model import find_stray_fold_part
 from rivertwice.pipeline.kinds.kind import Kind
+from rivertwice.pipeline.kinds.settings import MOST_PASSES, find_stray_reach
 from rivertwice.pipeline.kinds.sql import check_grouped_code, find_count_conflict, find_stray_fold_file
 
 if TYPE_CHECKING:
@@ -39,6 +40,24 @@ class TumblingHopping(Kind):
     def contract_text(self, window: Window) -> str:
         """Return the windows in the words of a contract."""
         return f"{'tumbling' if window.slide is None else 'hopping'}, {self.text(window)}"
+
+    def find_window_conflict(self, window: Window) -> str | None:
+        """Return what is wrong with the slide, or None."""
+        stray = find_stray_reach(window)
+        if stray or window.slide is None:
+            return stray
+        size, slide = self.length(window), window.slide
+        if slide >= size:
+            return (
+                f"slide {format_duration(slide)} is not shorter than size {format_duration(size)}; windows "
+                "that do not overlap are tumbling: remove slide"
+            )
+        if size % slide or size // slide > MOST_PASSES:
+            return (
+                f"slide {format_duration(slide)} must go into size {format_duration(size)} without rest and at "
+                f"most {MOST_PASSES} times: every record belongs to that many windows"
+            )
+        return None
 
     def find_conflict(self, definition: DefinitionFile) -> str | None:
         """Return what else of a definition does not go with such windows, or None."""
