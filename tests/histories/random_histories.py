@@ -35,12 +35,14 @@ from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
-from rivertwice.reconcile.evidence import Evidence
-from rivertwice.reconcile.late_rule import Rule, with_watermarks
-from rivertwice.reconcile.model import Finding
+from rivertwice.reconcile.evidence.evidence import Evidence
+from rivertwice.reconcile.evidence.stateful import StatefulEvidence
+from rivertwice.reconcile.kinds import Judge, Taken, judge_of
+from rivertwice.reconcile.kinds.judge import records_without_output
+from rivertwice.reconcile.kinds.tumbling_hopping import with_watermarks
+from rivertwice.reconcile.model import Finding, OrderDependentRows
 from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
-from rivertwice.reconcile.rules import late_rule
 from rivertwice.reconcile.run import draw_balance
 from rivertwice.reconcile.view import HeadView, Meaning
 from rivertwice.schemas.encode import encode_avro, prefixed
@@ -146,7 +148,7 @@ class Run:
     watermarks: list[int]
     kept: int
     findings: list[Finding]
-    rule: Rule
+    judge: Judge
     batches: list[int]
 
 
@@ -221,18 +223,20 @@ def run_histories(
         view: with_watermarks(spark, accepted(tagged[view], source), chain, [0] * len(rows))
         for view, source in definition.sources.items()
     }
-    rule = late_rule(spark, definition, marked, chain)
-    evidence, late = gather_evidence(view, derived, {0: rule})
+    judge = judge_of(spark, Taken(definition, marked, chain))
+    evidence, late = gather_evidence(view, derived, {0: judge})
     broken = (record for batch in batches for record in batch if record.event_s is None)
     dead = Counter(places[record.partition] for record in broken)
-    partitions, total = draw_balance(derived, dead, rule.pairs(), evidence, definition, rule.silent())
+    partitions, total = draw_balance(
+        derived, dead, judge.pairs(), evidence, definition, judge, records_without_output(judge)
+    )
     for one in tagged.values():
         one.unpersist()
     kept_rows = 0 if kept is None else kept.num_rows
-    findings = [*check_late_rows(view, late), *check_updates(view, rule), *check_order(evidence.apart)]
+    findings = [*check_late_rows(view, late), *check_updates(view, judge), *check_order(order_dependent(evidence))]
     watermarks = [watermark for _, watermark in planned]
     numbers = [row.batch for row in rows]
-    return Run(evidence, derived, partitions, total, watermarks, kept_rows, findings, rule, numbers)
+    return Run(evidence, derived, partitions, total, watermarks, kept_rows, findings, judge, numbers)
 
 
 def _late_rows(
@@ -375,3 +379,8 @@ def _view(
         served=None,
         served_stamp=None,
     )
+
+
+def order_dependent(evidence: Evidence) -> OrderDependentRows:
+    """Return the rows of a fold that depend on the order in which partitions were read; none of another kind."""
+    return evidence.order_dependent if isinstance(evidence, StatefulEvidence) else OrderDependentRows()

@@ -30,7 +30,7 @@ from histories.fold_results import (
     topic_by_topic,
 )
 from histories.kinds import KINDS, LYING, Kind, make_definition
-from histories.random_histories import SPREAD, Batch, Record, Run, keyed, random_batches, run_histories
+from histories.random_histories import SPREAD, Batch, Record, Run, keyed, order_dependent, random_batches, run_histories
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import Gap
@@ -39,9 +39,9 @@ from rivertwice.pipeline.cases import run_case as run_one_case
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
 from rivertwice.pipeline.relations import rows_schema
-from rivertwice.reconcile.fold_rule import FoldRule
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump
-from rivertwice.reconcile.late_rule import NEVER_MS
+from rivertwice.reconcile.kinds.stateful import StatefulJudge
+from rivertwice.reconcile.kinds.tumbling_hopping import NEVER_MS
 from rivertwice.reconcile.model import AGREES, DEFECT, NOT_COMPARABLE, RowId, Values
 from rivertwice.reconcile.verdict import judge_stream
 from rivertwice.reconcile.view import shape_of
@@ -91,7 +91,7 @@ def check_newest(run: Run, batches: list[Batch], loop: Loop) -> set[str]:
     hanging, shown = differing([newest(rows) for rows in told])
     other_ends, _ = differing([last(rows) for rows in told])
     other_ends -= shown  # of keys that are gone in every order
-    assert {json.loads(key)["k"] for key in run.evidence.apart.unsettled} == hanging
+    assert {json.loads(key)["k"] for key in order_dependent(run.evidence).unsettled} == hanging
     newest_of = {values["k"]: (view, offset) for view, offset, _, values in told[0]}
     for one in judge_stream(run.evidence):
         key = json.loads(one.row.key)
@@ -120,7 +120,7 @@ def check_case(spark: SparkSession, name: str, folder: Path, histories: int) -> 
     loop = CASES[name][1]
     check_rows(run, batches, loop)
     if name == "fold":
-        assert run.evidence.apart.unsettled == {}
+        assert order_dependent(run.evidence).unsettled == {}
         assert {one.verdict for one in judge_stream(run.evidence)} == {AGREES, NOT_COMPARABLE}
         return
     hanging = check_newest(run, batches, loop)
@@ -180,7 +180,7 @@ def test_what_an_accepted_gap_skipped_is_folded_before_the_next_batch(
     left_out = [(1, 1, 1, "b", 3), (1, 1, 2, "b", 1)]
     gap = Gap("histories", "t1", 0, "others", "id", "expired", {0: (1, 3)}, {0: (1, 3)}, 0, None, EPOCH)
     jumps = [Jump(1, gap, {Part("others", 0): 3})]
-    rule = FoldRule(spark, definition, frames(spark, definition, read, left_out), jumps)
+    rule = StatefulJudge(spark, definition, frames(spark, definition, read, left_out), jumps)
 
     def shown(table: pa.Table) -> list[Row]:
         return sorted(
@@ -199,8 +199,8 @@ def test_what_an_accepted_gap_skipped_is_folded_before_the_next_batch(
     whole = shown(rule.truth(definition))
     assert whole == owed([*sorted(read[:3]), *left_out, *sorted(read[3:])])
     assert [row for row in whole if row[3]["k"] == "a"] == [row for row in owed(sorted(read)) if row[3]["k"] == "a"]
-    assert rule.filled() == {0}
-    reasons = set(rule.apart(shape_of(definition)).rows.values())
+    assert rule.windows_with_skipped_records() == {0}
+    reasons = set(rule.order_dependent_rows(shape_of(definition)).rows.values())
     assert len(reasons) == 2
     assert all("lie in events/0, others/0" in reason for reason in reasons)
 

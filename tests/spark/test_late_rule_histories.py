@@ -15,8 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from histories.kinds import KINDS, make_definition
-from histories.random_histories import SPREAD, Batch, Run, keyed, random_batches, run_histories
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence
+from histories.random_histories import SPREAD, Batch, Run, keyed, order_dependent, random_batches, run_histories
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.intervals import IntervalEvidence
+from rivertwice.reconcile.evidence.sessions import SessionEvidence
+from rivertwice.reconcile.kinds.sessions import SessionJudge
 from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.session_served import Claim, PublishedSessions
 from rivertwice.reconcile.verdict import judge_served, judge_stream
@@ -59,7 +62,7 @@ def check(run: Run) -> None:
     assert list(run.derived.chain.batch) == run.watermarks
     found = judge_stream(run.evidence)
     spread = [one for one in found if one.verdict == NOT_COMPARABLE]
-    assert all(is_spread(one.row) and run.evidence.apart_of(one.row) == one.reason for one in spread)
+    assert all(is_spread(one.row) and run.evidence.order_reason(one.row) == one.reason for one in spread)
     wrong = [one for one in found if one.verdict == DEFECT or one.unexplained]
     assert wrong == []
     assert run.findings == []
@@ -76,11 +79,11 @@ def check(run: Run) -> None:
 
 def test_every_row_of_every_history_is_explained_and_the_balance_is_nought(run: Run) -> None:
     check(run)
-    assert run.total.excluded or run.evidence.sliced
+    assert run.total.excluded or isinstance(run.evidence, IntervalEvidence)
     assert run.total.dead
     if not run.watermarks[-1]:  # a fold: nothing is late, all that its keys have in one partition agrees
         assert run.total.late == 0
-        assert run.evidence.apart.rows
+        assert order_dependent(run.evidence).rows
         assert {one.verdict for one in judge_stream(run.evidence)} == {AGREES, NOT_COMPARABLE}
         return
     assert run.total.late
@@ -91,11 +94,12 @@ def test_every_row_of_every_history_is_explained_and_the_balance_is_nought(run: 
 
 def test_sessions_that_came_apart_without_a_dropped_record_are_named(run: Run, request: pytest.FixtureRequest) -> None:
     if "session" not in request.node.callspec.id:
-        assert run.evidence.families == {}
+        assert not isinstance(run.evidence, SessionEvidence)
         return
-    torn = [family for family in run.evidence.families.values() if family.split and not family.late]
+    assert isinstance(run.evidence, SessionEvidence)
+    torn = [group for group in run.evidence.groups.values() if group.split and not group.late]
     assert torn
-    assert all(len(family.parts) > 1 for family in torn)
+    assert all(len(group.parts) > 1 for group in torn)
 
 
 def known_sessions(batches: Sequence[Batch], ends: dict[int, int], gap_ms: int) -> dict[RowId, tuple[int, int, int]]:
@@ -150,7 +154,8 @@ def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: Sp
     rows = {row: [ServedRow(values, "published", "bf")] for row, values in newest.items()}
     rows |= {row: [ServedRow(values, "stream", None)] for row, values in streamed.items()}
     shown = PublishedSessions(claims, ends, evidence.closed_ms)
-    sessions = run.rule.served_sessions(evidence.shape, run.batches, shown, evidence.expected)
+    assert isinstance(run.judge, SessionJudge)
+    sessions = run.judge.served_sessions(evidence.shape, run.batches, shown, evidence.expected)
     over = frozenset(
         row
         for row in {*evidence.truth, *rows}
@@ -218,7 +223,7 @@ def rename(chance: random.Random, stream: dict[RowId, list[StreamRow]]) -> RowId
 def move(chance: random.Random, stream: dict[RowId, list[StreamRow]]) -> RowId:
     row = chance.choice(sorted(stream))
     one = stream[row][0]
-    stream[row] = [replace(one, late_watermark_ms=row.end_ms, watermark_ms=row.end_ms + 1)]
+    stream[row] = [replace(one, is_due=False)]
     return row
 
 

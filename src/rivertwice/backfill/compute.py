@@ -26,8 +26,8 @@ from rivertwice.backfill.corrections import (
     write_chunk,
 )
 from rivertwice.backfill.intervals import reach, windows
+from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
-from rivertwice.backfill.observe import check_kind
 from rivertwice.backfill.reading import cured, read_source
 from rivertwice.backfill.session_compute import compute_sessions
 from rivertwice.backfill.store import backfill_folder
@@ -85,7 +85,7 @@ def compute_backfill(
     began = time.monotonic()
     home = settings.pipeline(plan.pipeline)
     definition = load_bundle_definition(home.bundles, plan.bundle)
-    check_kind(definition)
+    planner_of(definition)
     window = definition.window
     size, step = (duration // timedelta(milliseconds=1) for duration in (window.length, window.step))
     if definition.name != plan.pipeline or (size, step) != (plan.window_ms, plan.step):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import datetime
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from rivertwice.backfill.intervals import Interval, align_outwards, intersect, merge, reach, subtract
+from rivertwice.backfill.intervals import Interval, intersect, merge, subtract
+from rivertwice.backfill.kinds import find_planner, planner_of
+from rivertwice.backfill.kinds.planner import window_ms
 from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
-from rivertwice.backfill.model import BackfillView, BatchZone, Doubt, Seed, SessionsView
-from rivertwice.backfill.session_observe import without_published
+from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.book import last_amendment
 from rivertwice.errors import RequestError
@@ -20,10 +17,9 @@ from rivertwice.instants import TimeRange, from_ms, to_ms
 from rivertwice.log import kafka
 from rivertwice.log.addresses import drop_empty
 from rivertwice.log.archive_table import archived_segments
-from rivertwice.log.gaps import REPAIRABLE, accepted_gaps
+from rivertwice.log.gaps import accepted_gaps
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
-from rivertwice.store import delta
 from rivertwice.store.files import read_json
 from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.late_rows import read_late_rows
@@ -31,7 +27,6 @@ from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger, path_semantics
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
-from rivertwice.timeline.serving import Publication, to_epoch_ms
 
 CORRECT = "correct"
 
@@ -55,19 +50,17 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         raise RequestError(message)
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
-    check_kind(definition)
+    planner = planner_of(definition)
     ledger = path_ledger(home)
     trusted = _same_decode(home, line)
     topics = sorted({topic for row in ledger for topic in row.end_offsets})
     publications = publications_of(entries)
-    size, step = _window_ms(definition)
+    size, step = window_ms(definition)
     segments = {topic: archived_segments(settings, topic, line.topic_ids[topic]) for topic in topics}
     archive = {topic: found[-1] if found else {} for topic, found in segments.items()}
     jumps, lost, doubts = _gaps(home, ledger, archive)
-    is_session = definition.window.is_session
     serving = path_semantics(home, head_path(home))
-    wanting_now = () if is_session else _wanting(home, publications, serving, step)
-    seeds = _wanting_sessions(home, definition, publications, serving) if is_session else ()
+    late = planner.find_late(home, definition, publications, serving)
     return BackfillView(
         pipeline=pipeline,
         window_ms=size,
@@ -85,7 +78,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         path_semantics=serving,
         sequence=entries[-1].seq if entries else 0,
         publications=tuple(publications),
-        wanting=wanting_now,
+        wanting=late.windows,
         failed=frozenset(_failed(home)),
         lost=lost,
         doubts=doubts,
@@ -93,7 +86,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         amendments=last_amendment(home),
         late_policy=definition.late if definition.late.policy == CORRECT else None,
         arrivals=_arrivals(home, definition, ledger),
-        sessions=SessionsView(seeds) if is_session else None,
+        sessions=late.sessions,
     )
 
 
@@ -188,79 +181,12 @@ def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
         return []
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
-    if definition.window.is_fold:
+    planner = find_planner(definition)
+    if planner is None:
         return []
     publications, semantics = publications_of(entries), path_semantics(home, head_path(home))
-    if definition.window.is_session:
-        seeds = _wanting_sessions(home, definition, publications, semantics)
-        return [
-            TimeRange(from_ms(start), from_ms(end)) for start, end in merge((one.start_ms, one.end_ms) for one in seeds)
-        ]
-    size, step = _window_ms(definition)
-    found = _wanting(home, publications, semantics, step)
-    return [TimeRange(from_ms(start), from_ms(end)) for start, end in reach(found, size, step)]
-
-
-def check_kind(definition: Definition) -> None:
-    """Refuse what cannot be published.
-
-    Raises:
-        RequestError: it is a fold, which has nothing to repair.
-    """
-    if definition.window.is_fold:
-        message = (
-            f"{definition.name} is a fold, and a backfill of folds is not built: none of its events is ever late, so no window wants "
-            "one, and a fold that was changed is another pipeline: give it another name, and start it from the log's beginning"
-        )
-        raise RequestError(message)
-
-
-def _window_ms(definition: Definition) -> tuple[int, int]:
-    ms = timedelta(milliseconds=1)
-    return definition.window.length // ms, definition.window.step // ms
-
-
-def _wanting(
-    home: PipelineHome, publications: list[Publication], semantics: AbstractSet[str], step: int
-) -> tuple[Interval, ...]:
-    found = _newest_wanting(home, ("window_start",))
-    if found is None:
-        return ()
-    verdicts, sequence = found
-    late = align_outwards(((start, start + 1) for start in to_epoch_ms(verdicts["window_start"]).tolist()), step)
-    return subtract(late, merge(pair for entry in _since(publications, sequence, semantics) for pair in entry.ranges))
-
-
-def _wanting_sessions(
-    home: PipelineHome, definition: Definition, publications: list[Publication], semantics: AbstractSet[str]
-) -> tuple[Seed, ...]:
-    found = _newest_wanting(home, ("window_start", "window_end", "key"))
-    if found is None:
-        return ()
-    verdicts, sequence = found
-    columns = (verdicts["key"].to_pylist(), to_epoch_ms(verdicts["window_start"]), to_epoch_ms(verdicts["window_end"]))
-    seeds = [Seed(key, int(start), int(end)) for key, start, end in zip(*columns, strict=True)]
-    return without_published(home, definition, seeds, _since(publications, sequence, semantics))
-
-
-def _newest_wanting(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, int] | None:
-    """Return what the newest reconcile found wanting in what is served, and which entry of the sequence it had seen."""
-    runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "sequence"])
-    if runs is None or runs.num_rows == 0:
-        return None
-    newest = runs.sort_by([("created_at", "descending")]).slice(0, 1).to_pylist()[0]
-    fillable = (pc.field("verdict") == "NOT_COMPARABLE") & pc.starts_with(pc.field("reason"), REPAIRABLE)
-    repairable = (pc.field("verdict") == "LATE") | fillable
-    verdicts = delta.read(
-        home.tables.verdicts,
-        columns=["run", "pair", "verdict", "reason", *columns],
-        where=(pc.field("run") == newest["run"]) & (pc.field("pair") == "served") & repairable,
-    )
-    return None if verdicts is None else (verdicts, newest["sequence"])
-
-
-def _since(publications: Sequence[Publication], sequence: int, semantics: AbstractSet[str]) -> list[Publication]:
-    return [entry for entry in publications if entry.seq > sequence and entry.semantics in semantics]
+    late = planner.find_late(home, definition, publications, semantics)
+    return [TimeRange(from_ms(start), from_ms(end)) for start, end in late.ranges]
 
 
 def _zones(row: LedgerRow, definition: Definition, *, trusted: bool) -> list[BatchZone]:

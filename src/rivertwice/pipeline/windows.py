@@ -107,21 +107,6 @@ class Window(BaseModel):
         return kind_of(self)
 
     @property
-    def is_fold(self) -> bool:
-        """Whether a function follows each key, event by event, and rows wait for nothing."""
-        return self.fold is not None
-
-    @property
-    def is_sliced(self) -> bool:
-        """Whether rows are computed slice by slice from raw records."""
-        return self.every is not None
-
-    @property
-    def is_session(self) -> bool:
-        """Whether windows are sessions, whose ends depend on the events."""
-        return self.session is not None
-
-    @property
     def length(self) -> timedelta:
         """Length of a window; of a session the gap, which is the shortest it can be; of a slice with what it sees; of a fold its address."""
         return self.kind.length(self)

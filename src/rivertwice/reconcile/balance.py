@@ -74,12 +74,12 @@ def balance_partitions(
     closed_ms: int,
     *,
     windows: int = 1,
-    silent: Mapping[Part, int] | None = None,
+    without_output: Mapping[Part, int] | None = None,
 ) -> dict[Part, Account]:
     """Return one account per partition, re-derived from the log; `dead` is counted from the dead-letter table.
 
     What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`. Of a
-    fold the records without a row are counted by themselves (`silent`).
+    fold the records without a row are counted by themselves (`without_output`).
     """
     emitted: dict[Part, int] = {}
     opened: dict[Part, int] = {}
@@ -90,7 +90,9 @@ def balance_partitions(
     accounts = {}
     for part in sorted(read):
         included = sum(side.get(part, 0) for side in (emitted, opened, late))
-        left_out = accepted.get(part, 0) - included // windows if silent is None else silent.get(part, 0)
+        left_out = (
+            accepted.get(part, 0) - included // windows if without_output is None else without_output.get(part, 0)
+        )
         accounts[part] = Account(
             read=read[part],
             emitted=emitted.get(part, 0),

@@ -10,6 +10,7 @@ from typing import Any
 
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
+from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.model import Finding, LateRow
 from rivertwice.reconcile.view import HeadView
 
@@ -30,7 +31,7 @@ def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Con
     definition = view.newest.definition
     if not definition.late.keeps_rows or view.late is None:
         return []
-    window = definition.window
+    is_aligned = definition.window.kind.is_aligned
     number_of = {row.batch: number for number, row in enumerate(view.rows)}
     newest = {number for number, group in enumerate(view.groups) if group == view.groups[-1]}
     right: dict[tuple[int, Part, int, Any], dict[str, Any]] = {}
@@ -39,25 +40,30 @@ def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Con
             continue
         part = Part(one.topic, one.partition)
         columns: dict[str, Any] = {
-            "window_end": one.event_time + window.length if window.is_session else from_ms(one.row.end_ms),
+            **_window_of(definition, one),
             "event_time": one.event_time,
             "late_watermark": from_ms(one.late_watermark_ms),
             **contents.late.get((part, one.offset), {}),
         }
-        if window.is_session:
-            columns["window_start"] = one.event_time
-        start = None if window.is_session else from_ms(one.row.start_ms)
+        start = from_ms(one.row.start_ms) if is_aligned else None
         right[number_of[one.batch], part, one.offset, start] = columns
     findings = []
     for row in view.late.to_pylist():
         number, part = view.index.get((row["_timeline"], row["_batch"])), Part(row["topic"], row["partition"])
-        start = None if window.is_session else _plain(row["window_start"])
+        start = _plain(row["window_start"]) if is_aligned else None
         if number is None:
             continue
         found = right.get((number, part, row["offset"], start))
         if found is not None:
             findings += _differences(view, number, part, row, found, "late_rows", "the late row of record")
     return findings
+
+
+def _window_of(definition: Definition, one: LateRow) -> dict[str, datetime]:
+    """Return the window under which a late record is kept: where an event begins windows, that of the record alone."""
+    if definition.window.kind.is_aligned:
+        return {"window_end": from_ms(one.row.end_ms)}
+    return {"window_start": one.event_time, "window_end": one.event_time + definition.window.length}
 
 
 def check_dead_columns(view: HeadView, contents: Contents) -> list[Finding]:

@@ -22,10 +22,10 @@ from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.relations import accepted
 from rivertwice.pipeline.source_model import Source
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump, Missing
-from rivertwice.reconcile.late_rule import Rule, with_watermarks
+from rivertwice.reconcile.kinds import Judge, Taken, judge_of
+from rivertwice.reconcile.kinds.tumbling_hopping import with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
-from rivertwice.reconcile.rules import late_rule
 
 _HEAVY = ("_key", "_value", "_headers")
 
@@ -160,8 +160,8 @@ class DerivedLog:
             }
         return found
 
-    def judged_by(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> Rule:
-        """Return the accepted rows under the late rule of the definition's windows.
+    def judged_by(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> Judge:
+        """Return the judge of the accepted rows.
 
         Args:
             chain: re-derived watermarks by path index.
@@ -170,8 +170,8 @@ class DerivedLog:
         """
         return self._judged_by(self._definition, self.tagged, chain, groups, cures)
 
-    def judged_by_older(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> dict[int, Rule]:
-        """Return the same by the rules of the older definitions, each over the whole log as it decodes it, by their numbers."""
+    def judged_by_older(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> dict[int, Judge]:
+        """Return the judges of the older definitions, each over the whole log as it decodes it, by their numbers."""
         return {
             number: self._judged_by(one, self._tagged_older.get(number, self.tagged), chain, groups, cures, number)
             for number, one in self._older.items()
@@ -185,13 +185,13 @@ class DerivedLog:
         groups: Sequence[int],
         cures: Sequence[Cure],
         own: int | None = None,
-    ) -> Rule:
+    ) -> Judge:
         rows = self._accepted_by_view(definition, views, chain, groups)
         amended = amended_rows(self._spark, definition, cures)
-        return late_rule(self._spark, definition, rows, chain, amended, self._jumps, own)
+        return judge_of(self._spark, Taken(definition, rows, chain, amended or {}, self._jumps, own))
 
     def accepted_by_view(self, chain: Chain, groups: Sequence[int]) -> dict[str, DataFrame]:
-        """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`late_rule.with_watermarks`)."""
+        """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`with_watermarks`)."""
         return self._accepted_by_view(self._definition, self.tagged, chain, groups)
 
     def _accepted_by_view(

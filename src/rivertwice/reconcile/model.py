@@ -74,15 +74,13 @@ class StreamRow:
     """A changelog row on the head's path.
 
     Attributes:
-        late_watermark_ms, watermark_ms: re-derived watermarks of its batch; the batch emits exactly the windows with
-            `late_watermark_ms < end <= watermark_ms`. None when the batch is not in the ledger.
+        is_due: whether its batch is the one that had to emit it, by the re-derived watermarks; None: the ledger has no such batch.
     """
 
     values: Values
     timeline: str
     batch: int
-    late_watermark_ms: int | None
-    watermark_ms: int | None
+    is_due: bool | None
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ class AmendedRow:
 
 
 @dataclass(frozen=True)
-class Family:
+class SessionGroup:
     """Result rows whose windows differ between stream and truth though they are made of the same records: sessions.
 
     Attributes:
@@ -148,7 +146,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Apart:
+class OrderDependentRows:
     """What of a fold hangs on the order in which partitions were read, for its key has records in several.
 
     Attributes:

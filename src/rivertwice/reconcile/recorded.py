@@ -12,8 +12,8 @@ from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.frames import addresses, unique_rows, values
 from rivertwice.reconcile.gaps import Missing, is_missing
-from rivertwice.reconcile.late_rule import Rule
-from rivertwice.reconcile.model import Apart, Finding, LateRow, RowId, Shape, Values
+from rivertwice.reconcile.kinds.judge import HasUpdates, Judge
+from rivertwice.reconcile.model import Finding, LateRow, OrderDependentRows, RowId, Shape, Values
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.timeline.digest import digest_values
 from rivertwice.timeline.ledger import LedgerRow
@@ -98,13 +98,13 @@ UPDATES_CHECKED = 20
 """So many batches, the newest that emitted anything, are compared update by update; of older ones the newest row counts."""
 
 
-def check_updates(view: HeadView, rule: Rule) -> list[Finding]:
+def check_updates(view: HeadView, judge: Judge) -> list[Finding]:
     """Compare what the newest batches of a stream with updates emitted with what each of them had to.
 
     Every batch must emit just the rows that its own records changed, each as it stood then.
     """
     definition = view.newest.definition
-    if not definition.has_updates:
+    if not definition.has_updates or not isinstance(judge, HasUpdates):
         return []
     shape = shape_of(definition)
     newest = [number for number, group in enumerate(view.groups) if group == view.groups[-1]]
@@ -112,7 +112,7 @@ def check_updates(view: HeadView, rule: Rule) -> list[Finding]:
     findings = []
     for number in wanted:
         row = view.rows[number]
-        owed = unique_rows(rule.updates(number), shape)
+        owed = unique_rows(judge.updates(number), shape)
         came = _emitted_by(view, row, shape)
         for address in sorted({*owed, *came}):
             problem = _update_problem(shape, owed.get(address), came.get(address, []))
@@ -148,9 +148,9 @@ MOST_KEYS = 100
 """So many keys whose newest row hangs on the order are named, each by a finding of its own; of the rest one tells how many."""
 
 
-def check_order(apart: Apart) -> list[Finding]:
+def check_order(rows: OrderDependentRows) -> list[Finding]:
     """Name the keys whose newest row hangs on the order in which partitions were read, though the definition says that none does."""
-    named = sorted(apart.unsettled.items())
+    named = sorted(rows.unsettled.items())
     findings = [
         Finding("order", f"the newest row of the key {key} hangs on the order, against order: any: {how}")
         for key, how in named[:MOST_KEYS]
@@ -178,7 +178,7 @@ def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequenc
             number_of[one.batch],
             Part(one.topic, one.partition),
             one.offset,
-            None if window.is_session else one.row.start_ms,
+            one.row.start_ms if window.kind.is_aligned else None,
         )
         for one in derived
         if one.topic in streams and number_of[one.batch] in newest
@@ -189,7 +189,7 @@ def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequenc
         number = index.get((row["_timeline"], row["_batch"]))
         part = Part(row["topic"], row["partition"])
         if number in newest and number is not None and not is_missing(missing, part, row["offset"]):
-            start_ms = None if window.is_session else to_ms(row["window_start"])
+            start_ms = to_ms(row["window_start"]) if window.kind.is_aligned else None
             kept[number, part, row["offset"], start_ms] += 1
     told = [(one, "is not in the late rows as it must be") for one in sorted(owed - set(kept), key=_order)]
     told += [(one, "is in the late rows but was not late") for one in sorted(set(kept) - owed, key=_order)]

@@ -51,6 +51,10 @@ class Chain:
         """Windows that end at or before this are closed."""
         return self.batch[-1] if self.batch else 0
 
+    def closes(self, index: int, end_ms: int) -> bool:
+        """Say whether a batch closed the windows that end then: not yet by its late watermark, but by its own."""
+        return self.late[index] < end_ms <= self.batch[index]
+
 
 def parse_offsets_text(text: str, topics: Collection[str]) -> tuple[int | None, dict[Part, int] | None]:
     """Return (batchWatermarkMs, end offsets) of a verbatim `offsets/N`; None for what it does not hold.

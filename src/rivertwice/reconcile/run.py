@@ -30,11 +30,12 @@ from rivertwice.reconcile.balance import Account, PairCount, balance_partitions,
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import check_publications
 from rivertwice.reconcile.derive import DerivedLog
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence, amended_of
-from rivertwice.reconcile.fold_rule import place_of
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence, amended_of
+from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
+from rivertwice.reconcile.kinds.judge import Judge, records_without_output
 from rivertwice.reconcile.meanings import evidence_of_served, pairs_by_own
 from rivertwice.reconcile.model import (
     LATE,
@@ -151,20 +152,20 @@ def reconcile(
         derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
         read = sum(count.read for count in derived.counts)
         phases.done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
-        rule = log.judged_by(derived.chain, view.groups, view.cures)
-        rules = {**log.judged_by_older(derived.chain, view.groups, view.cures), view.groups[-1]: rule}
-        evidence, late = gather_evidence(view, derived, rules)
+        judge = log.judged_by(derived.chain, view.groups, view.cures)
+        judges = {**log.judged_by_older(derived.chain, view.groups, view.cures), view.groups[-1]: judge}
+        evidence, late = gather_evidence(view, derived, judges)
         phases.done("recompute", f"{len(evidence.truth)} result rows, {len(late)} late records")
-        basis, their_late = evidence_of_served(view, evidence, late, rules)
-        served = gather_served(view, basis, derived.chain, rule, their_late)
+        basis, their_late = evidence_of_served(view, evidence, late, judges)
+        served = gather_served(view, basis, derived.chain, judge, their_late)
         rejected = log.rejected()
         dead = [one for one, _ in rejected]
         keeps_rows = view.newest.definition.late.keeps_rows
         contents = Contents(
             log.late_contents(late) if keeps_rows else {}, {(one[1], one[2]): columns for one, columns in rejected}
         )
-        pairs, silent = pairs_by_own(rules), rule.silent()
-        updates = check_updates(view, rule)
+        pairs, without_output = pairs_by_own(judges), records_without_output(judge)
+        updates = check_updates(view, judge)
         phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(basis, served))
     served_findings = find_served_differences(view, evidence.shape, derived.chain, verdicts)
@@ -174,8 +175,11 @@ def reconcile(
     findings += [*dead_findings, *check_late_rows(view, late, derived.missing), *updates, *check_emitted(view)]
     findings += [*check_dead_columns(view, contents), *check_late_columns(view, late, contents)]
     findings += [*check_publications(view.publications, view.copies.plans), *served_findings]
-    findings += check_order(evidence.apart)
-    partitions, total = draw_balance(derived, dead_counts, pairs, evidence, view.newest.definition, silent)
+    if isinstance(evidence, StatefulEvidence):
+        findings += check_order(evidence.order_dependent)
+    partitions, total = draw_balance(
+        derived, dead_counts, pairs, evidence, view.newest.definition, judge, without_output
+    )
     dirty = len(select_dirty_windows(evidence))
     counts = count_verdicts(verdicts)
     phases.done("judge", f"{len(verdicts)} verdicts, {dirty} windows with differing digests")
@@ -230,7 +234,8 @@ def draw_balance(
     pairs: Sequence[PairCount],
     evidence: Evidence,
     definition: Definition,
-    silent: Mapping[Part, int] | None = None,
+    judge: Judge,
+    without_output: Mapping[Part, int] | None = None,
 ) -> tuple[dict[Part, Account], Account]:
     """Return the balance per partition, re-derived from the log, and in total, as the changelog counts it."""
     read = count_readable(derived.ranges, derived.missing)
@@ -239,27 +244,11 @@ def draw_balance(
         accepted[part] = accepted.get(part, 0) + counts.accepted
     window = definition.window
     closed_ms = window.closed_ms(derived.chain.closed_ms)
-    partitions = balance_partitions(read, dead, accepted, pairs, closed_ms, windows=window.passes, silent=silent)
-    size_ms = window.length // _MS
-    unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
-    checked = [
-        rows
-        for row, rows in evidence.stream.items()
-        if unread.of(row.start_ms, row.end_ms) is None and not (evidence.updates and row.end_ms > closed_ms)
-    ]
-    emitted = sum(evidence.shape.count(one.values) for rows in checked for one in rows)
-    if window.is_fold:
-        told = {place_of(row, definition) for row in evidence.stream}
-        emitted = len(told) if not unread.doubts else sum(pair.rows for pair in pairs)
-        return partitions, balance_total(partitions, emitted)
-    emitted += sum(  # where the stream's input is gone, or rows count nothing, only what is left of it can be counted
-        pair.rows
-        for pair in pairs
-        if not pair.late
-        and pair.end_ms <= closed_ms
-        and (evidence.sliced or unread.of(pair.end_ms - size_ms, pair.end_ms))
+    partitions = balance_partitions(
+        read, dead, accepted, pairs, closed_ms, windows=window.passes, without_output=without_output
     )
-    return partitions, balance_total(partitions, emitted)
+    unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
+    return partitions, balance_total(partitions, judge.count_emitted(evidence, pairs, unread, closed_ms))
 
 
 def name_causes(
@@ -278,13 +267,13 @@ def name_causes(
         if served is not None and one.pair == SERVED and served.is_published(one.row):
             by_row = served.late_since
             session = served.sessions.get(one.row)
-        family = evidence.families.get(one.row)
+        group = evidence.group_of(one.row)
         if one.verdict == LATE and session is not None:
             causes.extend(_record_cause(one, "late", record) for record in (*session.late, *session.since))
             causes.extend(_record_cause(one, "split", record) for record in session.split)
-        elif one.verdict == LATE and family is not None:
-            causes.extend(_record_cause(one, "late", record) for record in family.late)
-            causes.extend(_record_cause(one, "split", record) for record in family.split)
+        elif one.verdict == LATE and group is not None:
+            causes.extend(_record_cause(one, "late", record) for record in group.late)
+            causes.extend(_record_cause(one, "split", record) for record in group.split)
         elif one.verdict == LATE:
             where = evidence.cause_id(one.row)
             causes.extend(_record_cause(one, "late", record) for record in by_row.get(where, ()))

@@ -6,16 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.explanations import (
-    differing,
-    explain,
-    explain_family,
-    explain_served_session,
-    explain_slice,
-    listed,
-    say_counts,
-)
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.explanations import differing, listed
+from rivertwice.reconcile.evidence.sessions import explain_published_session
 from rivertwice.reconcile.model import (
     AGREES,
     ALSO,
@@ -86,13 +79,13 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
     emitted = evidence.stream.get(row, ())
     expected = evidence.expected.get(row)
     truth = evidence.truth.get(row)
-    late, amended = len(evidence.late_of(row)), len(evidence.amended.get(evidence.cause_id(row), ()))
+    late, amended = len(evidence.late_of(row)), len(evidence.amended_of(row))
     got = emitted[0].values if emitted else None
     count = evidence.shape.count
     closed = row.end_ms <= evidence.closed_ms
     unexplained = 0
     doubt = evidence.doubts.of(row.start_ms, row.end_ms)
-    apart = evidence.apart_of(row)
+    order = evidence.order_reason(row)
     if row.start_ms in evidence.mixed:
         verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
     elif not closed and not emitted and not (evidence.updates and expected is not None):
@@ -101,22 +94,16 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         verdict, reason = NOT_COMPARABLE, doubt.reason
     else:
         judged = closed or evidence.updates
-        problem = _stream_problem(evidence, row, emitted, expected, dirty) if judged else _OPEN_EMITTED
+        problem = _stream_problem(evidence, emitted, expected, dirty) if judged else _OPEN_EMITTED
         if problem:
             verdict, reason = DEFECT, problem
             unexplained = sum(count(one.values) for one in emitted) - count(expected)
         elif not closed:
             verdict, reason = OPEN, "the window is not closed yet; its newest row is what was read of it so far"
-        elif doubt is not None or apart is not None:
-            verdict, reason = NOT_COMPARABLE, apart or (doubt.reason if doubt else "")
+        elif doubt is not None or order is not None:
+            verdict, reason = NOT_COMPARABLE, order or (doubt.reason if doubt else "")
         else:
-            family = evidence.families.get(row)
-            if evidence.sliced:
-                verdict, reason, unexplained = explain_slice(evidence.shape, expected, truth, late, amended)
-            elif family is None:
-                verdict, reason, unexplained = explain(evidence.shape, expected, truth, late, amended, dirty=dirty)
-            else:
-                verdict, reason, unexplained = explain_family(evidence, family)
+            verdict, reason, unexplained = evidence.explain(row, dirty=dirty)
             reason = reason or evidence.doubts.caveat(row.start_ms)
     return Verdict(
         pair=STREAM,
@@ -135,7 +122,7 @@ _OPEN_EMITTED = "the stream emitted a row of a window that is not closed"
 
 
 def _stream_problem(
-    evidence: Evidence, row: RowId, emitted: Sequence[StreamRow], expected: Values | None, dirty: bool
+    evidence: Evidence, emitted: Sequence[StreamRow], expected: Values | None, dirty: bool
 ) -> str | None:
     if len(emitted) > 1:
         return f"the stream emitted the row {len(emitted)} times"
@@ -148,9 +135,9 @@ def _stream_problem(
         names = evidence.shape.differences(one.values, expected)
         if names:
             return f"the stream differs from what it must have emitted in {listed(evidence.shape, names, one.values, expected)}"
-    if one.watermark_ms is None or one.late_watermark_ms is None:
+    if one.is_due is None:
         return f"batch {one.batch} of timeline {one.timeline}, which emitted the row, is not in the ledger"
-    if not one.late_watermark_ms < row.end_ms <= one.watermark_ms:
+    if not one.is_due:
         return f"batch {one.batch} emitted the row, but another batch closed its window, or read its record"
     return None
 
@@ -166,10 +153,7 @@ def _owed_parts(evidence: Evidence, served: ServedEvidence) -> set[RowId]:
     """Return the sessions that must be served though the truth has them otherwise: parts of its own."""
     closed_ms = min(evidence.closed_ms, served.closed_ms)
     found = {row for session in served.sessions.values() for row in session.owed}
-    for family in evidence.families.values():
-        if family.truth not in served.published_rows:
-            found |= {row for row in family.parts if row.end_ms <= closed_ms}
-    return found
+    return found | evidence.parts_to_serve(served.published_rows, closed_ms)
 
 
 def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *, owed: bool) -> Verdict:
@@ -189,8 +173,8 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
         verdict, reason = DEFECT, f"the row is served {len(found)} times"
     elif doubt is not None and not (doubt.known and is_truth):
         verdict, reason = NOT_COMPARABLE, doubt.reason
-    elif is_truth and (apart := evidence.apart_of(row)) is not None:
-        verdict, reason = NOT_COMPARABLE, apart
+    elif is_truth and (order := evidence.order_reason(row)) is not None:
+        verdict, reason = NOT_COMPARABLE, order
     elif is_truth:
         verdict, reason = AGREES, "published" if published else evidence.doubts.caveat(row.start_ms)
     elif not published and row.start_ms in evidence.mixed:
@@ -198,28 +182,16 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     elif served.is_of_older(row):
         verdict, reason = NOT_COMPARABLE, "mixed: a publication of an older definition serves the window"
     elif (session := served.sessions.get(row)) is not None:
-        verdict, reason, missing = explain_served_session(evidence, session, row, got)
+        verdict, reason, missing = explain_published_session(evidence, session, row, got)
         amended = len(session.decided) if row == session.truth else 0
     else:
         base = _base_of(evidence, served, row)
         where = evidence.cause_id(row)
         cause = len(served.late_since.get(where, ())) if published else late
         amended = len((served.amended_since if published else evidence.amended).get(where, ()))
-        missing = shape.count(truth) - shape.count(got)
-        family = None if published else evidence.families.get(row)
-        if family is not None and not differing(shape, got, base):
-            verdict, reason, missing = explain_family(evidence, family)
-            missing = len(family.late) if verdict == LATE and row == family.truth else missing
-        elif evidence.sliced and cause + amended and not differing(shape, got, base):
-            verdict, reason, _ = explain_slice(shape, got, truth, cause, amended)
-            missing = cause
-        elif not differing(shape, got, base) and (cause + amended == missing > 0 or (published and amended)):
-            came = f"came too late{' after the newest publication' if published else ''}"
-            verdict, reason = LATE, say_counts(cause, amended, shape.count(truth), came)
-            missing = cause
-        else:
-            names = ", ".join(differing(shape, got, base)) or "nothing it must equal"
-            verdict, reason = DEFECT, f"what is served differs in {names} and no cause explains it"
+        verdict, reason, missing = evidence.explain_served(
+            row, got, base, published=published, late=cause, amended=amended
+        )
     explained = verdict in (LATE, AGREES, OPEN, NOT_COMPARABLE)
     return Verdict(
         pair=SERVED,

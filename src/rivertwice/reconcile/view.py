@@ -115,7 +115,7 @@ class HeadView:
     @property
     def older(self) -> dict[int, Definition]:
         """The definitions that ran before the newest one, by their number; of a fold none, for its states have no rule then."""
-        if self.newest.definition.window.is_fold:
+        if self.newest.definition.window.kind.keeps_every_key:
             return {}
         return {number: one.definition for number, one in enumerate(self.meanings) if number != self.groups[-1]}
 
@@ -134,6 +134,12 @@ class HeadView:
     def index(self) -> dict[tuple[str, int], int]:
         """(timeline, batch) to path index."""
         return {(row.timeline, row.batch): number for number, row in enumerate(self.rows)}
+
+
+def counted_publications(view: HeadView) -> list[Publication]:
+    """Return the publications that the served table counts, by its stamp."""
+    stamp = view.served_stamp
+    return [] if stamp is None else [one for one in view.publications if one.seq <= stamp.sequence]
 
 
 def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadView:

@@ -11,8 +11,9 @@ from homes.ledger import NOW
 from homes.sessions import extend, make_session_home, served_rows, write_reconcile, write_sessions
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.explain import explain_plan
+from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, Doubt, Seed, SessionsView
-from rivertwice.backfill.observe import check_kind, observe_backfill, wanting_ranges
+from rivertwice.backfill.observe import observe_backfill, wanting_ranges
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.session_plan import sessions_of
@@ -230,7 +231,7 @@ def test_late_sessions_are_stale_until_a_publication_over_them(
 
 def test_an_unobserved_plan_and_one_of_the_late_queue_are_refused(made: Made) -> None:
     settings = made[0]
-    check_kind(made[2].definition)
+    planner_of(made[2].definition)
     seen = observe_backfill(settings, "p")
     with pytest.raises(RequestError, match="were not looked up"):
         plan_backfill(BackfillRequest("p", TimeRange(from_ms(0), from_ms(10))), seen)

@@ -295,10 +295,10 @@ def test_a_value_that_would_lose_something_is_refused(kind: str, value: Any) -> 
 
 
 def test_a_backfill_refuses_a_fold_by_name() -> None:
-    from rivertwice.backfill.observe import check_kind
+    from rivertwice.backfill.kinds import planner_of
 
     with pytest.raises(RequestError, match="p is a fold"):
-        check_kind(define())
+        planner_of(define())
 
 
 def test_the_contract_of_a_fold_knows_no_watermark_and_its_order_is_named() -> None:

@@ -9,6 +9,8 @@ import pytest
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.pipeline.kinds import KINDS
+from rivertwice.pipeline.kinds.intervals import Intervals
 
 YAML = """
 name: p
@@ -30,6 +32,9 @@ SQL = "SELECT window_start, window_end, k, at, v FROM events WHERE v > 1"
 SLICE = "{every: 1 minute, lookback: 5 minutes, lookahead: 2 minutes, at: at}"
 
 
+INTERVALS = next(kind for kind in KINDS if isinstance(kind, Intervals))
+
+
 def define(
     window: str = SLICE, keys: str = "[k, at]", sql: str = SQL, extra: str = "", rows: str | None = None
 ) -> Definition:
@@ -40,7 +45,7 @@ def define(
 
 def test_a_slice_s_window_reaches_back_and_ahead_and_steps_by_every() -> None:
     window = define().window
-    assert window.is_sliced
+    assert window.kind == INTERVALS
     assert (window.length, window.step, window.passes) == (timedelta(minutes=8), timedelta(minutes=1), 8)
     assert window.text == "slices of 1 minute that see 5 minutes before and 2 minutes behind"
 
@@ -80,9 +85,9 @@ def test_other_windows_still_need_a_count_column() -> None:
 
 def test_functions_over_an_order_and_distinct_counts_are_left_to_the_plan() -> None:
     sql = "SELECT window_start, window_end, k, at, lag(v) OVER (PARTITION BY window_start ORDER BY record) AS v FROM events"
-    assert define(sql=sql).window.is_sliced
+    assert define(sql=sql).window.kind == INTERVALS
     counted = "SELECT window_start, window_end, k, at, count(DISTINCT v) AS v FROM events GROUP BY ALL"
-    assert define(sql=counted).window.is_sliced
+    assert define(sql=counted).window.kind == INTERVALS
     with pytest.raises(DefinitionError, match="reads the clock"):
         define(sql=SQL.replace("v FROM", "now() AS v FROM"))
 

@@ -37,8 +37,11 @@ def test_a_window_that_ends_at_the_watermark_is_emitted() -> None:
 def test_what_the_row_filter_left_out_is_what_is_in_no_window() -> None:
     pairs = [PairCount(PART, 50, False, 6)]
     assert balance_partitions({PART: 5}, {}, {PART: 5}, pairs, 100, windows=3)[PART].excluded == 3
-    assert balance_partitions({PART: 5}, {}, {PART: 5}, pairs, 100, windows=3, silent={PART: 4})[PART].excluded == 4
-    assert balance_partitions({PART: 5}, {}, {PART: 5}, pairs, 100, windows=3, silent={})[PART].excluded == 0
+    assert (
+        balance_partitions({PART: 5}, {}, {PART: 5}, pairs, 100, windows=3, without_output={PART: 4})[PART].excluded
+        == 4
+    )
+    assert balance_partitions({PART: 5}, {}, {PART: 5}, pairs, 100, windows=3, without_output={})[PART].excluded == 0
 
 
 def test_the_total_takes_the_changelogs_word_for_what_was_emitted() -> None:

@@ -14,18 +14,18 @@ from rivertwice.pipeline.fold_model import NO_WATERMARK
 from rivertwice.pipeline.fold_order import AS_READ, NUMBER
 from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.fold_rule import is_read_by, place_of, settle
+from rivertwice.reconcile.evidence.evidence import ServedEvidence
+from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.frames import verdict_frame
 from rivertwice.reconcile.gaps import Doubt, Doubts, without_end
 from rivertwice.reconcile.gate import GateInput, decide_gate
-from rivertwice.reconcile.late_rule import NEVER_MS
+from rivertwice.reconcile.kinds.stateful import is_read_by, place_of, settle
 from rivertwice.reconcile.model import (
     AGREES,
     DEFECT,
     NOT_COMPARABLE,
     OLDER,
-    Apart,
+    OrderDependentRows,
     RowId,
     ServedRow,
     Shape,
@@ -46,10 +46,10 @@ def address(record: int = PLACE, row: int = 0) -> RowId:
     return RowId(0, DAY_MS, key_text(SHAPE.keys, (record, row, "a")))
 
 
-def evidence(got: int | None = 1, owed: int | None = 1) -> Evidence:
-    emitted = [StreamRow((got,), "t1", 0, NEVER_MS, FOREVER_MS)]
+def evidence(got: int | None = 1, owed: int | None = 1) -> StatefulEvidence:
+    emitted = [StreamRow((got,), "t1", 0, is_due=True)]
     rows = {} if owed is None else {address(): (owed,)}
-    return Evidence(SHAPE, FOREVER_MS, rows, rows, {} if got is None else {address(): emitted}, {})
+    return StatefulEvidence(SHAPE, FOREVER_MS, rows, rows, {} if got is None else {address(): emitted}, {})
 
 
 def only(found: list[Verdict]) -> Verdict:
@@ -57,7 +57,7 @@ def only(found: list[Verdict]) -> Verdict:
     return one
 
 
-def served(given: Evidence) -> ServedEvidence:
+def served(given: StatefulEvidence) -> ServedEvidence:
     rows = {row: [ServedRow(one.values, "stream", None) for one in found] for row, found in given.stream.items()}
     return ServedEvidence(rows, FOREVER_MS)
 
@@ -122,7 +122,7 @@ def test_an_address_names_its_topic_and_an_unknown_name_has_no_place() -> None:
         (evidence(owed=None), DEFECT, "no record explains"),
     ],
 )
-def test_every_row_is_judged_at_once(given: Evidence, verdict: str, words: str) -> None:
+def test_every_row_is_judged_at_once(given: StatefulEvidence, verdict: str, words: str) -> None:
     found = only(judge_stream(given))
     assert found.verdict == verdict
     assert any(word in found.reason for word in words.split("|"))
@@ -130,25 +130,31 @@ def test_every_row_is_judged_at_once(given: Evidence, verdict: str, words: str) 
 
 def test_a_row_that_another_batch_emitted_than_read_its_record_is_a_defect() -> None:
     given = evidence()
-    wrong = {address(): [replace(given.stream[address()][0], late_watermark_ms=FOREVER_MS)]}
+    wrong = {address(): [replace(given.stream[address()][0], is_due=False)]}
     found = only(judge_stream(replace(given, stream=wrong)))
     assert found.verdict == DEFECT
     assert "read its record" in found.reason
 
 
 def test_a_row_of_a_key_in_several_partitions_is_not_comparable() -> None:
-    given = replace(evidence(), apart=Apart({address(): "records of the key lie apart"}))
+    given = replace(evidence(), order_dependent=OrderDependentRows({address(): "records of the key lie apart"}))
     for found in (only(judge_stream(given)), only(judge_served(given, served(given)))):
         assert (found.verdict, found.reason) == (NOT_COMPARABLE, "records of the key lie apart")
-    wrong = replace(evidence(got=2), apart=given.apart)
+    wrong = replace(evidence(got=2), order_dependent=given.order_dependent)
     assert only(judge_stream(wrong)).verdict == DEFECT
     assert only(judge_served(wrong, served(wrong))).verdict == DEFECT
-    assert only(judge_stream(replace(given, apart=Apart({address(PLACE + 1): "another"})))).verdict == AGREES
+    assert (
+        only(judge_stream(replace(given, order_dependent=OrderDependentRows({address(PLACE + 1): "another"})))).verdict
+        == AGREES
+    )
 
 
 def test_an_older_row_that_need_not_be_compared_alerts_nobody() -> None:
-    older = Apart({address(): "an older row"}, older={address()})
-    for given, presence in ((replace(evidence(), apart=older), OLDER), (replace(evidence(got=2), apart=older), "both")):
+    older = OrderDependentRows({address(): "an older row"}, older={address()})
+    for given, presence in (
+        (replace(evidence(), order_dependent=older), OLDER),
+        (replace(evidence(got=2), order_dependent=older), "both"),
+    ):
         (stream,), (shown,) = judge_stream(given), judge_served(given, served(given))
         assert (stream.presence, shown.presence) == (presence, presence)
         assert len(verdict_frame([stream, shown])) == (0 if presence == OLDER else 2)
@@ -192,13 +198,13 @@ def test_of_order_any_newest_rows_stand_that_are_the_same_in_all_orders() -> Non
 
 def test_keys_whose_newest_row_depends_on_order_are_named_and_counted() -> None:
     keys = {f'{{"k": {number:04}}}': "n is 1 as it was read, 2 folded b, then a" for number in range(102)}
-    found = check_order(Apart(unsettled=keys))
+    found = check_order(OrderDependentRows(unsettled=keys))
     assert len(found) == 101
     assert {one.kind for one in found} == {"order"}
     assert '{"k": 0000}' in found[0].message
     assert "n is 1 as it was read, 2 folded b" in found[0].message
     assert "2 more keys" in found[-1].message
-    assert check_order(Apart()) == []
+    assert check_order(OrderDependentRows()) == []
 
 
 def test_after_a_missing_record_no_row_of_a_fold_can_be_judged() -> None:
@@ -209,8 +215,8 @@ def test_after_a_missing_record_no_row_of_a_fold_can_be_judged() -> None:
 def test_records_without_a_row_are_counted_by_themselves() -> None:
     part = Part("events", 0)
     pairs = [PairCount(part, 0, False, 3)]
-    accounts = balance_partitions({part: 6}, {part: 1}, {part: 5}, pairs, FOREVER_MS, silent={part: 2})
+    accounts = balance_partitions({part: 6}, {part: 1}, {part: 5}, pairs, FOREVER_MS, without_output={part: 2})
     assert accounts[part] == Account(read=6, emitted=3, dead=1, excluded=2)
     assert accounts[part].unexplained == 0
-    unnamed = balance_partitions({part: 6}, {part: 1}, {part: 5}, pairs, FOREVER_MS, silent={})
+    unnamed = balance_partitions({part: 6}, {part: 1}, {part: 5}, pairs, FOREVER_MS, without_output={})
     assert unnamed[part].unexplained == 2

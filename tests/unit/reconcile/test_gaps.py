@@ -10,7 +10,7 @@ from homes.ledger import ledger_row
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import (
     Doubt,
     Doubts,
@@ -39,7 +39,7 @@ def at(start: int, key: str = "a") -> RowId:
 def evidence(*doubts: Doubt, **changes: object) -> Evidence:
     """Windows of a second from 0 to 4; closed until 3; in each the stream emitted what it owed and what is true."""
     rows = {at(1000 * n): (5,) for n in range(3)}
-    stream = {row: [StreamRow((5,), "t1", n + 1, 1000 * n, 1000 * n + 1000)] for n, row in enumerate(rows)}
+    stream = {row: [StreamRow((5,), "t1", n + 1, is_due=True)] for n, row in enumerate(rows)}
     made = Evidence(SHAPE, 3000, rows, rows, stream, {}, doubts=Doubts(doubts))
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -63,7 +63,7 @@ def test_a_gap_touches_windows_open_at_it_up_to_its_bound() -> None:
 
 def test_a_gap_does_not_hide_that_the_stream_emitted_something_else() -> None:
     gap = Doubt(0, None, "gap: g")
-    wrong = dict(evidence().stream) | {at(1000): [StreamRow((6,), "t1", 2, 1000, 2000)]}
+    wrong = dict(evidence().stream) | {at(1000): [StreamRow((6,), "t1", 2, is_due=True)]}
     assert verdicts(evidence(gap, stream=wrong)) == [NOT_COMPARABLE, DEFECT, NOT_COMPARABLE]
 
 

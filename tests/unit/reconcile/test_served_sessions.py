@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.model import LateRow, RowId, ServedRow, ServedSession, Shape, Verdict
 from rivertwice.reconcile.session_served import Claim, Known, Owed, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key

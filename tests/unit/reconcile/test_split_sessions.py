@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rivertwice.instants import from_ms
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.model import Family, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
+from rivertwice.reconcile.evidence.evidence import ServedEvidence
+from rivertwice.reconcile.evidence.sessions import SessionEvidence
+from rivertwice.reconcile.model import LateRow, RowId, ServedRow, SessionGroup, Shape, StreamRow, Verdict
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 
 SHAPE = Shape(keys=("k",), columns=("n",), count_column="n")
@@ -23,13 +24,15 @@ def record(offset: int) -> LateRow:
 
 
 def emitted(row: RowId, count: int) -> list[StreamRow]:
-    return [StreamRow((count,), "t1", 4, row.end_ms - 1, row.end_ms)]
+    return [StreamRow((count,), "t1", 4, is_due=True)]
 
 
-SPLIT = Family(WHOLE, (FIRST, SECOND), split=(record(7),))
+SPLIT = SessionGroup(WHOLE, (FIRST, SECOND), split=(record(7),))
 EXPECTED = {FIRST: (2,), SECOND: (3,)}
 STREAM = {FIRST: emitted(FIRST, 2), SECOND: emitted(SECOND, 3)}
-TORN = Evidence(SHAPE, 30, {WHOLE: (5,)}, EXPECTED, STREAM, {}, families=dict.fromkeys((WHOLE, FIRST, SECOND), SPLIT))
+TORN = SessionEvidence(
+    SHAPE, 30, {WHOLE: (5,)}, EXPECTED, STREAM, {}, groups=dict.fromkeys((WHOLE, FIRST, SECOND), SPLIT)
+)
 
 
 def by_row(found: list[Verdict]) -> dict[RowId, Verdict]:
@@ -67,13 +70,13 @@ def test_a_record_missing_without_a_drop_is_a_defect_everywhere() -> None:
 
 
 def test_a_torn_session_without_a_record_to_blame_is_a_defect() -> None:
-    blameless = replace(TORN, families=dict.fromkeys((WHOLE, FIRST, SECOND), replace(SPLIT, split=())))
+    blameless = replace(TORN, groups=dict.fromkeys((WHOLE, FIRST, SECOND), replace(SPLIT, split=())))
     assert {one.verdict for one in judge_stream(blameless)} == {"DEFECT"}
 
 
 def test_dropped_and_splitting_records_are_both_named() -> None:
     family = replace(SPLIT, late=(record(9),))
-    both = replace(TORN, truth={WHOLE: (6,)}, families=dict.fromkeys((WHOLE, FIRST, SECOND), family))
+    both = replace(TORN, truth={WHOLE: (6,)}, groups=dict.fromkeys((WHOLE, FIRST, SECOND), family))
     reasons = {one.reason for one in judge_stream(both)}
     assert len(reasons) == 1
     assert "1 of 6 records came too late; split:" in reasons.pop()

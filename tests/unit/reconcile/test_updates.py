@@ -12,7 +12,7 @@ import pytest
 from histories.kinds import make_definition
 from homes.ledger import ledger_row
 from rivertwice.instants import EPOCH
-from rivertwice.reconcile.late_rule import Rule
+from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.recorded import UPDATES_CHECKED, check_updates
 from rivertwice.reconcile.view import HeadView, Meaning
 from rivertwice.timeline.served import newest_rows
@@ -41,7 +41,7 @@ def table(updates: list[Update]) -> pa.Table:
 
 
 class Owing:
-    """A rule that knows by heart what each batch had to emit."""
+    """A judge that knows by heart what each batch had to emit."""
 
     def __init__(self, owed: list[Update]) -> None:
         self.owed = owed
@@ -67,7 +67,7 @@ RIGHT = [(0, "a", 1), (0, "b", 2), (1, "a", 3), (2, "b", 4)]
 
 
 def found(came: list[Update]) -> list[str]:
-    return [one.message for one in check_updates(view(came), cast(Rule, Owing(RIGHT)))]
+    return [one.message for one in check_updates(view(came), cast(Judge, Owing(RIGHT)))]
 
 
 def test_updates_that_had_to_be_raise_nothing() -> None:
@@ -88,19 +88,19 @@ def test_updates_that_had_to_be_raise_nothing() -> None:
     ids=["missing", "too many", "twice", "other"],
 )
 def test_an_update_that_is_not_as_it_had_to_be_is_named_with_its_batch(came: list[Update], words: str) -> None:
-    (one,) = check_updates(view(came), cast(Rule, Owing(RIGHT)))
+    (one,) = check_updates(view(came), cast(Judge, Owing(RIGHT)))
     assert one.kind == "updates"
     assert re.search(words, one.message), one.message
 
 
 def test_only_the_newest_batches_are_looked_at_one_by_one() -> None:
     rule = Owing([])
-    check_updates(view([], batches=UPDATES_CHECKED + 7), cast(Rule, rule))
+    check_updates(view([], batches=UPDATES_CHECKED + 7), cast(Judge, rule))
     assert rule.asked == list(range(7, UPDATES_CHECKED + 7))
 
 
 def test_a_stream_that_emits_once_has_no_updates() -> None:
-    assert check_updates(view(RIGHT, kind="tumbling"), cast(Rule, Owing([]))) == []
+    assert check_updates(view(RIGHT, kind="tumbling"), cast(Judge, Owing([]))) == []
 
 
 def test_of_a_row_that_was_emitted_more_than_once_the_newest_is_served() -> None:

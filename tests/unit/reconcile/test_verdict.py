@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from rivertwice.instants import from_ms
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.intervals import IntervalEvidence
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows, select_stale_published
 
@@ -25,7 +26,7 @@ def at(hour: int, key: str = "JFK") -> RowId:
 
 
 def emitted(flights: int, mean: float, hour: int) -> StreamRow:
-    return StreamRow((flights, mean), "t1", hour, (hour + 1) * HOUR - 1, (hour + 1) * HOUR)
+    return StreamRow((flights, mean), "t1", hour, is_due=True)
 
 
 def late(row: RowId, offset: int = 7) -> LateRow:
@@ -71,10 +72,16 @@ PLANTED: list[tuple[str, dict[RowId, list[StreamRow]], RowId, str, int]] = [
     ("added window", {**STREAM, at(9): [emitted(1, 1.0, 9)]}, at(9), "no record explains", 1),
     ("added in an open window", {**STREAM, at(12): [emitted(2, 9.0, 12)]}, at(12), "not closed", 0),
     ("duplicated", {**STREAM, at(10): [emitted(3, 1.0, 10)] * 2}, at(10), "2 times", 3),
-    ("another batch", {**STREAM, at(10): [emitted(3, 1.0, 11)]}, at(10), "another batch closed", 0),
+    (
+        "another batch",
+        {**STREAM, at(10): [replace(emitted(3, 1.0, 11), is_due=False)]},
+        at(10),
+        "another batch closed",
+        0,
+    ),
     (
         "unknown batch",
-        {**STREAM, at(10): [replace(emitted(3, 1.0, 10), watermark_ms=None)]},
+        {**STREAM, at(10): [replace(emitted(3, 1.0, 10), is_due=None)]},
         at(10),
         "not in the ledger",
         0,
@@ -216,9 +223,8 @@ def window_of(row: RowId) -> RowId:
 
 
 SLICED = replace(
-    RIGHT,
+    RIGHT.of_kind(IntervalEvidence),
     shape=replace(SHAPE, count_column=None),
-    sliced=True,
     late={window_of(at(11)): [late(window_of(at(11)))]},
     truth={**TRUTH, at(11, "LGA"): (1, 1.0), at(11, "EWR"): (2, 2.0)},
     expected={**EXPECTED, at(11, "EWR"): (2, 2.0), at(11, "BOS"): (1, 1.0)},

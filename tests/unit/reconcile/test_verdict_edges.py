@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from rivertwice.instants import from_ms
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.intervals import IntervalEvidence
 from rivertwice.reconcile.model import LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
+from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_stale_published
 
 HOUR = 3_600_000
@@ -19,7 +21,7 @@ def at(hour: int, key: str = "JFK") -> RowId:
 
 
 def emitted(flights: int, hour: int, **changes: Any) -> StreamRow:
-    return replace(StreamRow((flights,), "t1", hour, (hour + 1) * HOUR - 1, (hour + 1) * HOUR), **changes)
+    return replace(StreamRow((flights,), "t1", hour, is_due=True), **changes)
 
 
 ROWS = {at(10): (3,), at(11): (4,)}
@@ -62,14 +64,14 @@ def test_a_row_of_a_window_that_is_not_closed_may_not_be_served() -> None:
 
 
 def test_the_batch_that_emits_a_row_is_the_one_that_closes_its_window() -> None:
-    """Its late watermark is before the window's end, its watermark at or behind it."""
+    """Its late watermark is before the window's end, its watermark at or after it."""
     end = 11 * HOUR
     for late_ms, watermark_ms, verdict in (
         (end - 1, end, "AGREES"),
         (end, end + 1, "DEFECT"),
         (end - 2, end - 1, "DEFECT"),
     ):
-        row = emitted(3, 10, late_watermark_ms=late_ms, watermark_ms=watermark_ms)
+        row = emitted(3, 10, is_due=Chain((late_ms,), (watermark_ms,)).closes(0, end))
         found = judge_stream(replace(RIGHT, stream={**RIGHT.stream, at(10): [row]}))
         assert only(found, at(10)).verdict == verdict
 
@@ -102,7 +104,7 @@ def test_only_published_windows_that_differ_from_the_truth_are_stale() -> None:
 
 
 def test_an_unexplained_served_row_of_a_slice_is_a_defect() -> None:
-    evidence = replace(RIGHT, sliced=True, expected={**ROWS, at(10): (2,)})
+    evidence = replace(RIGHT.of_kind(IntervalEvidence), expected={**ROWS, at(10): (2,)})
     one = only(
         judge_served(evidence, replace(SERVED, rows={**SERVED.rows, at(10): [ServedRow((2,), "stream", None)]})), at(10)
     )

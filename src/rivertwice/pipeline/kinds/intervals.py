@@ -36,6 +36,7 @@ class Intervals(Kind):
     setting = "every"
     takes_several_sources = True
     keeps_records = True
+    follows_records = True
     lint = IntervalLint()
 
     def length(self, window: Window) -> timedelta:
@@ -111,10 +112,6 @@ class Intervals(Kind):
         """Return what tells windows apart."""
         reach = [format_duration(one) for one in (self.step(window), window.lookback, window.lookahead)]
         return ["slices", *reach, str(window.at), window.start_column, window.end_column]
-
-    def find_upgrade_obstacle(self, *, chooses_records: bool) -> str | None:
-        """Return why a changed component cannot be carried over, or None."""
-        return "sessions and slices whose records two definitions chose cannot be compared" if chooses_records else None
 
     def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
         """Return the keys alone where a case leaves the start out: a window begins before its slice."""

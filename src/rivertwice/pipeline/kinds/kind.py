@@ -29,6 +29,7 @@ class Kind(ABC):
         keeps_records: whether the state holds raw records with all their fields, used or not.
         takes_cures: whether the record of a dead letter can be put right and taken up.
         has_newest_rows: whether each key has a newest row, which replaces those before it.
+        follows_records: whether a window or its rows depend on records that another definition may not take.
         keeps_every_key: whether the state never forgets a key by itself.
         code_file: the file that says how rows are computed.
         lint: says what it knows of the pitfalls that depend on the kind.
@@ -43,6 +44,7 @@ class Kind(ABC):
     takes_cures: ClassVar[bool] = True
     has_newest_rows: ClassVar[bool] = False
     keeps_every_key: ClassVar[bool] = False
+    follows_records: ClassVar[bool] = False
     code_file: ClassVar[str] = TRANSFORM_FILE
     lint: ClassVar[WindowLint] = WindowLint()
 
@@ -138,8 +140,9 @@ class Kind(ABC):
         Args:
             chooses_records: whether the component decides which records come to the state; not so the watermark and the late policy.
         """
-        del chooses_records
-        return None
+        if not (chooses_records and self.follows_records):
+            return None
+        return "sessions and slices whose records two definitions chose cannot be compared"
 
     def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
         """Return the columns that identify a row of a case."""

@@ -40,6 +40,7 @@ class Sessions(Kind):
     setting = "session"
     function = "session_window"
     is_aligned = False
+    follows_records = True
     lint = SessionLint()
 
     def length(self, window: Window) -> timedelta:
@@ -107,7 +108,3 @@ class Sessions(Kind):
     def fingerprint_parts(self, window: Window) -> list[str]:
         """Return what tells windows apart."""
         return ["session", format_duration(self.length(window)), window.start_column, window.end_column]
-
-    def find_upgrade_obstacle(self, *, chooses_records: bool) -> str | None:
-        """Return why a changed component cannot be carried over, or None."""
-        return "sessions and slices whose records two definitions chose cannot be compared" if chooses_records else None

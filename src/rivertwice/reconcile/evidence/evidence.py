@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
+from rivertwice.reconcile.evidence.explanations import Explained, differing, explain, say_counts
 from rivertwice.reconcile.gaps import Doubts
 from rivertwice.reconcile.model import (
+    DEFECT,
     LATE,
     NOT_COMPARABLE,
     OLDER,
     OPEN,
     SERVED,
     AmendedRow,
-    Apart,
-    Family,
     LateRow,
     RowId,
     Rows,
     ServedRow,
     ServedSession,
+    SessionGroup,
     Shape,
     StreamRow,
     Values,
     Verdict,
 )
-from rivertwice.timeline.keys import key_text
 
 _UNREADABLE = "unreadable"
-_SPLIT = "split"
-_SUPERSEDED = "superseded"
+SPLIT = "split"
 _NEITHER = "neither"
 _EXPECTED_ONLY = "expected only"
 _NOT_COMPARED = "not compared"
 """Presence of a row that one side alone has and that has no rule, for instance one that an older definition emitted."""
 _ONE_SIDED = (_NEITHER, _EXPECTED_ONLY, "stream only", "served only")
+
+
+_Kind = TypeVar("_Kind", bound="Evidence")
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,6 @@ class Evidence:
         mixed: window start to reason, for windows that no single definition made.
         blamed: window start to reason, for windows that a ledger defect puts in doubt.
         doubts: windows that lost records may belong to; they are never AGREES.
-        families: by address, the sessions that are not the same on both sides, with the records that made them differ.
-        sliced: rows are made of a whole window's records, so late ones stand under the window's address, without a key.
-        apart: of folds, what hangs on the order in which partitions were read.
         amended: what dead letters should have been, by the address of the row it belongs to; the truth counts it.
         updates: rows are emitted with every batch that changes them, so those of open windows are judged too.
     """
@@ -67,41 +67,95 @@ class Evidence:
     mixed: Mapping[int, str] = field(default_factory=dict)
     blamed: Mapping[int, str] = field(default_factory=dict)
     doubts: Doubts = field(default_factory=Doubts)
-    families: Mapping[RowId, Family] = field(default_factory=dict)
-    sliced: bool = False
-    apart: Apart = field(default_factory=Apart)
     amended: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
     updates: bool = False
 
-    def apart_of(self, row: RowId) -> str | None:
-        """Return why no order of the log makes a fold's row true, or None."""
-        return self.apart.rows.get(row)
+    def of_kind(self, kind: type[_Kind], **own: Any) -> _Kind:
+        """Return the same evidence as that of a kind, with what only the kind has."""
+        return kind(**{each.name: getattr(self, each.name) for each in fields(Evidence)}, **own)
+
+    @property
+    def late_only_label(self) -> str:
+        """Presence of a row that only the stream has, because of late records: they would have changed its address."""
+        return SPLIT
+
+    def order_reason(self, row: RowId) -> str | None:
+        """Return why no order of the log makes a row true, or None: its order does not matter."""
+        del row
+        return None
 
     def is_older(self, row: RowId, verdict: str, reason: str) -> bool:
         """Say whether a row cannot be compared only because it is not the newest of its key, where just that one is said to hold."""
-        return verdict == NOT_COMPARABLE and row in self.apart.older and reason == self.apart_of(row)
+        del row, verdict, reason
+        return False
+
+    def group_of(self, row: RowId) -> SessionGroup | None:
+        """Return the sessions that a row belongs to, where they are not the same on both sides, or None."""
+        del row
+        return None
+
+    def parts_to_serve(self, published: Set[RowId], closed_ms: int) -> set[RowId]:
+        """Return the rows that must be served though the truth has them otherwise, of what was closed at a watermark.
+
+        Args:
+            published: addresses that a publication serves.
+            closed_ms: the watermark (epoch ms).
+        """
+        del published, closed_ms
+        return set()
+
+    def late_of(self, row: RowId) -> Sequence[LateRow]:
+        """Return the late records that can explain a row."""
+        return self.late.get(self.cause_id(row), ())
+
+    def amended_of(self, row: RowId) -> Sequence[AmendedRow]:
+        """Return the amendments that can explain a row."""
+        return self.amended.get(self.cause_id(row), ())
+
+    def cause_id(self, row: RowId) -> RowId:
+        """Return the address under which late records and amendments of a row are kept."""
+        return row
+
+    def explain(self, row: RowId, *, dirty: bool) -> Explained:
+        """Explain what the stream rightly emitted against the truth.
+
+        Args:
+            row: the address.
+            dirty: whether anything of its window differs.
+        """
+        late, amended = len(self.late_of(row)), len(self.amended_of(row))
+        return explain(self.shape, self.expected.get(row), self.truth.get(row), late, amended, dirty=dirty)
+
+    def explain_served(
+        self, row: RowId, got: Values | None, base: Values | None, *, published: bool, late: int, amended: int
+    ) -> Explained:
+        """Explain what is served of a row, and is not its truth.
+
+        Args:
+            row: the address.
+            got: what is served, or None.
+            base: what must be served, or None.
+            published: whether a publication serves it.
+            late: late records that can explain it; of a publication those that came after it.
+            amended: amendments that can, likewise.
+        """
+        shape, truth = self.shape, self.truth.get(row)
+        missing = shape.count(truth) - shape.count(got)
+        wrong = differing(shape, got, base)
+        if not wrong and (late + amended == missing > 0 or (published and amended)):
+            came = f"came too late{' after the newest publication' if published else ''}"
+            return Explained(LATE, say_counts(late, amended, shape.count(truth), came), late)
+        names = ", ".join(wrong) or "nothing it must equal"
+        return Explained(DEFECT, f"what is served differs in {names} and no cause explains it", missing)
 
     def presence(self, pair: str, row: RowId, got: Values | None, verdict: str, reason: str, *, doubted: bool) -> str:
         """Return which sides hold a row, or why that is not asked."""
         if self.is_older(row, verdict, reason):
             return OLDER
-        found = _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, standing=self.standing)
+        found = _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, late_only=self.late_only_label)
         if found == _NEITHER and row in self.expected:
-            found = self.standing if verdict == OPEN else _EXPECTED_ONLY
+            found = self.late_only_label if verdict == OPEN else _EXPECTED_ONLY
         return _NOT_COMPARED if verdict == NOT_COMPARABLE and found in _ONE_SIDED else found
-
-    @property
-    def standing(self) -> str:
-        """What a row is that only the stream has, because of late records: part of a session, or one they would have removed."""
-        return _SUPERSEDED if self.sliced else _SPLIT
-
-    def late_of(self, row: RowId) -> Sequence[LateRow]:
-        """Return the late records that belong to a row, or, of slices, to its window."""
-        return self.late.get(self.cause_id(row), ())
-
-    def cause_id(self, row: RowId) -> RowId:
-        """Return the address that late records of a row stand under."""
-        return row._replace(key=key_text((), ())) if self.sliced else row
 
 
 @dataclass(frozen=True)
@@ -143,19 +197,18 @@ class ServedEvidence:
 
 def amended_of(evidence: Evidence, served: ServedEvidence | None, one: Verdict) -> Sequence[AmendedRow]:
     """Return the amendments that a verdict rests on."""
-    where = evidence.cause_id(one.row)
     if served is not None and one.pair == SERVED and served.is_published(one.row):
-        return served.amended_since.get(where, ())
-    return evidence.amended.get(where, ())
+        return served.amended_since.get(evidence.cause_id(one.row), ())
+    return evidence.amended_of(one.row)
 
 
 def _presence(
-    pair: str, got: Values | None, truth: Values | None, verdict: str, *, doubted: bool, standing: str = _SPLIT
+    pair: str, got: Values | None, truth: Values | None, verdict: str, *, doubted: bool, late_only: str
 ) -> str:
     if doubted and verdict == NOT_COMPARABLE:
         return _UNREADABLE
     if got is not None and truth is not None:
         return "both"
     if got is not None:
-        return standing if verdict == LATE else f"{pair} only"
+        return late_only if verdict == LATE else f"{pair} only"
     return "truth only" if truth is not None else _NEITHER

@@ -35,12 +35,14 @@ from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed, spr
 from rivertwice.pipeline.names import RECORD, SOURCE
 from rivertwice.pipeline.views import record_column
 from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.gaps import GAP_INDEX, Jump
-from rivertwice.reconcile.late_rule import LateRule, is_read
-from rivertwice.reconcile.model import AmendedRow, Apart, Family, LateRow, RowId, Rows, ServedSession, Shape
-from rivertwice.reconcile.rederive import Ranges
-from rivertwice.reconcile.session_served import PublishedSessions
+from rivertwice.reconcile.gaps import GAP_INDEX, Doubts, Jump, without_end
+from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, is_read
+from rivertwice.reconcile.model import LateRow, OrderDependentRows, RowId, ServedRow, Shape
+from rivertwice.reconcile.rederive import Chain, Ranges
+from rivertwice.reconcile.view import HeadView, counted_publications
 
 _OFFSET = (1 << PARTITION_SHIFT) - 1
 _BEFORE_ALL = -1
@@ -51,7 +53,7 @@ _Record = tuple[str, int]
 """(view, place in its topic)."""
 
 
-class FoldRule:
+class StatefulJudge:
     """The accepted rows of a path, folded key by key."""
 
     def __init__(
@@ -64,7 +66,7 @@ class FoldRule:
             view: rows[view].withColumn("_order", _order(source.topic, jumps))
             for view, source in definition.sources.items()
         }
-        self._sides = {view: LateRule(spark, definition, rows[view], view) for view in definition.sources}
+        self._sides = {view: WindowJudge(spark, definition, rows[view], view) for view in definition.sources}
         skipped = {view: mine.where(F.col("_index") == GAP_INDEX) for view, mine in self._rows.items()}
         self._skipped: pa.Table = packed(definition, skipped).select("_key").distinct().toArrow()
         self._read = packed(definition, {view: mine.where(is_read()) for view, mine in self._rows.items()}, "_order")
@@ -85,48 +87,53 @@ class FoldRule:
     def _whole(self) -> pa.Table:
         return numbered_fold(self._definition, packed(self._definition, self._rows, "_order"), "_order").toArrow()
 
-    def truth_as_of(
-        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
-    ) -> pa.Table:
-        """Refuse: nothing of a fold is published.
+    def is_due(self, row: RowId, index: int, chain: Chain, ranges: Sequence[Ranges]) -> bool:
+        """Say whether a batch read the record that a row comes from: that one emits it."""
+        del chain
+        return is_read_by(row, self._definition, ranges[index])
 
-        Raises:
-            RequestError: always.
-        """
-        del as_of, amendments, windows_end_ms
-        message = f"{self._definition.name} is a fold, which no publication can serve; remove the publication"
-        raise RequestError(message)
+    def widen(self, doubts: Doubts) -> Doubts:
+        """Return the doubts without an end: nothing that follows of a lost record's key is certain."""
+        return without_end(doubts)
 
-    def served_sessions(
-        self, shape: Shape, batches: Sequence[int], published: PublishedSessions, expected: Rows
-    ) -> dict[RowId, ServedSession]:
-        """Return nothing, for states are no sessions."""
-        del shape, batches, published, expected
-        return {}
-
-    def updates(self, index: int) -> pa.Table:
-        """Refuse: a fold's rows are emitted once.
-
-        Raises:
-            AssertionError: always; no definition of a fold emits updates.
-        """
-        message = f"the fold {self._definition.name} emits no updates (batch {index})"
-        raise AssertionError(message)
-
-    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
-        """Return nothing: no event of a fold is late."""
-        del shape, batches
-        return []
-
-    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
-        """Return nothing: what a dead letter of a fold should have been is applied to no result."""
+    def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
+        """Return all windows if several definitions ran: the states of one went on under the next."""
         del shape
-        return []
+        if definitions == 1:
+            return {}
+        reason = "mixed: more than one definition made the states that the fold went on from"
+        return {row.start_ms: reason for row in rows}
 
-    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
-        """Return nothing: a fold's windows are addresses."""
-        del shape, batches
-        return {}
+    def evidence(self, common: Evidence, batches: Sequence[int]) -> Evidence:
+        """Return the evidence with the rows that depend on the order in which partitions were read."""
+        del batches
+        return common.of_kind(StatefulEvidence, order_dependent=self.order_dependent_rows(common.shape))
+
+    def served_evidence(
+        self,
+        view: HeadView,
+        evidence: Evidence,
+        rows: Mapping[RowId, Sequence[ServedRow]],
+        closed_ms: int,
+        late: Sequence[LateRow],
+    ) -> ServedEvidence:
+        """Return what is served.
+
+        Raises:
+            RequestError: a publication is counted, which a fold cannot have.
+        """
+        del evidence, late
+        if counted_publications(view):
+            message = f"{self._definition.name} is a fold, which no publication can serve; remove the publication"
+            raise RequestError(message)
+        return ServedEvidence(rows=rows, closed_ms=closed_ms)
+
+    def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
+        """Return the records that the stream's rows come from; where some cannot be read, those that yield a row."""
+        del closed_ms
+        if unread.doubts:
+            return sum(pair.rows for pair in pairs)
+        return len({place_of(row, self._definition) for row in evidence.stream})
 
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the records that yielded a row, counted by partition; whose state it was made of is not asked."""
@@ -134,7 +141,7 @@ class FoldRule:
         counted = Counter((view, record >> PARTITION_SHIFT) for view, record in self._told)
         return [PairCount(self._part(view, number), 0, False, rows) for (view, number), rows in counted.items()]
 
-    def silent(self) -> dict[Part, int]:
+    def records_without_output(self) -> dict[Part, int]:
         """Return by part the records that were folded and yielded no row."""
         record = record_column(F.col("_partition"), F.col("_offset"))
         found: dict[Part, int] = {}
@@ -146,22 +153,22 @@ class FoldRule:
             found |= {self._part(view, row["_partition"]): row["rows"] for row in table.to_pylist()}
         return found
 
-    def apart(self, shape: Shape) -> Apart:
+    def order_dependent_rows(self, shape: Shape) -> OrderDependentRows:
         """Return the rows of keys that lie in several partitions, but for newest rows that are the same in other orders too."""
         why = self._spread
         if not why:
-            return Apart()
+            return OrderDependentRows()
         rows: dict[RowId, str] = {}
         for table in (self._owed, self._whole) if self._skipped.num_rows else (self._owed,):
             named = zip(addresses(table, shape), self._records(table), strict=True)
             rows |= {row: why[record] for row, record in named if record in why}
         if self._definition.order != "any":
-            return Apart(rows)
+            return OrderDependentRows(rows)
         mine = pa.array([record in why for record in self._records(self._owed)], pa.bool_())
         others = fold_otherwise(self._definition, self._of_spread_keys(self._read))
         return settle(self._definition, shape, rows, {AS_READ: self._owed.filter(mine), **others})
 
-    def filled(self) -> set[int]:
+    def windows_with_skipped_records(self) -> set[int]:
         """Return the starts (epoch ms) of the windows with rows of keys that have records which no batch read, but the archive has."""
         if not self._skipped.num_rows:
             return set()
@@ -232,7 +239,9 @@ class FoldRule:
         return Part(self._definition.sources[view].topic, partition)
 
 
-def settle(definition: Definition, shape: Shape, apart: Mapping[RowId, str], orders: Mapping[str, pa.Table]) -> Apart:
+def settle(
+    definition: Definition, shape: Shape, apart: Mapping[RowId, str], orders: Mapping[str, pa.Table]
+) -> OrderDependentRows:
     """Return what is left of the rows that lie apart when newest rows stand that are the same in all orders, and the keys in which they are not.
 
     Args:
@@ -254,7 +263,7 @@ def settle(definition: Definition, shape: Shape, apart: Mapping[RowId, str], ord
         elif key is None or key in hanging.gone:
             rows[row] = f"{_OLDER if key is None else _GONE}: {reason}"
             older.add(row)
-    return Apart(rows, older, hanging.shown)
+    return OrderDependentRows(rows, older, hanging.shown)
 
 
 def _order(topic: str, jumps: Sequence[Jump]) -> Column:

@@ -9,29 +9,32 @@ and versions changed which of its rows is not asked: a row that differs is LATE 
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.slices import slice_result, slice_views
 from rivertwice.pipeline.tables import all_versions, late_versions, window_closes
 from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.intervals import IntervalEvidence
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.gaps import GAP_INDEX
-from rivertwice.reconcile.late_rule import LateRule, is_below, is_read
-from rivertwice.reconcile.model import AmendedRow, Apart, Family, LateRow, RowId, Rows, ServedSession, Shape
-from rivertwice.reconcile.rederive import Chain
-from rivertwice.reconcile.session_served import PublishedSessions
+from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
+from rivertwice.reconcile.kinds.account import closed_pairs
+from rivertwice.reconcile.kinds.published import published_windows
+from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, is_below, is_read
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape
+from rivertwice.reconcile.rederive import Chain, Ranges
+from rivertwice.reconcile.view import HeadView
 
 _NO_KEYS = Shape((), ())
 
 
-class SliceRule:
+class IntervalJudge:
     """The accepted rows of a path's sources, each pair of a stream's record and a window late or in time."""
 
     def __init__(
@@ -47,7 +50,7 @@ class SliceRule:
         self._definition = definition
         self._chain = chain
         self._streams = {
-            view: LateRule(spark, definition, rows[view], view, amended.get(view)) for view in definition.streams
+            view: WindowJudge(spark, definition, rows[view], view, amended.get(view)) for view in definition.streams
         }
         self._versions = {view: rows[view] for view in definition.tables}
         self._truths: dict[str, pa.Table] = {}
@@ -66,10 +69,50 @@ class SliceRule:
         versions = {view: rows.where(is_read()) for view, rows in self._versions.items()}
         return self._result(definition, pairs, versions, self._closes if versions else None)
 
+    def is_due(self, row: RowId, index: int, chain: Chain, ranges: Sequence[Ranges]) -> bool:
+        """Say whether the watermark of a batch closed a row's window."""
+        del ranges
+        return chain.closes(index, row.end_ms)
+
+    def widen(self, doubts: Doubts) -> Doubts:
+        """Return the doubts as they are: a record belongs to the windows that hold it."""
+        return doubts
+
+    def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
+        """Return the windows in which the keys do not tell rows apart."""
+        del rows, definitions
+        counted = Counter(addresses(self.truth(self._definition), shape))
+        return {
+            row.start_ms: f"the transform yields {count} rows with the keys {row.key}, so they cannot be told apart; add a key"
+            for row, count in counted.items()
+            if count > 1
+        }
+
+    def evidence(self, common: Evidence, batches: Sequence[int]) -> Evidence:
+        """Return the evidence whose late records explain whole windows."""
+        del batches
+        return common.of_kind(IntervalEvidence)
+
+    def served_evidence(
+        self,
+        view: HeadView,
+        evidence: Evidence,
+        rows: Mapping[RowId, Sequence[ServedRow]],
+        closed_ms: int,
+        late: Sequence[LateRow],
+    ) -> ServedEvidence:
+        """Return what is served, with what each publication had to serve when it was made (`published_windows`)."""
+        return published_windows(self, view, evidence, rows, closed_ms, late)
+
+    def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
+        """Return all pairs of closed windows: rows do not count what they are made of."""
+        del evidence, unread
+        return sum(pair.rows for pair in closed_pairs(pairs, closed_ms))
+
     def truth_as_of(
         self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
     ) -> pa.Table:
-        """Return the batch result over what counted at a moment, for these windows only (`Rule.truth_as_of`)."""
+        """Return the batch result over what counted at a moment, for these windows only."""
         ends = list(windows_end_ms)
         pairs = {view: rule.pairs_as_of(as_of, amendments, ends) for view, rule in self._streams.items()}
         versions = {
@@ -94,43 +137,13 @@ class SliceRule:
         del shape
         return [row for rule in self._streams.values() for row in rule.amended_rows(_NO_KEYS)]
 
-    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
-        """Return what belongs together though its windows differ: nothing, for these windows are fixed."""
-        del shape, batches
-        return {}
-
-    def served_sessions(
-        self, shape: Shape, batches: Sequence[int], published: PublishedSessions, expected: Rows
-    ) -> dict[RowId, ServedSession]:
-        """Return nothing, for slices are no sessions."""
-        del shape, batches, published, expected
-        return {}
-
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of the streams' records, counted by partition, window and lateness; versions make none."""
         return [pair for rule in self._streams.values() for pair in rule.pairs(group)]
 
-    def updates(self, index: int) -> pa.Table:
-        """Refuse: a slice's rows are emitted once.
-
-        Raises:
-            AssertionError: always; no definition of slices emits updates.
-        """
-        message = f"slices of {self._definition.name} emit no updates (batch {index})"
-        raise AssertionError(message)
-
-    def silent(self) -> dict[Part, int] | None:
-        """Return nothing: what was left out is what was accepted and is in no window."""
-        return None
-
-    def apart(self, shape: Shape) -> Apart:
-        """Return nothing: the order of the log does not matter to a slice."""
-        del shape
-        return Apart()
-
-    def filled(self) -> set[int]:
+    def windows_with_skipped_records(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
-        found = set().union(*(rule.filled() for rule in self._streams.values()))
+        found = set().union(*(rule.windows_with_skipped_records() for rule in self._streams.values()))
         return found.union(*(self._seeing(view, {GAP_INDEX}).get(GAP_INDEX, set()) for view in self._versions))
 
     def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:

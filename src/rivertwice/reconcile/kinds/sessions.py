@@ -28,26 +28,40 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.errors import RequestError
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import included
 from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.frames import unique_rows
-from rivertwice.reconcile.late_rule import LateRule, as_read
-from rivertwice.reconcile.model import AmendedRow, Family, LateRow, RowId, Rows, ServedSession, Shape, Values
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.sessions import SessionEvidence
+from rivertwice.reconcile.frames import addresses, unique_rows
+from rivertwice.reconcile.gaps import Doubts, widened
+from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, as_read
+from rivertwice.reconcile.model import (
+    AmendedRow,
+    LateRow,
+    RowId,
+    Rows,
+    ServedRow,
+    ServedSession,
+    SessionGroup,
+    Shape,
+    Values,
+)
 from rivertwice.reconcile.rederive import Chain
-from rivertwice.reconcile.session_served import Known, Owed, PublishedSessions, owe_sessions
+from rivertwice.reconcile.session_served import Claim, Known, Owed, PublishedSessions, owe_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
+from rivertwice.reconcile.view import HeadView, counted_publications
 from rivertwice.timeline.keys import key_text
+from rivertwice.timeline.serving import withdrawn_rows
 
 _ADDRESS = ["_partition", "_offset", "_from"]
 """Of a dead letter there may be several amendments; `_from` is 0 of a record that was read as it is."""
 
 
-class SessionRule(LateRule):
+class SessionJudge(WindowJudge):
     """The accepted rows of a path, followed key by key; one line per record lies in this process."""
 
     def __init__(
@@ -111,17 +125,52 @@ class SessionRule(LateRule):
         )
         return F.broadcast(self._spark.createDataFrame(table))
 
-    def truth_as_of(
-        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
-    ) -> pa.Table:
-        """Refuse: a session is not told by its end; `served_sessions` says what publications owe.
+    def widen(self, doubts: Doubts) -> Doubts:
+        """Return the doubts a gap wider: a lost record may have joined sessions that it does not touch."""
+        return widened(doubts, self._size_us // 1000)
 
-        Raises:
-            RequestError: always.
-        """
-        del as_of, amendments, windows_end_ms
-        message = f"{self._definition.name} has session windows, whose ends change with what is known; ask for served_sessions"
-        raise RequestError(message)
+    def evidence(self, common: Evidence, batches: Sequence[int]) -> Evidence:
+        """Return the evidence with the sessions that are not the same on both sides."""
+        return common.of_kind(SessionEvidence, groups=self.session_groups(common.shape, batches))
+
+    def served_evidence(
+        self,
+        view: HeadView,
+        evidence: Evidence,
+        rows: Mapping[RowId, Sequence[ServedRow]],
+        closed_ms: int,
+        late: Sequence[LateRow],
+    ) -> ServedEvidence:
+        """Return what is served by its own addresses and the truth's: no start tells which sessions a publication overlaps."""
+        del late
+        counting = {one.backfill: one for one in counted_publications(view) if one.semantics in view.semantics}
+        old = {one.seq for one in counting.values() if one.semantics != view.newest.semantics}
+        claims = _claims_of(view, evidence.shape, {name: one.seq for name, one in counting.items()})
+
+        def over(row: RowId) -> set[int]:
+            return {claim.seq for claim in claims.get(row.key, ()) if claim.overlaps(row.start_ms, row.end_ms)}
+
+        overlapping = {row: over(row) for row in {*evidence.truth, *rows}}
+        published = PublishedSessions(
+            claims,
+            {one.seq: one.as_of for one in counting.values()},
+            closed_ms,
+            {one.seq: one.amendments for one in counting.values()},
+        )
+        batches = [row.batch for row in view.rows]
+        sessions = self.served_sessions(evidence.shape, batches, published, evidence.expected)
+        older = {row for row, publications in overlapping.items() if publications & old}
+        for row, one in sessions.items():
+            if over(row) & old:  # with all that belongs to the same session
+                older |= {one.truth, *one.others, *one.owed}
+        return ServedEvidence(
+            rows=rows,
+            closed_ms=closed_ms,
+            published_rows=frozenset(row for row, publications in overlapping.items() if publications),
+            sessions=sessions,
+            older_rows=frozenset(older),
+            amended_since={one.truth: one.decided for one in sessions.values() if one.decided},
+        )
 
     def served_sessions(
         self,
@@ -130,7 +179,17 @@ class SessionRule(LateRule):
         published: PublishedSessions,
         expected: Rows,
     ) -> dict[RowId, ServedSession]:
-        """Return, by the addresses of all that belongs to it, what must be served (`Rule.served_sessions`)."""
+        """Return what must be served of sessions that publications overlap and that is not the truth's own.
+
+        Args:
+            shape: how rows are addressed.
+            batches: batch number of each path index.
+            published: what the publications that count have published.
+            expected: what the stream must have emitted.
+
+        Returns:
+            The session by the addresses of all that belongs to it.
+        """
 
         def knew(seq: int, position: int) -> bool:
             end: int = published.ends[seq].get(self._topic, {}).get(self._at["_partition"][position], 0)
@@ -211,23 +270,23 @@ class SessionRule(LateRule):
     def _cures_in(self, family: Followed) -> list[int]:
         return [one for one in family.skipped if self._at["_from"][one]]
 
-    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
+    def session_groups(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, SessionGroup]:
         """Return, for each address of a session that is not the same on both sides, all that belongs to it."""
-        found: dict[RowId, Family] = {}
+        found: dict[RowId, SessionGroup] = {}
         for key, families in self._followed.items():
             for one in families:
                 if one.is_whole:
                     continue
                 truth = self._row_id(shape, key, one.truth)
                 parts = tuple(self._row_id(shape, key, part) for part in one.parts)
-                family = Family(
+                group = SessionGroup(
                     truth=truth,
                     parts=parts,
                     late=tuple(self._row(truth, row, batches) for row in one.late),
                     split=tuple(self._row(truth, row, batches) for row in one.split),
                     amended=tuple(self._amended(truth, row) for row in self._cures_in(one)),
                 )
-                found |= dict.fromkeys((truth, *parts), family)
+                found |= dict.fromkeys((truth, *parts), group)
         return found
 
     def pairs(self, group: int | None = None) -> list[PairCount]:
@@ -246,7 +305,7 @@ class SessionRule(LateRule):
             PairCount(Part(self._topic, where), end_ms, late, rows) for (where, end_ms, late), rows in counted.items()
         ]
 
-    def filled(self) -> set[int]:
+    def windows_with_skipped_records(self) -> set[int]:
         """Return the starts (epoch ms) of all sessions that go with records which no batch read, but the archive has."""
         gaps = [family for family in self._all() if len(family.skipped) > len(self._cures_in(family))]
         return {start for family in gaps for start in family.starts_ms}
@@ -302,3 +361,16 @@ class SessionRule(LateRule):
             late_watermark_ms=self._late_us[index] // 1000,
             event_time=EPOCH + timedelta(microseconds=self._at["_event_us"][position]),
         )
+
+
+def _claims_of(view: HeadView, shape: Shape, counting: Mapping[str, int]) -> dict[str, list[Claim]]:
+    """Return key (JSON) to the sessions that publications claim; `counting` gives the number of each by its backfill."""
+    claims: dict[str, list[Claim]] = {}
+    if view.corrections is None:
+        return claims
+    made = view.corrections["_backfill"].to_pylist()
+    gone = withdrawn_rows(view.corrections).tolist()
+    for row, backfill, vanishes in zip(addresses(view.corrections, shape), made, gone, strict=True):
+        if backfill in counting:
+            claims.setdefault(row.key, []).append(Claim(row.start_ms, row.end_ms, counting[backfill], vanishes))
+    return claims

@@ -11,7 +11,7 @@ are computed so; any other is as the truth has it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,11 +23,14 @@ from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import included, window_micros, with_window_end
 from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX
-from rivertwice.reconcile.model import AmendedRow, Apart, Family, LateRow, RowId, Rows, ServedSession, Shape
-from rivertwice.reconcile.rederive import Chain
-from rivertwice.reconcile.session_served import PublishedSessions
+from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX, Doubts
+from rivertwice.reconcile.kinds.account import closed_pairs, count_by_rows
+from rivertwice.reconcile.kinds.published import published_windows
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape
+from rivertwice.reconcile.rederive import Chain, Ranges
+from rivertwice.reconcile.view import HeadView
 
 NEVER_MS = -(1 << 50)
 """A watermark that nothing is late by."""
@@ -71,77 +74,7 @@ def _joined(rows: DataFrame, amended: DataFrame) -> DataFrame:
     return rows.unionByName(amended.drop("_from", "_until"), allowMissingColumns=True)
 
 
-class Rule(Protocol):
-    """What the stream must have made of the accepted rows of a path, and why it is not what a recompute makes."""
-
-    def truth(self, definition: Definition) -> pa.Table:
-        """Return the batch result over all accepted rows."""
-
-    def expected(self, definition: Definition) -> pa.Table:
-        """Return what the stream must emit in the end."""
-
-    def truth_as_of(
-        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
-    ) -> pa.Table:
-        """Return the batch result over what counted at a moment, for these windows only.
-
-        Args:
-            as_of: topic to partition to offset; rows below counted.
-            amendments: decisions about dead letters up to this one counted.
-            windows_end_ms: ends of the windows.
-        """
-
-    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
-        """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
-
-    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
-        """Return every late pair by the record's address. `batches` gives the batch number of each path index."""
-
-    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
-        """Return what belongs together though its windows differ."""
-
-    def served_sessions(
-        self,
-        shape: Shape,
-        batches: Sequence[int],
-        published: PublishedSessions,
-        expected: Rows,
-    ) -> dict[RowId, ServedSession]:
-        """Return, by address, what must be served of sessions that publications overlap and that is not the truth's own.
-
-        Args:
-            shape: how rows are addressed.
-            batches: batch number of each path index.
-            published: what the publications that count have published.
-            expected: what the stream must have emitted.
-        """
-
-    def pairs(self, group: int | None = None) -> list[PairCount]:
-        """Return the pairs of records that passed the row filter, counted by partition, window and lateness.
-
-        With `group` only of records that batches of this definition read.
-        """
-
-    def updates(self, index: int) -> pa.Table:
-        """Return what a stream that emits updates must emit with one batch, by its path index."""
-
-    def silent(self) -> dict[Part, int] | None:
-        """Return the records that yielded no row, by part; None: they are what was accepted and is in no window."""
-
-    def apart(self, shape: Shape) -> Apart:
-        """Return the rows that no order of the log makes true."""
-
-    def filled(self) -> set[int]:
-        """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
-
-    def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
-        """Return path index to the starts (epoch ms) of the windows that its rows touch."""
-
-    def groups(self) -> dict[int, set[int]]:
-        """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
-
-
-class LateRule:
+class WindowJudge:
     """The accepted rows of one source on a path, each pair with a window late or in time."""
 
     def __init__(
@@ -247,10 +180,55 @@ class LateRule:
         table = pa.table({"_end_us": pa.array(sorted(set(ends_us)), pa.int64())})
         return F.broadcast(self._spark.createDataFrame(table))
 
+    def is_due(self, row: RowId, index: int, chain: Chain, ranges: Sequence[Ranges]) -> bool:
+        """Say whether the watermark of a batch closed a row's window; which batch has to update it, `updates` says."""
+        del ranges
+        return self._definition.has_updates or chain.closes(index, row.end_ms)
+
+    def widen(self, doubts: Doubts) -> Doubts:
+        """Return the doubts as they are: a record belongs to the windows that hold it."""
+        return doubts
+
+    def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
+        """Return nothing: window and keys tell rows apart, and each window is made by the definitions that read it."""
+        del shape, rows, definitions
+        return {}
+
+    def evidence(self, common: Evidence, batches: Sequence[int]) -> Evidence:
+        """Return the evidence as it is."""
+        del batches
+        return common
+
+    def served_evidence(
+        self,
+        view: HeadView,
+        evidence: Evidence,
+        rows: Mapping[RowId, Sequence[ServedRow]],
+        closed_ms: int,
+        late: Sequence[LateRow],
+    ) -> ServedEvidence:
+        """Return what is served, with what each publication had to serve when it was made (`published_windows`)."""
+        return published_windows(self, view, evidence, rows, closed_ms, late)
+
+    def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
+        """Return the pairs that the changelog's rows count; where their input is gone, only what is left of it."""
+        size_ms = self._size_us // 1000
+        return count_by_rows(evidence, unread, closed_ms) + sum(
+            pair.rows
+            for pair in closed_pairs(pairs, closed_ms)
+            if unread.of(pair.end_ms - size_ms, pair.end_ms) is not None
+        )
+
     def truth_as_of(
         self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
     ) -> pa.Table:
-        """Return the batch result over what counted at a moment, for these windows only (`Rule.truth_as_of`)."""
+        """Return the batch result over what counted at a moment, for these windows only.
+
+        Args:
+            as_of: topic to partition to offset; rows below counted.
+            amendments: decisions about dead letters up to this one counted.
+            windows_end_ms: ends of the windows.
+        """
         ends_ms = list(windows_end_ms)
         rows = self.pairs_as_of(as_of, amendments, ends_ms)
         if self._definition.window.passes == 1:
@@ -319,22 +297,6 @@ class LateRule:
         plain = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
         return zip(addresses(table, shape), plain, strict=True)
 
-    def families(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, Family]:
-        """Return what belongs together though its windows differ: nothing, for these windows are fixed."""
-        del shape, batches
-        return {}
-
-    def served_sessions(
-        self,
-        shape: Shape,
-        batches: Sequence[int],
-        published: PublishedSessions,
-        expected: Rows,
-    ) -> dict[RowId, ServedSession]:
-        """Return nothing, for these windows are no sessions."""
-        del shape, batches, published, expected
-        return {}
-
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
         mine = F.lit(True) if group is None else F.col("_group") == group
@@ -346,16 +308,7 @@ class LateRule:
             for row in table.to_pylist()
         ]
 
-    def silent(self) -> dict[Part, int] | None:
-        """Return nothing: what was left out is what was accepted and is in no window."""
-        return None
-
-    def apart(self, shape: Shape) -> Apart:
-        """Return the rows that no order of the log makes true: none, where order does not matter."""
-        del shape
-        return Apart()
-
-    def filled(self) -> set[int]:
+    def windows_with_skipped_records(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
         skipped = self._pairs.where(F.col("_index") == GAP_INDEX)
         return self._starts("_index", included(self._spark, self._definition, skipped)).get(GAP_INDEX, set())

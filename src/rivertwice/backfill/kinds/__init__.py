@@ -1,0 +1,44 @@
+"""The kinds of windows as backfills see them. A kind without a planner has nothing that could be published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rivertwice.backfill.kinds.planner import Planner
+from rivertwice.backfill.kinds.sessions import SessionPlanner
+from rivertwice.backfill.kinds.windows import WindowPlanner
+from rivertwice.errors import RequestError
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.kinds import Kind
+from rivertwice.pipeline.kinds.intervals import Intervals
+from rivertwice.pipeline.kinds.sessions import Sessions
+from rivertwice.pipeline.kinds.tumbling_hopping import TumblingHopping
+
+__all__ = ["Planner", "find_planner", "planner_of"]
+
+_PLANNERS: Mapping[type[Kind], Planner] = {
+    TumblingHopping: WindowPlanner(),
+    Intervals: WindowPlanner(),
+    Sessions: SessionPlanner(),
+}
+
+
+def find_planner(definition: Definition) -> Planner | None:
+    """Return what looks for windows of a definition to recompute; None if nothing of it can be published."""
+    return _PLANNERS.get(type(definition.window.kind))
+
+
+def planner_of(definition: Definition) -> Planner:
+    """Return what looks for windows of a definition to recompute.
+
+    Raises:
+        RequestError: nothing of it can be published: it is a fold, which has nothing to repair.
+    """
+    planner = find_planner(definition)
+    if planner is None:
+        message = (
+            f"{definition.name} is a fold, and a backfill of folds is not built: none of its events is ever late, so no window wants "
+            "one, and a fold that was changed is another pipeline: give it another name, and start it from the log's beginning"
+        )
+        raise RequestError(message)
+    return planner

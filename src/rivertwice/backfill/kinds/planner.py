@@ -1,0 +1,82 @@
+"""What a backfill asks of a kind of windows, and what all kinds look up in the newest reconcile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.backfill.intervals import Interval
+from rivertwice.backfill.model import SessionsView
+from rivertwice.config import PipelineHome
+from rivertwice.log.gaps import REPAIRABLE
+from rivertwice.pipeline.definition import Definition
+from rivertwice.store import delta
+from rivertwice.timeline.serving import Publication
+
+
+@dataclass(frozen=True)
+class LateWindows:
+    """What the newest reconcile found LATE in what is served, without what was published since.
+
+    Attributes:
+        ranges: event times to recompute (epoch ms, half-open).
+        windows: starts of the windows, as ranges; empty where no start tells a window.
+        sessions: the sessions, where windows are sessions.
+    """
+
+    ranges: tuple[Interval, ...]
+    windows: tuple[Interval, ...] = ()
+    sessions: SessionsView | None = None
+
+
+class Planner(Protocol):
+    """Looks for the windows of one kind that a backfill should recompute."""
+
+    def find_late(
+        self,
+        home: PipelineHome,
+        definition: Definition,
+        publications: Sequence[Publication],
+        semantics: AbstractSet[str],
+    ) -> LateWindows:
+        """Return what the newest reconcile found LATE, without what publications of these semantics repaired since."""
+
+
+def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, int] | None:
+    """Return what the newest reconcile found LATE or repairable, and which entry of the sequence it had seen.
+
+    Args:
+        home: of the pipeline.
+        columns: further columns of the verdicts.
+    """
+    runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "sequence"])
+    if runs is None or runs.num_rows == 0:
+        return None
+    newest = runs.sort_by([("created_at", "descending")]).slice(0, 1).to_pylist()[0]
+    fillable = (pc.field("verdict") == "NOT_COMPARABLE") & pc.starts_with(pc.field("reason"), REPAIRABLE)
+    repairable = (pc.field("verdict") == "LATE") | fillable
+    verdicts = delta.read(
+        home.tables.verdicts,
+        columns=["run", "pair", "verdict", "reason", *columns],
+        where=(pc.field("run") == newest["run"]) & (pc.field("pair") == "served") & repairable,
+    )
+    return None if verdicts is None else (verdicts, newest["sequence"])
+
+
+def published_since(
+    publications: Sequence[Publication], sequence: int, semantics: AbstractSet[str]
+) -> list[Publication]:
+    """Return the publications of these semantics after an entry of the sequence."""
+    return [entry for entry in publications if entry.seq > sequence and entry.semantics in semantics]
+
+
+def window_ms(definition: Definition) -> tuple[int, int]:
+    """Return length of a window and time between two starts, in milliseconds."""
+    ms = timedelta(milliseconds=1)
+    return definition.window.length // ms, definition.window.step // ms

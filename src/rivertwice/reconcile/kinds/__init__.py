@@ -1,0 +1,76 @@
+"""The kinds of windows as a reconcile judges them: one module a kind, chosen by what the definition's kind is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.kinds import Kind
+from rivertwice.pipeline.kinds.intervals import Intervals
+from rivertwice.pipeline.kinds.sessions import Sessions
+from rivertwice.pipeline.kinds.stateful import Stateful
+from rivertwice.pipeline.kinds.tumbling_hopping import TumblingHopping
+from rivertwice.reconcile.gaps import Jump
+from rivertwice.reconcile.kinds.intervals import IntervalJudge
+from rivertwice.reconcile.kinds.judge import Judge
+from rivertwice.reconcile.kinds.sessions import SessionJudge
+from rivertwice.reconcile.kinds.stateful import StatefulJudge
+from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
+from rivertwice.reconcile.rederive import Chain
+
+__all__ = ["Judge", "Taken", "judge_of"]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a judge takes.
+
+    Attributes:
+        definition: whose results are judged.
+        rows: view to accepted rows with `_index`, `_late_ms` and `_group`.
+        chain: re-derived watermarks.
+        amended: view to what dead letters should have been (`deadletters.cure.amended_rows`), where that is applied.
+        jumps: the accepted gaps of the path, which the order of a fold depends on.
+        own: number of an older definition (`WindowJudge`).
+    """
+
+    definition: Definition
+    rows: Mapping[str, DataFrame]
+    chain: Chain
+    amended: Mapping[str, DataFrame] = field(default_factory=dict)
+    jumps: Sequence[Jump] = ()
+    own: int | None = None
+
+
+def _judge_windows(spark: SparkSession, taken: Taken) -> Judge:
+    ((view, rows),) = taken.rows.items()
+    return WindowJudge(spark, taken.definition, rows, amended=taken.amended.get(view), own=taken.own)
+
+
+def _judge_sessions(spark: SparkSession, taken: Taken) -> Judge:
+    ((view, rows),) = taken.rows.items()
+    return SessionJudge(spark, taken.definition, rows, taken.chain, taken.amended.get(view))
+
+
+def _judge_intervals(spark: SparkSession, taken: Taken) -> Judge:
+    return IntervalJudge(spark, taken.definition, taken.rows, taken.chain, taken.amended)
+
+
+def _judge_states(spark: SparkSession, taken: Taken) -> Judge:
+    return StatefulJudge(spark, taken.definition, taken.rows, taken.jumps)
+
+
+_JUDGES: Mapping[type[Kind], Callable[[SparkSession, Taken], Judge]] = {
+    TumblingHopping: _judge_windows,
+    Sessions: _judge_sessions,
+    Intervals: _judge_intervals,
+    Stateful: _judge_states,
+}
+
+
+def judge_of(spark: SparkSession, taken: Taken) -> Judge:
+    """Return what judges the definition's kind of windows."""
+    return _JUDGES[type(taken.definition.window.kind)](spark, taken)

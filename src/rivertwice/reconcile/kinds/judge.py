@@ -1,0 +1,145 @@
+"""What a reconcile asks of a kind of windows: what the log says must be, and why the stream may differ from it.
+
+Every kind answers `Judge`. Lateness, amendments and updates are protocols of their own, which a kind has or has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from rivertwice.log.addresses import Part
+from rivertwice.pipeline.definition import Definition
+from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.gaps import Doubts
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape
+from rivertwice.reconcile.rederive import Chain, Ranges
+from rivertwice.reconcile.view import HeadView
+
+
+class Judge(Protocol):
+    """What the stream must have made of the accepted rows of a path."""
+
+    def truth(self, definition: Definition) -> pa.Table:
+        """Return the batch result over all accepted rows."""
+
+    def expected(self, definition: Definition) -> pa.Table:
+        """Return what the stream must emit in the end."""
+
+    def is_due(self, row: RowId, index: int, chain: Chain, ranges: Sequence[Ranges]) -> bool:
+        """Say whether the batch with this path index had to emit a row.
+
+        Args:
+            row: its address.
+            index: of the batch.
+            chain: re-derived watermarks.
+            ranges: offset ranges by path index.
+        """
+
+    def widen(self, doubts: Doubts) -> Doubts:
+        """Return the doubts of lost records with all windows that they may reach."""
+
+    def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
+        """Return window start (epoch ms) to why the kind cannot compare it, whatever the stream did.
+
+        Args:
+            shape: how rows are addressed.
+            rows: all addresses.
+            definitions: how many ran on the path.
+        """
+
+    def evidence(self, common: Evidence, batches: Sequence[int]) -> Evidence:
+        """Return the evidence with what only this kind knows. `batches` gives the batch number of each path index."""
+
+    def served_evidence(
+        self,
+        view: HeadView,
+        evidence: Evidence,
+        rows: Mapping[RowId, Sequence[ServedRow]],
+        closed_ms: int,
+        late: Sequence[LateRow],
+    ) -> ServedEvidence:
+        """Return what the served table is judged by.
+
+        Args:
+            view: the head, with its publications and the stamp of the served table.
+            evidence: what the stream is judged by.
+            rows: what is served.
+            closed_ms: windows that end at or before it are served.
+            late: all late records.
+        """
+
+    def pairs(self, group: int | None = None) -> list[PairCount]:
+        """Return the pairs of records that passed the row filter, counted by partition, window and lateness.
+
+        With `group` only of records that batches of this definition read.
+        """
+
+    def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
+        """Return how many pairs the changelog accounts for.
+
+        Args:
+            evidence: with what the stream emitted.
+            pairs: all of them.
+            unread: doubts of windows whose input is gone.
+            closed_ms: windows that end at or before it are closed.
+        """
+
+    def windows_with_skipped_records(self) -> set[int]:
+        """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
+
+    def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
+        """Return path index to the starts (epoch ms) of the windows that its rows touch."""
+
+    def groups(self) -> dict[int, set[int]]:
+        """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
+
+
+@runtime_checkable
+class HasLateRows(Protocol):
+    """A kind whose records can come too late."""
+
+    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+        """Return every late pair by the record's address. `batches` gives the batch number of each path index."""
+
+
+@runtime_checkable
+class HasAmendments(Protocol):
+    """A kind whose truth counts what a dead letter should have been."""
+
+    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+        """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
+
+
+@runtime_checkable
+class HasUpdates(Protocol):
+    """A kind whose rows can be emitted with every batch that changes them."""
+
+    def updates(self, index: int) -> pa.Table:
+        """Return what a stream that emits updates must emit with one batch, by its path index."""
+
+
+@runtime_checkable
+class HasRecordsWithoutOutput(Protocol):
+    """A kind of which a record may be taken and yield no row."""
+
+    def records_without_output(self) -> dict[Part, int]:
+        """Return by part how many records were taken and yielded no row."""
+
+
+def late_rows(judge: Judge, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+    """Return every late pair by the record's address; none where nothing can be late."""
+    return judge.late_rows(shape, batches) if isinstance(judge, HasLateRows) else []
+
+
+def amended_rows(judge: Judge, shape: Shape) -> list[AmendedRow]:
+    """Return every pair that a dead letter should have been in; none where amendments apply to no result."""
+    return judge.amended_rows(shape) if isinstance(judge, HasAmendments) else []
+
+
+def records_without_output(judge: Judge) -> dict[Part, int] | None:
+    """Return by part the records that yielded no row; None: they are what was accepted and is in no window."""
+    return judge.records_without_output() if isinstance(judge, HasRecordsWithoutOutput) else None
