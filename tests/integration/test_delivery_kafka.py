@@ -28,7 +28,7 @@ from rivertwice.errors import LeaseLostError, LedgerError
 from rivertwice.log.broker import BrokerInfo
 from rivertwice.log.kafka import delete_topic, ensure_topic
 from rivertwice.pipeline.delivery_model import KafkaDelivery
-from rivertwice.savepoint.deadline import Deadline
+from rivertwice.waits import Deadline
 
 pytestmark = pytest.mark.kafka
 

@@ -20,7 +20,7 @@ from rivertwice.log import kafka
 from rivertwice.log.broker import broker_status, start_broker, stop_broker
 from rivertwice.log.flights import STORM, LogRecord
 from rivertwice.log.replay import ReplayRequest, plan_replay, replay
-from rivertwice.savepoint.deadline import Deadline
+from rivertwice.waits import Deadline
 from running.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
