@@ -59,3 +59,10 @@ def test_pre_commit_runs_what_make_lint_runs() -> None:
         assert (hook["language"], hook["pass_filenames"]) == ("system", False)
         assert hook["entry"].replace(".venv/bin", "$(BIN)") in lint
     assert lint.count("$(BIN)/") == len(repository["hooks"])
+
+
+@pytest.mark.parametrize(("call", "home"), [("flock(", "locks.py")])
+def test_each_small_thing_of_the_product_has_one_place(call: str, home: str) -> None:
+    product = REPOSITORY / "src" / "rivertwice"
+    places = [path.relative_to(product) for path in sorted(product.rglob("*.py")) if call in path.read_text()]
+    assert [str(path) for path in places if path.parts[0] != "testing"] == [home]
