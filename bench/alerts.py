@@ -41,8 +41,8 @@ from rivertwice.fast.compare import compare_fast
 from rivertwice.fast.runs import committed_offsets
 from rivertwice.log import kafka
 from rivertwice.pipeline.engine import spark_session
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.timeline.lineage import path_ledger
+from rivertwice.waits import Deadline
 
 TOPIC, PARTITIONS = "transactions", 4
 SCORES, COUNTS = "fraud_scores", "card_counts"

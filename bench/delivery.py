@@ -26,7 +26,7 @@ from rivertwice.config import Settings
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.webhook_sink import RECORDS
 from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.savepoint.deadline import Deadline
+from rivertwice.waits import Deadline
 from servers.postgres import missing, postgres_server
 
 SIZES = {1: (200, 30), 100: (100, 30), 10_000: (8, 10)}

@@ -23,7 +23,7 @@ from bench.ours import hand_command, make_own_project, our_command
 from rivertwice.config import Settings
 from rivertwice.flights.plan import STORM
 from rivertwice.flights.replay import ReplayRequest, replay
-from rivertwice.savepoint.deadline import Deadline
+from rivertwice.waits import Deadline
 from streams.flights import PIPELINE
 
 FLIGHTS = 600

@@ -7,7 +7,6 @@ port; all other programs' connections are kept out by the range, which lies belo
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import socket
@@ -17,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rivertwice.errors import ServiceError
+from rivertwice.locks import try_lock
 
 FIRST, LAST = 15_000, 29_999
 _TRIES = 1_000
@@ -67,12 +67,7 @@ def _hold(port: int, locks: ExitStack) -> bool:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / str(port)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return False
-    if _is_at(path, handle) and is_free(port):
+    if try_lock(handle, 0.0) and _is_at(path, handle) and is_free(port):
         locks.callback(_release, path, handle)
         return True
     os.close(handle)

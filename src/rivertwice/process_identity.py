@@ -10,16 +10,15 @@ process holds while it lives decides then.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import time
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
 
 import psutil
+
+from rivertwice.locks import is_locked
 
 Started = str | float
 """The name of a start, as it is stored."""
@@ -104,33 +103,6 @@ def may_live(pid: int | None, started: Started | None) -> bool:
         return life is Life.ALIVE
     place, match = _place(), _NAME.match(started) if isinstance(started, str) else None
     return match is not None and place is not None and place.startswith(f"{match[1]}/")
-
-
-def try_lock(file: IO[Any]) -> bool:
-    """Take the lock of an open file at once; False if another process has it.
-
-    Tried for a twentieth of a second, for `is_locked` holds it for a moment.
-    """
-    for _ in range(5):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.01)
-        else:
-            return True
-    return False
-
-
-def is_locked(path: Path) -> bool:
-    """Say whether some process holds the lock of a file."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def boot_id() -> str | None:

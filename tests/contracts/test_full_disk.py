@@ -19,7 +19,6 @@ from homes.project import make_project
 from homes.savepoint import NOW, make_home
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.store.files import read_json
@@ -28,6 +27,7 @@ from rivertwice.stream.failures import classify_failure
 from rivertwice.testing.cases import LabError
 from rivertwice.testing.cases_store import fill, small_disk
 from rivertwice.timeline.intent import write_intent
+from rivertwice.waits import Deadline
 
 ROWS = pa.table({"n": pa.array(range(5_000), pa.int64())})
 

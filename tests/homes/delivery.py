@@ -20,13 +20,13 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.kafka import end_offsets
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import last_seq, move_head, publish
 from rivertwice.timeline.served import read_provisional, read_served, rebuild_served
 from rivertwice.timeline.serving import Publication
+from rivertwice.waits import Deadline
 
 Row = tuple[int, str, int]
 """Hour, key, value."""

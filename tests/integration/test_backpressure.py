@@ -15,10 +15,10 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
 from rivertwice.metrics.measure import measure
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.supervise.view import view_pipeline
 from rivertwice.testing.lab import Lab
 from rivertwice.timeline.lineage import path_ledger
+from rivertwice.waits import Deadline
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]

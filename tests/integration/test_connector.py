@@ -20,8 +20,8 @@ from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.ports import held_ports
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.timeline.served import rebuild_served
+from rivertwice.waits import Deadline
 from running.waiting import wait_for
 from running.warm_spark import run_command_warm, run_driver_warm
 from servers.connect_worker import ConnectWorker

@@ -25,7 +25,7 @@ from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.status import view_refused
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import PostgresDelivery
-from rivertwice.savepoint.deadline import Deadline
+from rivertwice.waits import Deadline
 from running.waiting import wait_for
 from servers.postgres import missing, postgres_server
 

@@ -14,8 +14,8 @@ from rivertwice.config import Settings
 from rivertwice.log import kafka
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.reader import read_exactly
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.testing.events import Event, produce_events
+from rivertwice.waits import Deadline
 
 pytestmark = pytest.mark.kafka
 AT_MS = 1_767_225_600_000

@@ -20,7 +20,7 @@ from rivertwice.errors import ConfigError, RequestError
 from rivertwice.flights.plan import STORM, LogRecord
 from rivertwice.flights.replay import ReplayRequest, plan_replay, replay
 from rivertwice.log import kafka
-from rivertwice.savepoint.deadline import Deadline
+from rivertwice.waits import Deadline
 from running.waiting import wait_for
 
 pytestmark = pytest.mark.kafka

@@ -25,7 +25,6 @@ from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.prove import prove_savepoint, session_of
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.restore import restore_savepoint
@@ -36,6 +35,7 @@ from rivertwice.store.delta_log import added_files, entry_path, parse_entry
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import stream_rows
+from rivertwice.waits import Deadline
 from running.warm_spark import own_session
 from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end, wait_for_batch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from rivertwice.savepoint.deadline import Deadline
+from rivertwice.waits import Deadline
 
 T = TypeVar("T")
 

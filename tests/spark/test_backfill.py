@@ -1,6 +1,5 @@
 """Backfills over an archive of synthetic records, judged by a count in Python; no broker is needed."""
 
-import fcntl
 import json
 from collections import Counter
 from dataclasses import replace
@@ -22,6 +21,7 @@ from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import backfill_folder, save_plan
 from rivertwice.errors import LostRaceError
 from rivertwice.instants import EPOCH, to_iso
+from rivertwice.locks import lock
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.store import delta
@@ -188,10 +188,12 @@ def test_chunks_read_one_by_one_give_the_rows_of_a_backfill_read_at_once(spark, 
 def test_two_processes_do_not_compute_the_same_backfill_at_once(spark, made):
     settings, home, _ = made
     plan = planned(settings, home, 0, 2)
-    with (backfill_folder(home, plan.id) / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(LostRaceError, match="another process computes"):
-            compute_backfill(spark, settings, plan)
+    taken, refused = (
+        lock(backfill_folder(home, plan.id) / "lock"),
+        pytest.raises(LostRaceError, match="computes backfill"),
+    )
+    with taken, refused:
+        compute_backfill(spark, settings, plan)
     assert compute_backfill(spark, settings, plan).computed == len(plan.chunks)
 
 

@@ -19,10 +19,10 @@ from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import Definition
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
+from rivertwice.waits import Deadline
 from running.warm_spark import run_command_warm, run_driver_warm
 
 NAME = "histories"

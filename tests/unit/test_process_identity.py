@@ -12,17 +12,16 @@ import psutil
 import pytest
 
 from rivertwice import process_identity
+from rivertwice.locks import open_locked
 from rivertwice.process_identity import (
     NEVER_SEEN,
     Life,
     is_alive,
-    is_locked,
     look,
     may_live,
     own_start,
     same_start,
     started_of,
-    try_lock,
 )
 
 ME = os.getpid()
@@ -64,14 +63,12 @@ def test_a_lock_decides_where_the_record_cannot(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     unsure = psutil.Process().create_time() + 2
     assert not is_alive(ME, unsure, lock=lock)
-    with lock.open("w") as file:
-        assert try_lock(file)
-        assert is_locked(lock)
+    file = open_locked(lock)
+    assert file is not None
+    with file:
         assert is_alive(ME, unsure, lock=lock)
         assert not is_alive(2**22 + 1, own_start(), lock=lock), "what is known to be gone is gone"
-        with lock.open("w") as second:
-            assert not try_lock(second)
-    assert not is_locked(lock)
+    assert not is_alive(ME, unsure, lock=lock)
 
 
 def test_a_zombie_is_gone() -> None:

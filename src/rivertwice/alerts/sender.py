@@ -7,13 +7,12 @@ least once: a process that is killed between the answer and its note sends it ag
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 
 from rivertwice.alerts.channels import Outcome, send_message
@@ -34,6 +33,7 @@ from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError
 from rivertwice.instants import utc_now
+from rivertwice.locks import lock_if_free
 
 LOG = logging.getLogger(__name__)
 MESSAGES = 20  # to one route in one pass
@@ -124,30 +124,15 @@ class Sender:
     @contextmanager
     def _only_sender(self, patience_s: float) -> Iterator[bool]:
         folder = self._settings.home / "alerts"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(folder / "sending", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:  # no room for an empty file: better twice than never
-            self._say("lock", f"the lock of {folder} cannot be taken ({error.strerror}); alerts are sent without it")
-            yield True
-            return
-        try:
-            yield _taken(handle, patience_s)
-        finally:
-            os.close(handle)
-
-
-def _taken(handle: int, patience_s: float) -> bool:
-    until = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.1)
-        else:
-            return True
+        with ExitStack() as held:
+            try:
+                alone = held.enter_context(lock_if_free(folder / "sending", patience_s=patience_s, mode=0o600))
+            except OSError as error:  # no room for an empty file: better twice than never
+                self._say(
+                    "lock", f"the lock of {folder} cannot be taken ({error.strerror}); alerts are sent without it"
+                )
+                alone = True
+            yield alone
 
 
 class SenderThread(threading.Thread):

@@ -6,13 +6,12 @@ with the next one: an alert about a full disk must go out, and once only.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +22,7 @@ from rivertwice.alerts.model import Alert, Cause, Changed, Report, RouteState, S
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.locks import lock
 from rivertwice.store.files import replace_json
 from rivertwice.store.log_files import append_line as append_whole_line
 
@@ -128,18 +128,14 @@ class AlertStore:
 
     @contextmanager
     def _other_processes(self) -> Iterator[None]:
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:  # a disk without room for an empty file
-            self._say_once(f"the lock of {self._folder} cannot be taken ({error.strerror}); alerts go on without it")
+        with ExitStack() as held:
+            try:
+                held.enter_context(lock(self._folder / "lock", mode=0o600))
+            except OSError as error:  # a disk without room for an empty file
+                self._say_once(
+                    f"the lock of {self._folder} cannot be taken ({error.strerror}); alerts go on without it"
+                )
             yield
-            return
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
 
 _STORES: dict[tuple[int, Path], AlertStore] = {}

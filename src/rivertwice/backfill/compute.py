@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import time
 from collections import Counter
@@ -33,6 +32,7 @@ from rivertwice.backfill.session_compute import compute_sessions
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
+from rivertwice.locks import lock_or_refuse
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.compile import compile_sources
@@ -227,15 +227,12 @@ def _count_records(
 
 @contextmanager
 def _alone(home: PipelineHome, plan: BackfillPlan) -> Iterator[None]:
-    path = backfill_folder(home, plan.id) / "lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = (
-                f"another process computes backfill {plan.id} of {plan.pipeline}; this one did nothing: wait for it, "
-                "then run again, finished chunks are skipped"
-            )
-            raise LostRaceError(message) from None
+    def refuse(holder: str) -> LostRaceError:
+        message = (
+            f"{holder} computes backfill {plan.id} of {plan.pipeline}; this one did nothing: wait for it, "
+            "then run again, finished chunks are skipped"
+        )
+        return LostRaceError(message)
+
+    with lock_or_refuse(backfill_folder(home, plan.id) / "lock", refuse):
         yield

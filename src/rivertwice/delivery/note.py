@@ -6,7 +6,6 @@ sink. It only refuses one thing: to begin anew where something was delivered bef
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from rivertwice.config import PipelineHome, require_name
 from rivertwice.delivery.model import Position
 from rivertwice.errors import LeaseLostError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.locks import lock_or_refuse
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1
@@ -81,15 +81,13 @@ def only_deliverer(home: PipelineHome, sink: str) -> Iterator[None]:
     Raises:
         LeaseLostError: another one runs.
     """
-    folder = folder_of(home, sink)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = (
-                f"sink {sink} of {home.root.name} is delivered by another process of this home (the agent does it while the "
-                "stream is wanted running); see `rivertwice deliver status`"
-            )
-            raise LeaseLostError(message) from None
+
+    def refuse(holder: str) -> LeaseLostError:
+        message = (
+            f"sink {sink} of {home.root.name} is delivered by {holder} of this home (the agent does it while the "
+            "stream is wanted running); see `rivertwice deliver status`"
+        )
+        return LeaseLostError(message)
+
+    with lock_or_refuse(folder_of(home, sink) / "lock", refuse):
         yield

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import importlib.metadata
 import json
 import logging
 import os
 import secrets as random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from rivertwice.embedded.airflow_config import (
 )
 from rivertwice.embedded.fork_server import ForkServer
 from rivertwice.errors import ServiceError
+from rivertwice.locks import lock
 from rivertwice.orchestration.environment import SPARK_POOL
 from rivertwice.orchestration.processes import ProcessMark, end_sessions, is_alive, mark_of, stop
 from rivertwice.orchestration.rest import AirflowClient
@@ -91,7 +91,7 @@ def start_airflow(
     """
     home = airflow_home(settings)
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _locked(home), contextlib.ExitStack() as held:
+    with lock(home.lock), contextlib.ExitStack() as held:
         secrets = _ensure_secrets(home)
         port = _ensure_port(home, held)
         _write_private(home.config, render_config(airflow_options(settings, port, secrets)))
@@ -122,7 +122,7 @@ def stop_airflow(settings: Settings) -> list[str]:
     home = airflow_home(settings)
     if not home.services.exists():
         return []
-    with _locked(home):
+    with lock(home.lock):
         marks = _read_services(home)
         running = [name for name, mark in marks.items() if is_alive(mark)]
         stop(marks.values(), _GRACE)
@@ -158,13 +158,6 @@ def client(settings: Settings) -> AirflowClient:
     """Return a client of the embedded Airflow."""
     info = airflow_info(settings)
     return AirflowClient(info.url, info.user, info.password)
-
-
-@contextlib.contextmanager
-def _locked(home: AirflowHome) -> Iterator[None]:
-    with home.lock.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _write_private(path: Path, text: str) -> None:

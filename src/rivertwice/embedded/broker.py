@@ -14,15 +14,14 @@ A crash after any step leaves either no process (the next start begins again) or
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import logging
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +30,7 @@ import psutil
 from rivertwice.config import Settings
 from rivertwice.embedded.broker_config import LOG4J, broker_properties, encode_properties, new_cluster_id
 from rivertwice.errors import ServiceError
+from rivertwice.locks import lock, open_locked
 from rivertwice.log.answer import ask_cluster_id, await_kafka
 from rivertwice.ports import held_ports
 from rivertwice.setup.java import java_env
@@ -80,8 +80,7 @@ def start_broker(
     if settings.bootstrap:
         return BrokerInfo(settings.bootstrap, None, await_kafka(settings))
     folder = settings.broker
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "start.lock"), ExitStack() as held:
+    with lock(folder / "start.lock"), ExitStack() as held:
         pid = _adopt_or_launch(settings, functools.partial(_launch, settings, heap, advertised_port, extra or {}, held))
         found = await_kafka(settings, functools.partial(_require_alive, settings, pid))
     return BrokerInfo(settings.bootstrap_servers(), pid, found)
@@ -96,12 +95,10 @@ def _adopt_or_launch(settings: Settings, launch: Callable[[int], int]) -> int:
     folder = settings.broker
     deadline = time.monotonic() + STOP_SECONDS
     while time.monotonic() < deadline:
-        run_lock = _try_lock(folder / "run.lock")
+        run_lock = open_locked(folder / "run.lock")
         if run_lock is not None:
-            try:
-                return launch(run_lock)
-            finally:
-                os.close(run_lock)
+            with run_lock:
+                return launch(run_lock.fileno())
         pid = _find_pid(folder)
         if pid is not None and (ask_cluster_id(settings, 2.0) is not None or _alive(pid)):
             return pid
@@ -121,7 +118,7 @@ def stop_broker(settings: Settings) -> bool:
     """
     if settings.bootstrap or not settings.broker.exists():
         return False
-    with _locked(settings.broker / "start.lock"):
+    with lock(settings.broker / "start.lock"):
         pid = _find_pid(settings.broker)
         if pid is None:
             return False
@@ -149,23 +146,6 @@ def broker_status(settings: Settings) -> BrokerInfo | None:
     if found is None:
         return None
     return BrokerInfo(settings.bootstrap_servers(), None if settings.bootstrap else _find_pid(settings.broker), found)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _try_lock(path: Path) -> int | None:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
 
 
 def _find_pid(folder: Path) -> int | None:

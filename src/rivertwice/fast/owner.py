@@ -10,7 +10,8 @@ from typing import TextIO
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError
 from rivertwice.fast.runs import fast_folder
-from rivertwice.process_identity import Started, is_alive, own_start, try_lock
+from rivertwice.locks import open_locked
+from rivertwice.process_identity import Started, is_alive, own_start
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1
@@ -40,10 +41,8 @@ def take_fast_lock(home: PipelineHome) -> TextIO:
         LeaseLostError: another process holds it.
     """
     folder: Path = fast_folder(home)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / "lock").open("a")
-    if not try_lock(file):
-        file.close()
+    file = open_locked(folder / "lock")
+    if file is None:
         owner = read_fast_owner(home)
         who = "another process" if owner is None else f"pid {owner.pid}"
         message = f"the fast path of {home.root.name} is run by {who} already; `rivertwice stop` ends it, or wait"

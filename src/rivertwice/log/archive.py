@@ -15,7 +15,6 @@ works on a topic's archive at a time.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -27,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings, below, require_topic
 from rivertwice.errors import LostRaceError
+from rivertwice.locks import is_locked, lock
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, between, drop_empty, plan_chunks
 from rivertwice.log.archive_plan import behind_hole, check_turn, check_unmoved, plan_extension
@@ -206,15 +206,7 @@ class _Job:
 
 def is_archiving(settings: Settings, topic: str) -> bool:
     """Say whether an archive job of the topic runs on this host."""
-    path = _lock_file(settings, topic)
-    if not path.exists():
-        return False
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    return is_locked(_lock_file(settings, topic))
 
 
 @contextmanager
@@ -232,10 +224,7 @@ def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> 
     Raises:
         LostRaceError: another host works on it still.
     """
-    path = _lock_file(settings, topic)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with lock(_lock_file(settings, topic)):
         if settings.shared is None:
             yield lambda: None
             return

@@ -32,7 +32,6 @@ from rivertwice.process_identity import own_start
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.abandon import abandon_restore
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.operation import FallBackReport, read_operations, write_fall_back
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.savepoint.restore import RestoreReport, restore_savepoint
@@ -40,6 +39,7 @@ from rivertwice.savepoint.restore_steps import Progress
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.lineage import Segment, head_path
 from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
+from rivertwice.waits import Deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

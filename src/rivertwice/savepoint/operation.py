@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.locks import lock_or_refuse
 from rivertwice.process_identity import Started
 from rivertwice.store.files import read_json, replace_json
 
@@ -137,13 +137,12 @@ def only_restore(home: PipelineHome) -> Iterator[None]:
     Raises:
         LostRaceError: another process restores this pipeline.
     """
-    home.operations.mkdir(parents=True, exist_ok=True)
-    with (home.operations / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = f"another process is restoring {home.root.name}; nothing was done; wait for it and look again"
-            raise LostRaceError(message) from None
+
+    def refuse(holder: str) -> LostRaceError:
+        message = f"{holder} is restoring {home.root.name}; nothing was done; wait for it and look again"
+        return LostRaceError(message)
+
+    with lock_or_refuse(home.operations / "lock", refuse):
         yield
 
 

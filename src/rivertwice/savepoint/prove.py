@@ -37,7 +37,6 @@ from rivertwice.savepoint.budget import (
 )
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles, load_state_definition
 from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.feed import oldest_offsets, replay_source
 from rivertwice.savepoint.plan import (
     ReplayPlan,
@@ -56,6 +55,7 @@ from rivertwice.savepoint.trim import batches_in
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.ledger import LedgerRow, Offsets, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, path_of, select_on_path
+from rivertwice.waits import Deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

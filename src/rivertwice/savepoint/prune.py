@@ -8,16 +8,16 @@ deletion, and looks for leases again where nothing was decided: somebody may hav
 
 from __future__ import annotations
 
-import fcntl
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError, SavepointError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.locks import lock
 from rivertwice.savepoint.catalogue import (
     PROVED,
     Savepoint,
@@ -270,16 +270,12 @@ def _needed(home: PipelineHome) -> dict[str, str]:
     return rewinds | {operation.savepoint: operation.id for operation in read_operations(home) if operation.step < DONE}
 
 
-@contextmanager
-def _only_prune(home: PipelineHome) -> Iterator[None]:
+def _only_prune(home: PipelineHome) -> AbstractContextManager[None]:
     """Let one process prune at a time; a second one waits.
 
     Two at once are no good: the one that finds a lease takes the mark away that the other relies on.
     """
-    home.operations.mkdir(parents=True, exist_ok=True)
-    with (home.operations / "prune.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return lock(home.operations / "prune.lock")
 
 
 def _finish(store: BlobStore, name: str) -> None:

@@ -28,7 +28,6 @@ from rivertwice.errors import ReplayMismatchError
 from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.slices import RowsOf
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, encode_offsets, plan_watermarks
 from rivertwice.stream.checkpoint import last_number, parse_offsets
 from rivertwice.stream.driver import terminated_state
@@ -37,6 +36,7 @@ from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import rule_of
+from rivertwice.waits import Deadline
 
 _log = logging.getLogger(__name__)
 _FIELD = "allDataForTriggerAvailableNow"  # of KafkaMicroBatchStream: end offsets it takes instead of asking Kafka

@@ -18,7 +18,6 @@ from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
 from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
 from rivertwice.savepoint.catalogue import Savepoint, download
-from rivertwice.savepoint.deadline import Deadline
 from rivertwice.savepoint.feed import oldest_offsets, replay_source
 from rivertwice.savepoint.operation import Operation, advance
 from rivertwice.savepoint.plan import plan_replay
@@ -42,6 +41,7 @@ from rivertwice.timeline.lineage import (
     select_on_path,
 )
 from rivertwice.timeline.sequence import head, last_seq, move_head
+from rivertwice.waits import Deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

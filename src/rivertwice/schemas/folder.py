@@ -6,16 +6,15 @@ sets the rule of a subject from there on. The schema's file is written first: a 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from rivertwice.errors import ConfigError, RequestError
+from rivertwice.locks import lock
 from rivertwice.schemas.avro_schema import MAX_BYTES
 from rivertwice.schemas.compatibility import RULES, Rule
 from rivertwice.schemas.registry import SUBJECT, Kind, SchemaVersion, check_new, refusal, require_subject
@@ -131,15 +130,9 @@ class FolderRegistry:
         before = path.read_bytes() if path.exists() else b""
         replace_bytes(path, before + encode_json(line) + b"\n")
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> AbstractContextManager[None]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        guard = os.open(self._folder, os.O_RDONLY)  # the folder itself: no lock file to keep out of version control
-        try:
-            fcntl.flock(guard, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(guard)
+        return lock(self._folder)  # the folder itself: no lock file to keep out of version control
 
 
 def _parsed(text: str, where: str) -> Any:

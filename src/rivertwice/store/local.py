@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -11,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from rivertwice.errors import RequestError
+from rivertwice.locks import lock
 from rivertwice.store.base import Versioned, is_temporary, require_key
 from rivertwice.store.durable import is_durable, make_folder, sync_path
 from rivertwice.store.files import put_bytes_if_absent, replace_bytes
@@ -56,9 +56,7 @@ class LocalStore:
 
     def put_if_version(self, key: str, data: bytes, version: str) -> bool:
         """Replace an object that still has `version`, under the folder's lock; return False if it has another."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / _LOCK).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with lock(self.root / _LOCK):
             now = self.get_versioned(key)
             if now is None or now.version != version:
                 return False

@@ -24,7 +24,8 @@ import psutil
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError
 from rivertwice.instants import parse_iso, to_iso, utc_now
-from rivertwice.process_identity import Started, is_alive, own_start, started_of, try_lock
+from rivertwice.locks import open_locked
+from rivertwice.process_identity import Started, is_alive, own_start, started_of
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
 from rivertwice.store.home_identity import describe_copy, home_id
 from rivertwice.store.lease_store import StoreClaim, Watch, forward_clock, take_claim
@@ -209,10 +210,8 @@ def hold_lease(home: PipelineHome, now: datetime) -> Iterator[Callable[[], None]
 
 
 def _take_lock(home: PipelineHome) -> TextIO:
-    home.lease.mkdir(parents=True, exist_ok=True)
-    lock = lock_file(home).open("w")
-    if not try_lock(lock):
-        lock.close()
+    lock = open_locked(lock_file(home))
+    if lock is None:
         owner = read_owner(home)
         who = "another process" if owner is None else f"epoch {owner.epoch} (process {owner.pid} on this host)"
         message = f"{who} owns the stream of {home.root.name}; this start ends here; stop the other one first"

@@ -30,8 +30,9 @@ from rivertwice.alerts.sender import SenderThread
 from rivertwice.config import NAME, Settings
 from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
+from rivertwice.locks import open_locked
 from rivertwice.printable import PrintableFormatter
-from rivertwice.process_identity import own_start, try_lock
+from rivertwice.process_identity import own_start
 from rivertwice.store.files import replace_json
 from rivertwice.supervise.act import ask_to_drain, page, page_over, record_event, start_driver, start_fall_back
 from rivertwice.supervise.alerting import AlertKeeper, end_stream_alerts
@@ -275,9 +276,8 @@ def _drain(settings: Settings, seconds: float) -> str:
 
 
 def _lock(folder: Path) -> TextIO:
-    lock = (folder / "lock").open("a")
-    if not try_lock(lock):
-        lock.close()
+    lock = open_locked(folder / "lock")
+    if lock is None:
         message = f"another agent supervises {folder.parent}; this one ends; see `rivertwice agent status`"
         raise ServiceError(message)
     return lock

@@ -6,12 +6,13 @@ set-up can begin it while packages are fetched.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from rivertwice.locks import lock
 
 VERSION = "1.8.0"
 MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"
@@ -37,10 +38,7 @@ def build_versitygw(build: Path) -> str:
     Go checks the module's content against its public checksum database. Of two that build at once the second waits.
     """
     go = shutil.which("go")
-    folder = _folder(build)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock(_folder(build) / "build.lock"):
         if versitygw_binary(build) is not None:
             return f"versitygw {VERSION}, there"
         return NO_GO if go is None else _build(go, build)

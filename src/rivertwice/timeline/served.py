@@ -5,12 +5,11 @@ Beside it, of a pipeline that emits updates, `provisional`: the newest rows of t
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from rivertwice.config import PipelineHome, Place
 from rivertwice.errors import LedgerError, LostRaceError, ServiceError
 from rivertwice.instants import to_iso
+from rivertwice.locks import lock
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.timeline.intact import check_corrections, check_stream_rows
@@ -246,13 +246,9 @@ def read_corrections(home: PipelineHome, publications: Sequence[Publication]) ->
     return delta.read(home.tables.corrections, where=pc.field("_backfill").isin(names))
 
 
-@contextmanager
-def _alone(home: PipelineHome) -> Iterator[None]:
+def _alone(home: PipelineHome) -> AbstractContextManager[None]:
     """Let one process at a time rebuild, so that an older look never overwrites a newer one."""
-    home.root.mkdir(parents=True, exist_ok=True)
-    with (home.root / "served.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return lock(home.root / "served.lock")
 
 
 def served_stamp(home: PipelineHome) -> ServedStamp | None:

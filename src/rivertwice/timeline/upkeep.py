@@ -13,14 +13,15 @@ A crash between two steps leaves a table that is merely larger than it need be.
 
 from __future__ import annotations
 
-import fcntl
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from rivertwice.config import PipelineHome, Place, Tables
 from rivertwice.errors import LostRaceError
+from rivertwice.locks import lock, lock_if_free
 from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep
 from rivertwice.timeline.ledger import heal_ledger
 from rivertwice.timeline.lineage import head_definition
@@ -94,7 +95,7 @@ def plan_upkeep(shapes: Mapping[str, TableShape | None], compact_at: int = COMPA
 
 def keep_up(home: PipelineHome, compact_at: int = COMPACT_AT) -> list[Kept]:
     """Look after all tables of one pipeline; one process at a time, others return at once with nothing done."""
-    with _alone(home) as mine:
+    with lock_if_free(_lock_file(home)) as mine:
         if not mine:
             return []
         healed = heal_ledger(home)
@@ -118,22 +119,10 @@ def _do(path: Place, chore: Chore, before: TableShape | None) -> Kept:
     return Kept(chore.table, files, 0 if after is None else after.files, deleted, note)
 
 
-@contextmanager
-def no_upkeep(home: PipelineHome) -> Iterator[None]:
+def no_upkeep(home: PipelineHome) -> AbstractContextManager[None]:
     """Keep this host's upkeep away from a pipeline's tables for the block; one that runs is waited for."""
-    home.root.mkdir(parents=True, exist_ok=True)
-    with (home.root / "upkeep.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return lock(_lock_file(home))
 
 
-@contextmanager
-def _alone(home: PipelineHome) -> Iterator[bool]:
-    home.root.mkdir(parents=True, exist_ok=True)
-    with (home.root / "upkeep.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+def _lock_file(home: PipelineHome) -> Path:
+    return home.root / "upkeep.lock"

@@ -91,5 +91,5 @@ def test_a_restore_whose_head_has_moved_can_only_be_finished(world, monkeypatch)
 
 def test_a_restore_that_runs_cannot_be_given_up(world):
     _, home, _, _ = world
-    with only_restore(home), pytest.raises(LostRaceError, match="another process"):
+    with only_restore(home), pytest.raises(LostRaceError, match="is restoring"):
         abandon_restore(home, now=utc_now())

@@ -264,7 +264,7 @@ def test_a_stream_that_was_not_wanted_stays_stopped(world):
 
 def test_two_restores_at_once_are_refused(world):
     settings, home, taken, _ = world
-    with only_restore(home), pytest.raises(LostRaceError, match="another process"):
+    with only_restore(home), pytest.raises(LostRaceError, match="is restoring"):
         restore_savepoint(settings, "p", taken.id)
 
 

@@ -210,7 +210,7 @@ def test_no_restore_and_no_other_rewind_begins_under_an_unfinished_one(world):
         restore_savepoint(world.settings, "p", world.taken.id)
     with pytest.raises(RequestError, match="finish it first"):
         rewind_stream(world.settings, "p", other.id)
-    with only_restore(world.home), pytest.raises(LostRaceError, match="another process"):
+    with only_restore(world.home), pytest.raises(LostRaceError, match="is restoring"):
         rewind_stream(world.settings, "p")
     assert read_operations(world.home) == []
 

@@ -1,9 +1,9 @@
-"""One time budget shared by several waits."""
+"""Waits that end: one time budget for several of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -24,8 +24,11 @@ class Deadline:
 
     def wait_until(self, condition: Callable[[], bool], *, every: float = 0.25) -> bool:
         """Wait for a condition; return whether it came true in time. It is looked at once at least."""
-        while not condition():
-            if self.left() == 0:
-                return False
-            time.sleep(min(every, self.left()))
-        return True
+        return any(condition() for _ in self.polls(every))
+
+    def polls(self, every: float = 0.25) -> Iterator[None]:
+        """Yield now, every so many seconds, and a last time when the deadline passes."""
+        yield
+        while (left := self.left()) > 0:
+            time.sleep(min(every, left))
+            yield
