@@ -17,7 +17,7 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.process_identity import is_alive
+from rivertwice.processes import is_alive
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise.launch import agent_status, start_agent, stop_agent
 from rivertwice.supervise.memory import load_memory

@@ -27,8 +27,8 @@ from rivertwice.embedded.airflow_config import airflow_home, service_environment
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
-from rivertwice.orchestration.processes import session_members
 from rivertwice.orchestration.run_names import is_reconcile_of
+from rivertwice.processes import session_members
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.supervise.launch import start_agent, stop_agent

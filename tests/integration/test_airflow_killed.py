@@ -14,7 +14,7 @@ from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.flights.plan import STORM
 from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.instants import utc_now
-from rivertwice.orchestration.processes import session_members
+from rivertwice.processes import session_members
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent

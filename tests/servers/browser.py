@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 
 from rivertwice.config import Settings
 from rivertwice.embedded.airflow import AirflowInfo, airflow_info
-from rivertwice.orchestration.processes import end_sessions
+from rivertwice.processes import end_sessions
 from running.waiting import wait_for
 
 

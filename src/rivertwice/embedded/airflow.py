@@ -31,12 +31,13 @@ from rivertwice.embedded.airflow_config import (
     service_environment,
 )
 from rivertwice.embedded.fork_server import ForkServer
+from rivertwice.embedded.marks import ProcessMark, is_alive, mark_of, stop
 from rivertwice.errors import ServiceError
 from rivertwice.locks import lock
 from rivertwice.orchestration.environment import SPARK_POOL
-from rivertwice.orchestration.processes import ProcessMark, end_sessions, is_alive, mark_of, stop
 from rivertwice.orchestration.rest import AirflowClient
 from rivertwice.ports import held_ports
+from rivertwice.processes import end_sessions
 
 log = logging.getLogger(__name__)
 

@@ -33,6 +33,7 @@ from rivertwice.errors import ServiceError
 from rivertwice.locks import lock, open_locked
 from rivertwice.log.answer import ask_cluster_id, await_kafka
 from rivertwice.ports import held_ports
+from rivertwice.processes import start_detached
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import read_json, replace_bytes, replace_json
 
@@ -193,13 +194,11 @@ def _launch(
     if not (folder / "log" / "meta.properties").exists():
         _format(command, properties)
     with (folder / "console.log").open("ab") as console:
-        process = subprocess.Popen(
+        process = start_detached(
             [*command, _MAIN, str(properties)],
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=console,
             env=os.environ | java,
-            start_new_session=True,
+            cwd=Path.cwd(),
+            output=console,
             pass_fds=(run_lock,),
         )
     LOG.info("broker started: pid %s, 127.0.0.1:%s", process.pid, ports[0])

@@ -11,7 +11,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError
 from rivertwice.fast.runs import fast_folder
 from rivertwice.locks import open_locked
-from rivertwice.process_identity import Started, is_alive, own_start
+from rivertwice.processes import Started, is_alive, own_start
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
 from rivertwice.instants import parse_iso, utc_now
-from rivertwice.process_identity import own_start
+from rivertwice.processes import own_start
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.abandon import abandon_restore
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints

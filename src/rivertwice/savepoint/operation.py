@@ -12,7 +12,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.locks import lock_or_refuse
-from rivertwice.process_identity import Started
+from rivertwice.processes import Started
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1

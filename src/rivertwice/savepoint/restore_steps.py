@@ -13,7 +13,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.process_identity import own_start
+from rivertwice.processes import own_start
 from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
 from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition

@@ -18,7 +18,7 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.instants import utc_now
-from rivertwice.process_identity import is_alive
+from rivertwice.processes import is_alive, start_detached
 from rivertwice.savepoint import rewind_record as steps
 from rivertwice.savepoint.catalogue import Savepoint, download
 from rivertwice.savepoint.restore_steps import Progress, drain_stream, marker_of
@@ -203,15 +203,8 @@ def start_catching_up(settings: Settings, home: PipelineHome, goal: Goal) -> sub
     """Start a driver on a timeline that is not the head, in a session of its own, so that it outlives this process."""
     command = [*DRIVER, "--pipeline", home.root.name, "--catch-up", goal.to_text()]
     with open_log(home.logs / "rewind.log") as log:
-        return subprocess.Popen(
-            command,
-            cwd=settings.project,
-            env={**os.environ, **java_env(settings), **settings.to_env()},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        env = {**os.environ, **java_env(settings), **settings.to_env()}
+        return start_detached(command, env=env, cwd=settings.project, output=log)
 
 
 def _ended_early(home: PipelineHome, goal: Goal, code: int | None) -> str:

@@ -14,7 +14,7 @@ import platform
 import secrets
 from pathlib import Path
 
-from rivertwice.process_identity import boot_id
+from rivertwice.processes import boot_id
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
 
 FORMAT = 2

@@ -25,7 +25,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError
 from rivertwice.instants import parse_iso, to_iso, utc_now
 from rivertwice.locks import open_locked
-from rivertwice.process_identity import Started, is_alive, own_start, started_of
+from rivertwice.processes import Started, is_alive, own_start, started_of
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
 from rivertwice.store.home_identity import describe_copy, home_id
 from rivertwice.store.lease_store import StoreClaim, Watch, forward_clock, take_claim

@@ -10,7 +10,7 @@ from datetime import datetime
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.instants import to_iso
-from rivertwice.process_identity import may_live, own_start
+from rivertwice.processes import may_live, own_start
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.lease import hold_lease, lease_owner
 

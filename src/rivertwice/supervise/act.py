@@ -15,7 +15,7 @@ from rivertwice.alerts.model import Alert, Cause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import PipelineHome, Settings, require_name
 from rivertwice.instants import to_iso
-from rivertwice.process_identity import NEVER_SEEN, Started, own_start, started_of
+from rivertwice.processes import NEVER_SEEN, Started, own_start, start_detached, started_of
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import put_json_if_absent
 from rivertwice.store.log_files import append_line, open_log
@@ -66,15 +66,8 @@ def _start_detached(settings: Settings, command: list[str], path: Path, headline
     with open_log(path) as log:
         log.write(f"{headline}\n".encode())
         log.flush()
-        return subprocess.Popen(
-            command,
-            cwd=settings.project,
-            env={**os.environ, **settings.to_env(), **java_env(settings)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        env = {**os.environ, **settings.to_env(), **java_env(settings)}
+        return start_detached(command, env=env, cwd=settings.project, output=log)
 
 
 def ask_to_drain(home: PipelineHome, by: str, now: datetime) -> bool:

@@ -32,7 +32,7 @@ from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.locks import open_locked
 from rivertwice.printable import PrintableFormatter
-from rivertwice.process_identity import own_start
+from rivertwice.processes import own_start
 from rivertwice.store.files import replace_json
 from rivertwice.supervise.act import ask_to_drain, page, page_over, record_event, start_driver, start_fall_back
 from rivertwice.supervise.alerting import AlertKeeper, end_stream_alerts

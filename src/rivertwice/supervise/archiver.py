@@ -25,6 +25,7 @@ from rivertwice.log import kafka
 from rivertwice.log.archive import is_archiving
 from rivertwice.log.leases import Level
 from rivertwice.log.retention import parse_limit
+from rivertwice.processes import start_detached
 from rivertwice.retention.ahead import ArchiveMemory, decide_archive
 from rivertwice.retention.view import (
     RetentionView,
@@ -138,15 +139,8 @@ class RetentionKeeper(Keeper):
             return
         path = self._settings.home / "agent" / "archive.log"
         with open_log(path) as log:
-            memory.job = subprocess.Popen(
-                [*JOB, "--topic", topic],
-                cwd=self._settings.project,
-                env={**os.environ, **self._settings.to_env()},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            env = {**os.environ, **self._settings.to_env()}
+            memory.job = start_detached([*JOB, "--topic", topic], env=env, cwd=self._settings.project, output=log)
         record_event(self._settings, "archive", name, f"archiving {topic}: {decision.reason}", now, pid=memory.job.pid)
 
     def _reap(self, name: str, topic: str, memory: _Topic, now: datetime) -> None:

@@ -12,7 +12,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.instants import utc_now
-from rivertwice.process_identity import is_alive
+from rivertwice.processes import is_alive
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.act import ask_to_drain
 from rivertwice.supervise.memory import load_memory

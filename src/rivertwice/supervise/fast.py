@@ -18,6 +18,7 @@ from datetime import datetime
 from rivertwice.config import Settings
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.processes import start_detached
 from rivertwice.store.log_files import open_log
 from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.backoff import delay_after
@@ -73,14 +74,11 @@ class FastKeeper(Keeper):
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         with open_log(self._settings.pipeline(name).logs / "fast.log") as output:
-            return subprocess.Popen(
+            return start_detached(
                 [sys.executable, "-m", "rivertwice.fast.job", "--pipeline", name],
-                cwd=self._settings.project,
                 env={**os.environ, **self._settings.to_env()},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                cwd=self._settings.project,
+                output=output,
             )
 
     def _reaped(self, name: str, now: datetime) -> FastWatch:

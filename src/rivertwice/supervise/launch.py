@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import psutil
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.instants import parse_iso
-from rivertwice.process_identity import Started, is_alive
+from rivertwice.processes import Started, is_alive, start_detached
 from rivertwice.store.files import read_json
 from rivertwice.store.log_files import open_log
 
@@ -60,14 +59,11 @@ def start_agent(settings: Settings) -> AgentStatus:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
     with open_log(log) as output:
-        child = subprocess.Popen(
+        child = start_detached(
             [sys.executable, "-m", "rivertwice.supervise.agent"],
-            cwd=settings.project,
             env={**os.environ, **settings.to_env()},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            cwd=settings.project,
+            output=output,
         )
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:

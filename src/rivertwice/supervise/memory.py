@@ -14,7 +14,7 @@ from typing import Any
 
 from rivertwice.config import Settings, require_name
 from rivertwice.instants import parse_iso, to_iso
-from rivertwice.process_identity import Started
+from rivertwice.processes import Started
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.supervise.backoff import CONTENDED_AFTER, FULL_AFTER, Failure, full_disk_ends, lease_losses
 from rivertwice.supervise.classify import FailureClass
@@ -32,7 +32,7 @@ class DriverRef:
     """A driver process, named so that a recycled pid cannot be taken for it.
 
     Attributes:
-        pid_started: the name of its start (`process_identity`).
+        pid_started: the name of its start (`processes`).
         epoch: of its lease; None until it holds one.
         since: when the agent started or adopted it.
     """

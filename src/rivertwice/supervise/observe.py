@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.process_identity import is_alive, may_live, same_start
+from rivertwice.processes import is_alive, may_live, same_start
 from rivertwice.savepoint.operation import read_fall_back
 from rivertwice.store.files import read_json
 from rivertwice.store.log_files import read_tail

@@ -9,7 +9,7 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, to_iso
-from rivertwice.process_identity import is_alive
+from rivertwice.processes import is_alive
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.archiver import last_retention
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from rivertwice.embedded.airflow import SERVICES, client, start_airflow, stop_airflow
 from rivertwice.errors import ServiceError
 from rivertwice.instants import utc_now
-from rivertwice.orchestration.processes import session_members
 from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.processes import session_members
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.stream.lease import lease_owner
 from rivertwice.testing.cases import case, require

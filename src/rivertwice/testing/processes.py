@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from rivertwice.processes import start_detached
+
 POLL_S = 0.001
 END_S = 20.0
 
@@ -19,15 +21,7 @@ def start_process(command: Sequence[str], *, log: Path, env: Mapping[str, str], 
     """Start a command in a session (so in a process group) of its own; its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
-        return subprocess.Popen(
-            list(command),
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return start_detached(command, env=env, cwd=cwd, output=out)
 
 
 def signal_group(process: subprocess.Popen[bytes], number: int) -> bool:

@@ -11,8 +11,8 @@ import pytest
 from rivertwice.config import Settings
 from rivertwice.embedded.airflow import _read_services
 from rivertwice.embedded.airflow_config import airflow_home
-from rivertwice.orchestration.processes import ProcessMark, is_alive, mark_of
-from rivertwice.process_identity import Started
+from rivertwice.embedded.marks import ProcessMark, is_alive, mark_of
+from rivertwice.processes import Started
 
 
 @pytest.mark.parametrize("started", [None, 1763999999.25], ids=["as written now", "as 0.1 wrote it"])

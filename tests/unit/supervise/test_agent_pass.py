@@ -62,7 +62,7 @@ FALL_BACK = """
 import os, sys
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
-from rivertwice.process_identity import own_start
+from rivertwice.processes import own_start
 from rivertwice.savepoint.operation import FallBackReport, write_fall_back
 home = Settings.from_env().pipeline("p")
 how = (home.root / "how").read_text()

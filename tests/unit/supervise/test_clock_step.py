@@ -24,10 +24,10 @@ from click.testing import CliRunner, Result
 from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.config import Settings
+from rivertwice.embedded.marks import is_alive as service_lives
+from rivertwice.embedded.marks import mark_of
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.instants import utc_now
-from rivertwice.orchestration.processes import is_alive as service_lives
-from rivertwice.orchestration.processes import mark_of
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.lease import acquire_lease, lease_owner
 from rivertwice.stream.rest import at_rest

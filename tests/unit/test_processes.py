@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rivertwice import process_identity
+from rivertwice import processes
 from rivertwice.locks import open_locked
-from rivertwice.process_identity import (
+from rivertwice.processes import (
     NEVER_SEEN,
     Life,
     is_alive,
@@ -30,10 +30,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="na
 
 @pytest.fixture
 def no_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(process_identity, "_PROC", tmp_path)
-    process_identity._place.cache_clear()
+    monkeypatch.setattr(processes, "_PROC", tmp_path)
+    processes._place.cache_clear()
     yield
-    process_identity._place.cache_clear()
+    processes._place.cache_clear()
 
 
 def test_a_process_is_itself_and_no_other_start_of_the_same_id() -> None:

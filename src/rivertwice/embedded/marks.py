@@ -1,17 +1,17 @@
-"""Detached processes that we start, recognise again later, and stop with all they have started."""
+"""Marks of the embedded Airflow's services: recognised again later, and stopped with all they have started."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
 
-from rivertwice.process_identity import NEVER_SEEN, Life, Started, look, started_of
+from rivertwice.processes import NEVER_SEEN, Life, Started, end_sessions, look, started_of
+from rivertwice.waits import Deadline
 
 
 @dataclass(frozen=True)
@@ -46,36 +46,6 @@ def _leads_airflow(pid: int) -> bool:
         return False
 
 
-def session_members(leaders: Iterable[int]) -> list[psutil.Process]:
-    """Return the living processes of the sessions that `leaders` began, also when a leader is gone.
-
-    The kernel does not hand out a process id while a session of that number has members, so this names no stranger.
-    """
-    sessions = set(leaders)
-    members = []
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) in sessions and process.status() != psutil.STATUS_ZOMBIE:
-                members.append(process)
-        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
-            continue
-    return members
-
-
-def end_sessions(leaders: Iterable[int], patience: float = 10.0) -> list[int]:
-    """Kill every member of the sessions, those forked meanwhile too, and wait until all are gone; return their ids."""
-    leaders = list(leaders)
-    deadline = time.monotonic() + patience
-    ended: list[int] = []
-    while (members := session_members(leaders)) and time.monotonic() < deadline:
-        for process in members:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        ended += [process.pid for process in members]
-        psutil.wait_procs(members, timeout=0.5)
-    return ended
-
-
 def stop(marks: Iterable[ProcessMark], grace: float) -> None:
     """End the processes and everything in their sessions: asked first, killed after `grace` seconds."""
     marks = list(marks)
@@ -84,10 +54,12 @@ def stop(marks: Iterable[ProcessMark], grace: float) -> None:
         if is_alive(mark):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(mark.pid, signal.SIGTERM)
-    deadline = time.monotonic() + grace
-    while time.monotonic() < deadline and any(is_alive(mark) for mark in marks):
+
+    def ended() -> bool:
         _reap(marks)
-        time.sleep(0.1)
+        return not any(is_alive(mark) for mark in marks)
+
+    Deadline.after(grace).wait_until(ended, every=0.1)
     end_sessions(sessions)
     _reap(marks)
 

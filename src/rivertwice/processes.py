@@ -1,4 +1,6 @@
-"""Which process it is: named so that neither a process id that is used again nor a clock that is set can be taken for another.
+"""Processes: start one that outlives its starter, say which one it is, end it with all that it started.
+
+A process is named so that neither a process id that is used again nor a clock that is set can be taken for another.
 
 On Linux the name of a start is `BOOT/NAMESPACES/TICKS`: the id of the machine's boot, the namespaces in which process ids and
 ticks are counted, and the kernel's count of ticks from the boot to the start. Setting the clock changes none of them. Where
@@ -10,15 +12,20 @@ process holds while it lives decides then.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 from rivertwice.locks import is_locked
+from rivertwice.waits import Deadline
 
 Started = str | float
 """The name of a start, as it is stored."""
@@ -111,6 +118,65 @@ def boot_id() -> str | None:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
+
+
+def start_detached(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    output: IO[bytes],
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, so that it outlives this process; its output goes to an open file.
+
+    Args:
+        command: program and arguments.
+        env: all of its environment.
+        cwd: its working directory.
+        output: where standard output and error go.
+        pass_fds: descriptors that it inherits.
+    """
+    return subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=pass_fds,
+    )
+
+
+def session_members(leaders: Iterable[int]) -> list[psutil.Process]:
+    """Return the living processes of the sessions that `leaders` began, also when a leader is gone.
+
+    The kernel does not hand out a process id while a session of that number has members, so this names no stranger.
+    """
+    sessions = set(leaders)
+    members = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) in sessions and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process)
+        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            continue
+    return members
+
+
+def end_sessions(leaders: Iterable[int], patience: float = 10.0) -> list[int]:
+    """Kill every member of the sessions, those forked meanwhile too, and wait until all are gone; return their ids."""
+    leaders = list(leaders)
+    deadline = Deadline.after(patience)
+    ended: list[int] = []
+    while (members := session_members(leaders)) and deadline.left():
+        for process in members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        ended += [process.pid for process in members]
+        psutil.wait_procs(members, timeout=0.5)
+    return ended
 
 
 @lru_cache(maxsize=1)
