@@ -42,9 +42,10 @@ from rivertwice.pipeline.relations import rows_schema
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump
 from rivertwice.reconcile.kinds.stateful import StatefulJudge
 from rivertwice.reconcile.kinds.tumbling_hopping import NEVER_MS
-from rivertwice.reconcile.model import AGREES, DEFECT, NOT_COMPARABLE, RowId, Values
+from rivertwice.reconcile.model import RowId, Values
 from rivertwice.reconcile.verdict import judge_stream
 from rivertwice.reconcile.view import shape_of
+from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE
 
 pytestmark = pytest.mark.spark
 HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "20"))

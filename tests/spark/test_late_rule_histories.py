@@ -20,10 +20,11 @@ from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.evidence.intervals import IntervalEvidence
 from rivertwice.reconcile.evidence.sessions import SessionEvidence
 from rivertwice.reconcile.kinds.sessions import SessionJudge
-from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN, RowId, ServedRow, StreamRow
+from rivertwice.reconcile.model import RowId, ServedRow, StreamRow
 from rivertwice.reconcile.session_served import Claim, PublishedSessions
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.keys import key_text
+from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 pytestmark = pytest.mark.spark
 HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "20"))

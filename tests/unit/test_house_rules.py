@@ -94,7 +94,11 @@ def test_the_product_s_wheel_needs_no_lab() -> None:
 
 @pytest.mark.parametrize(
     ("call", "homes"),
-    [("flock(", ["locks.py"]), ("start_new_session=", ["embedded/fork_server.py", "processes.py"])],
+    [
+        ("flock(", ["locks.py"]),
+        ("start_new_session=", ["embedded/fork_server.py", "processes.py"]),
+        ('"NOT_COMPARABLE"', ["verdicts.py"]),
+    ],
 )
 def test_each_small_thing_of_the_product_has_one_place(call: str, homes: list[str]) -> None:
     """The fork server keeps pipes to what it starts, so it is no detached process."""

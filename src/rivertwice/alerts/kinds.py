@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rivertwice.alerts.model import Cause
 from rivertwice.config import Settings
+from rivertwice.verdicts import DEFECT, NOT_COMPARABLE
 
 PIPELINE = "{pipeline}"
 
@@ -107,7 +108,7 @@ KINDS: Mapping[str, Kind] = {
     "disk_full": Kind(_OLD, ("doctor",)),
     "defect": Kind(
         "some served rows are not what the log says; a backfill replaces them",
-        ("verdicts", PIPELINE, "--verdict", "DEFECT"),
+        ("verdicts", PIPELINE, "--verdict", DEFECT),
     ),
     "finding": Kind(
         "what is recorded of the batches contradicts itself; do not trust the numbers until it is found", _CAUSES
@@ -118,11 +119,11 @@ KINDS: Mapping[str, Kind] = {
         "served numbers lack records that came too late, until a backfill", ("backfill", "plan", PIPELINE)
     ),
     "not_comparable": Kind(
-        "of some rows it is not known whether they are right", ("verdicts", PIPELINE, "--verdict", "NOT_COMPARABLE")
+        "of some rows it is not known whether they are right", ("verdicts", PIPELINE, "--verdict", NOT_COMPARABLE)
     ),
     "nothing_compared": Kind(
         "it is not known whether the rows are right: none could be compared",
-        ("verdicts", PIPELINE, "--verdict", "NOT_COMPARABLE"),
+        ("verdicts", PIPELINE, "--verdict", NOT_COMPARABLE),
     ),
     "suite": Kind("an expectation about the results does not hold", _CAUSES),
     "suite_errored": Kind("an expectation about the results could not be checked", _CAUSES),

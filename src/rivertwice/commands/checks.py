@@ -10,9 +10,9 @@ import click
 from rivertwice.commands.backfills import parse_range, range_options
 from rivertwice.commands.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
+from rivertwice.verdicts import VERDICTS
 
 PAIRS = ("stream", "served")
-VERDICTS = ("AGREES", "LATE", "OPEN", "DEFECT", "NOT_COMPARABLE")
 
 
 @click.command(

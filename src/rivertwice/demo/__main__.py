@@ -15,8 +15,7 @@ from rivertwice.demo.narrate import Narrator
 from rivertwice.demo.stage import prepare_home, take_down
 from rivertwice.demo.story import Ending, Story
 from rivertwice.errors import RivertwiceError
-
-VERDICTS = ("AGREES", "LATE", "OPEN", "DEFECT", "NOT_COMPARABLE")
+from rivertwice.verdicts import VERDICTS
 
 
 def ending_table(ending: Ending) -> Table:

@@ -24,6 +24,7 @@ from rivertwice.timeline.intent import read_heartbeat, write_intent
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head, last_seq
 from rivertwice.timeline.served import export_sha256, read_served, served_stamp, stream_rows, wait_served
+from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 DAYS = (date(2013, 6, 30), date(2013, 7, 1))
 ROTATE_AT = 30
@@ -177,15 +178,15 @@ class Story:
         for pair, counts in ending.verdicts.items():
             told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
             self._tell.say(f"{pair} against truth: {told}")
-            require(counts["DEFECT"] == 0, f"no window of {pair} is a defect")
-            require(counts["NOT_COMPARABLE"] == 0, f"no window of {pair} is NOT_COMPARABLE")
+            require(counts[DEFECT] == 0, f"no window of {pair} is a defect")
+            require(counts[NOT_COMPARABLE] == 0, f"no window of {pair} is NOT_COMPARABLE")
         require(newest["gate"]["passed"], "the gate of Great Expectations passes")
         return newest
 
     def _first_reconcile(self, client: AirflowClient, ending: Ending) -> None:
         newest = self._reconcile(client, ending)
         counts = ending.verdicts["stream"]
-        closed = sum(counts.values()) - counts["OPEN"]
+        closed = sum(counts.values()) - counts[OPEN]
         require(closed >= 0.9 * sum(counts.values()), f"at least 90 % of the windows are closed, not {closed}")
         causes = cause_rows(self._home, newest["run"])
         late = late_addresses(causes)
@@ -212,7 +213,7 @@ class Story:
     def _second_reconcile(self, client: AirflowClient, ending: Ending) -> None:
         self._reconcile(client, ending)
         served = ending.verdicts["served"]
-        require(served["LATE"] == 0, f"no served window lacks flights any more, but {served['LATE']} do")
+        require(served[LATE] == 0, f"no served window lacks flights any more, but {served['LATE']} do")
         emitted, now = stream_rows(self._home), read_served(self._home)
         if emitted is None or now is None:
             raise StoryError("the stream has emitted nothing")

@@ -33,6 +33,7 @@ from rivertwice.store.trees import sizes_below
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
+from rivertwice.verdicts import DEFECT
 
 LOG = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ def _from_reconcile(found: Measures, home: PipelineHome, now: datetime) -> Measu
         found,
         late_share=run["balance"]["total"]["late_share"],
         reconcile_age_s=(now - run["created_at"]).total_seconds(),
-        defects=sum(counts.get("DEFECT", 0) for counts in run["counts"].values()),
+        defects=sum(counts.get(DEFECT, 0) for counts in run["counts"].values()),
     )
 
 

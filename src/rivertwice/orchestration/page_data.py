@@ -21,6 +21,7 @@ from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import head_path, path_ledger
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import served_stamp
+from rivertwice.verdicts import AGREES, BY_GRAVITY
 
 WINDOWS = 50
 CAUSES = 3
@@ -28,8 +29,6 @@ TREND = 12
 SAVEPOINTS = 8
 ENTRIES = 10
 ALERTS = 8
-
-_GRAVITY = ("DEFECT", "NOT_COMPARABLE", "LATE", "OPEN", "AGREES")
 
 
 def describe_pipeline(settings: Settings, definition: Definition, now: datetime) -> dict[str, Any]:
@@ -92,7 +91,7 @@ def describe_windows(
     for cause in causes:
         address = (cause["cause"], cause["topic"], cause["partition"], cause["offset"])
         by_place.setdefault((cause["window_start"], cause["key"]), {}).setdefault(address, cause)
-    wanting = [row for row in rows.values() if any(word != "AGREES" for word in row["pairs"].values())]
+    wanting = [row for row in rows.values() if any(word != AGREES for word in row["pairs"].values())]
     wanting.sort(
         key=lambda row: (min(_gravity(word) for word in row["pairs"].values()), -row["late"], row["start"], row["key"])
     )
@@ -128,7 +127,7 @@ def _window(row: Mapping[str, Any], causes: Sequence[Mapping[str, Any]]) -> dict
 
 
 def _gravity(word: str) -> int:
-    return _GRAVITY.index(word) if word in _GRAVITY else 0
+    return BY_GRAVITY.index(word) if word in BY_GRAVITY else 0
 
 
 def _stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:

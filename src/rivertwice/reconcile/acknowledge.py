@@ -17,8 +17,9 @@ from typing import Any
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LedgerError, RequestError
 from rivertwice.instants import parse_iso, to_iso
-from rivertwice.reconcile.model import NOT_COMPARABLE, OLDER
+from rivertwice.reconcile.model import OLDER
 from rivertwice.store.places import open_store
+from rivertwice.verdicts import NOT_COMPARABLE
 
 FORMAT = 1
 NOTHING_COMPARED = "nothing_compared"

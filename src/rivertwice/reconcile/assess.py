@@ -28,17 +28,7 @@ from rivertwice.reconcile.meanings import (
     sort_out_meanings,
     touched_by_own,
 )
-from rivertwice.reconcile.model import (
-    SERVED,
-    STREAM,
-    Finding,
-    LateRow,
-    RowId,
-    ServedRow,
-    Shape,
-    StreamRow,
-    Verdict,
-)
+from rivertwice.reconcile.model import SERVED, STREAM, Finding, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
 from rivertwice.reconcile.rederive import (
     BatchCounts,
     Chain,

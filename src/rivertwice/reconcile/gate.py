@@ -8,7 +8,8 @@ from typing import Any
 
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import AGREES, DEFECT, LATE, NOT_COMPARABLE, Finding
+from rivertwice.reconcile.model import Finding
+from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
 
 CRITICAL = "critical"
 WARNING = "warning"

@@ -8,13 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from rivertwice.pipeline.parts import same_value
-
-AGREES = "AGREES"
-LATE = "LATE"
-OPEN = "OPEN"
-DEFECT = "DEFECT"
-NOT_COMPARABLE = "NOT_COMPARABLE"
-VERDICTS = (AGREES, LATE, OPEN, DEFECT, NOT_COMPARABLE)
+from rivertwice.verdicts import DEFECT
 
 OLDER = "older"
 """Presence of a fold's row that cannot be compared and need not be: nobody is alerted for it."""

@@ -37,18 +37,7 @@ from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.kinds.judge import Judge, records_without_output
 from rivertwice.reconcile.meanings import evidence_of_served, pairs_by_own
-from rivertwice.reconcile.model import (
-    LATE,
-    OLDER,
-    SERVED,
-    STREAM,
-    VERDICTS,
-    AmendedRow,
-    Finding,
-    LateRow,
-    RowId,
-    Verdict,
-)
+from rivertwice.reconcile.model import OLDER, SERVED, STREAM, AmendedRow, Finding, LateRow, RowId, Verdict
 from rivertwice.reconcile.recorded import (
     DeadLetter,
     check_dead_letters,
@@ -61,6 +50,7 @@ from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.results import Cause, Stamp, store_run
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows
 from rivertwice.reconcile.view import HeadView, observe_head
+from rivertwice.verdicts import LATE, VERDICTS
 
 _MS = timedelta(milliseconds=1)
 _log = logging.getLogger(__name__)

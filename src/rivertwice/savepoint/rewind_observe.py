@@ -19,8 +19,7 @@ from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import publications_of
-
-_LATE = "LATE"
+from rivertwice.verdicts import LATE
 
 
 def path_to(home: PipelineHome, timeline: str, batch: int) -> list[Segment]:
@@ -82,7 +81,7 @@ def count_late(home: PipelineHome, head: str, gone: list[LedgerRow]) -> int | No
     found = delta.read(
         home.tables.causes,
         columns=["run", "cause", "topic", "partition", "offset", "batch"],
-        where=(pc.field("run") == newest) & (pc.field("cause") == _LATE),
+        where=(pc.field("run") == newest) & (pc.field("cause") == LATE),
     )
     batches = {row.batch for row in gone}
     rows = [] if found is None else found.to_pylist()

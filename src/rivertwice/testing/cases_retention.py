@@ -11,7 +11,7 @@ from rivertwice.log.addresses import OffsetRanges
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.gaps import REPAIRABLE, Gap, read_gaps
 from rivertwice.reconcile.acknowledge import NOTHING_COMPARED
-from rivertwice.reconcile.model import AGREES, LATE, NOT_COMPARABLE, OPEN, SERVED, STREAM
+from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.retention.accept import accept_gap
 from rivertwice.store import delta
 from rivertwice.supervise.memory import load_memory
@@ -33,6 +33,7 @@ from rivertwice.testing.savepoint_runs import alerts, caught_up, events, kill_ow
 from rivertwice.timeline.intent import read_exit, write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import read_served
+from rivertwice.verdicts import AGREES, LATE, NOT_COMPARABLE, OPEN
 
 
 def require_only_jump(lab: Lab, gap: Gap) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.reconcile.model import AGREES, LATE, OPEN, STREAM
+from rivertwice.reconcile.model import STREAM
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.events import Event, EventPlan, plan_events
 from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.testing.retention_runs import RETENTION, ask, committed, judged, reconcile, require_stop
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
+from rivertwice.verdicts import AGREES, LATE, OPEN
 
 
 def recreate(lab: Lab, events: list[Event]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from rivertwice.reconcile.model import DEFECT, SERVED, STREAM
+from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.store import delta
 from rivertwice.testing.cases import LabError, require
 from rivertwice.testing.lab import PIPELINE, Lab
@@ -16,6 +16,7 @@ from rivertwice.testing.savepoint_runs import CLI
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
+from rivertwice.verdicts import DEFECT
 
 RETENTION = "retention"
 

@@ -20,22 +20,12 @@ from rivertwice.reconcile.frames import verdict_frame
 from rivertwice.reconcile.gaps import Doubt, Doubts, without_end
 from rivertwice.reconcile.gate import GateInput, decide_gate
 from rivertwice.reconcile.kinds.stateful import is_read_by, place_of, settle
-from rivertwice.reconcile.model import (
-    AGREES,
-    DEFECT,
-    NOT_COMPARABLE,
-    OLDER,
-    OrderDependentRows,
-    RowId,
-    ServedRow,
-    Shape,
-    StreamRow,
-    Verdict,
-)
+from rivertwice.reconcile.model import OLDER, OrderDependentRows, RowId, ServedRow, Shape, StreamRow, Verdict
 from rivertwice.reconcile.recorded import check_order
 from rivertwice.reconcile.rederive import BatchCounts, derive_chain
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.keys import key_text
+from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE
 
 SHAPE = Shape(("record", "row", "k"), ("n",))
 DAY_MS = 86_400_000

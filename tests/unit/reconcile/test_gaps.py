@@ -21,9 +21,10 @@ from rivertwice.reconcile.gaps import (
     trusted_counts,
     with_filled,
 )
-from rivertwice.reconcile.model import AGREES, DEFECT, NOT_COMPARABLE, OPEN, RowId, ServedRow, Shape, StreamRow
+from rivertwice.reconcile.model import RowId, ServedRow, Shape, StreamRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, derive_ranges
 from rivertwice.reconcile.verdict import judge_served, judge_stream
+from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE, OPEN
 
 SHAPE = Shape(("k",), ("n",), count_column="n")
 ROWS = [ledger_row(n, min_event_ms=1000 * n, max_event_ms=1000 * n + 900) for n in range(4)]

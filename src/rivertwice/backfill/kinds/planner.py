@@ -18,6 +18,7 @@ from rivertwice.log.gaps import REPAIRABLE
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.timeline.serving import Publication
+from rivertwice.verdicts import LATE, NOT_COMPARABLE
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, i
     if runs is None or runs.num_rows == 0:
         return None
     newest = runs.sort_by([("created_at", "descending")]).slice(0, 1).to_pylist()[0]
-    fillable = (pc.field("verdict") == "NOT_COMPARABLE") & pc.starts_with(pc.field("reason"), REPAIRABLE)
-    repairable = (pc.field("verdict") == "LATE") | fillable
+    fillable = (pc.field("verdict") == NOT_COMPARABLE) & pc.starts_with(pc.field("reason"), REPAIRABLE)
+    repairable = (pc.field("verdict") == LATE) | fillable
     verdicts = delta.read(
         home.tables.verdicts,
         columns=["run", "pair", "verdict", "reason", *columns],

@@ -9,11 +9,7 @@ from typing import Any, TypeVar
 from rivertwice.reconcile.evidence.explanations import Explained, differing, explain, say_counts
 from rivertwice.reconcile.gaps import Doubts
 from rivertwice.reconcile.model import (
-    DEFECT,
-    LATE,
-    NOT_COMPARABLE,
     OLDER,
-    OPEN,
     SERVED,
     AmendedRow,
     LateRow,
@@ -27,6 +23,7 @@ from rivertwice.reconcile.model import (
     Values,
     Verdict,
 )
+from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 _UNREADABLE = "unreadable"
 SPLIT = "split"

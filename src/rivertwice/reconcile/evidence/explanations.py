@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rivertwice.reconcile.model import AGREES, DEFECT, LATE, Shape, Values
+from rivertwice.reconcile.model import Shape, Values
+from rivertwice.verdicts import AGREES, DEFECT, LATE
 
 WHOLE_ROW = "the whole row"
 

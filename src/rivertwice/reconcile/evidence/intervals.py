@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.evidence.explanations import WHOLE_ROW, Explained, differing
-from rivertwice.reconcile.model import AGREES, DEFECT, LATE, RowId, Shape, Values
+from rivertwice.reconcile.model import RowId, Shape, Values
 from rivertwice.timeline.keys import key_text
+from rivertwice.verdicts import AGREES, DEFECT, LATE
 
 SUPERSEDED = "superseded"
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.evidence.explanations import Explained, differing, say_counts
-from rivertwice.reconcile.model import DEFECT, LATE, LateRow, RowId, ServedSession, SessionGroup, Values
+from rivertwice.reconcile.model import LateRow, RowId, ServedSession, SessionGroup, Values
+from rivertwice.verdicts import DEFECT, LATE
 
 
 @dataclass(frozen=True)

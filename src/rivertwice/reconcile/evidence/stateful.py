@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rivertwice.reconcile.evidence.evidence import Evidence
-from rivertwice.reconcile.model import NOT_COMPARABLE, OrderDependentRows, RowId
+from rivertwice.reconcile.model import OrderDependentRows, RowId
+from rivertwice.verdicts import NOT_COMPARABLE
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,16 @@
+"""The verdicts on result rows: the one place that names them. They are stored, so they never change.
+
+AGREES: equal, for a reason that is known. LATE: differs by records that came too late, each named. OPEN: the window is not
+closed yet. DEFECT: differs, and nothing explains it. NOT_COMPARABLE: nobody can know, and the reason is named.
+"""
+
+from __future__ import annotations
+
+AGREES = "AGREES"
+LATE = "LATE"
+OPEN = "OPEN"
+DEFECT = "DEFECT"
+NOT_COMPARABLE = "NOT_COMPARABLE"
+VERDICTS = (AGREES, LATE, OPEN, DEFECT, NOT_COMPARABLE)
+BY_GRAVITY = (DEFECT, NOT_COMPARABLE, LATE, OPEN, AGREES)
+"""The worst first."""
