@@ -44,7 +44,7 @@ from rivertwice.reconcile.model import Finding, OrderDependentRows
 from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.run import draw_balance
-from rivertwice.reconcile.view import HeadView, Meaning
+from rivertwice.reconcile.view import DefinitionVersion, HeadView
 from rivertwice.schemas.encode import encode_avro, prefixed
 from rivertwice.schemas.proto_read import encode_proto
 from rivertwice.stream.late import late_rows, select_suspects
@@ -368,7 +368,7 @@ def _view(
         home=settings.pipeline("histories"),
         rows=rows,
         groups=[0] * len(rows),
-        meanings=[Meaning(definition, marks.semantics, marks.decode)],
+        versions=[DefinitionVersion(definition, marks.semantics, marks.decode)],
         semantics=frozenset({marks.semantics}),
         genesis=dict.fromkeys(places, 0),
         sequence=0,

@@ -23,7 +23,7 @@ from rivertwice.backfill.compute import rows_by_view
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.deadletters.desk import read_letters
+from rivertwice.deadletters.summary import read_letters
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, TimeRange, from_ms, to_iso, utc_now
 from rivertwice.log import kafka

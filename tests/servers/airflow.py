@@ -13,7 +13,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.embedded import airflow as services
 from rivertwice.embedded.airflow import AirflowInfo, client, start_airflow
 from rivertwice.embedded.airflow_config import airflow_options
-from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.orchestration.airflow_api import AirflowClient
 
 PIPELINE = "flight_delays"
 VERBS = ("archive", "backfill", "reconcile", "rotate", "supervise")

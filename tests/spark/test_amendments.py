@@ -20,8 +20,8 @@ from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.cure import problem_with
-from rivertwice.deadletters.desk import amend, discard, read_letters
 from rivertwice.deadletters.model import DeadLetter
+from rivertwice.deadletters.summary import amend, discard, read_letters
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso, utc_now
 from rivertwice.pipeline.definition import load_definition

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rivertwice.backfill.intervals import Interval, merge
 from rivertwice.instants import from_ms, to_iso
-from rivertwice.pipeline.parts import LatePolicy
+from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.timeline.serving import Publication
 
 DUE, WAITING, BEYOND = "due", "waiting", "beyond"

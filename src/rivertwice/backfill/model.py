@@ -11,7 +11,7 @@ from rivertwice.backfill.components import Component
 from rivertwice.backfill.intervals import Interval
 from rivertwice.backfill.late_queue import LateArrival
 from rivertwice.instants import TimeRange
-from rivertwice.pipeline.parts import LatePolicy
+from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.timeline.serving import Publication
 
 Offsets = Mapping[str, Mapping[int, int]]

@@ -11,7 +11,7 @@ from rivertwice.backfill.kinds.planner import window_ms
 from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
 from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.book import last_amendment
+from rivertwice.deadletters.amendments import last_amendment
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, from_ms, to_ms
 from rivertwice.log import kafka

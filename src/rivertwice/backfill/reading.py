@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from rivertwice.backfill.model import OffsetRuns
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.cure import amended_rows, with_cures
-from rivertwice.deadletters.desk import read_cures
 from rivertwice.deadletters.model import DeadLetter
+from rivertwice.deadletters.summary import read_cures
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source

@@ -56,7 +56,7 @@ def _row(one: DeadLetter) -> dict[str, Any]:
 
 def _letters(frame: Frame, name: str) -> list[DeadLetter]:
     """Return the dead letters that count, without their bytes."""
-    from rivertwice.deadletters.desk import read_brief
+    from rivertwice.deadletters.summary import read_brief
     from rivertwice.timeline.lineage import path_ledger
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
@@ -64,7 +64,7 @@ def _letters(frame: Frame, name: str) -> list[DeadLetter]:
 
 
 def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[DeadLetter]:
-    from rivertwice.deadletters.desk import with_bytes
+    from rivertwice.deadletters.summary import with_bytes
 
     return with_bytes(frame.settings.pipeline(name), letters)
 
@@ -118,8 +118,8 @@ def show(frame: Frame, name: str, place: str) -> None:
 
 
 def _find(frame: Frame, name: str, place: str) -> DeadLetter:
-    from rivertwice.deadletters.desk import find_letter
     from rivertwice.deadletters.model import parse_place
+    from rivertwice.deadletters.summary import find_letter
 
     (letter,) = _with_bytes(frame, name, [find_letter(_letters(frame, name), parse_place(place), name)])
     return letter
@@ -143,7 +143,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     backfill of the record's window, which the next reconcile finds wanting.
     """
     from rivertwice.deadletters.cure import cure_applies, problem_with
-    from rivertwice.deadletters.desk import amend as decide
+    from rivertwice.deadletters.summary import amend as decide
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.definition import load_definition
     from rivertwice.pipeline.engine import spark_session
@@ -188,8 +188,8 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
 @pass_frame
 def discard(frame: Frame, name: str, place: str | None, reason: str | None, why: str) -> None:
     """Leave the record at PLACE, or all open ones of a reason, out for good. It stays in the log and in the table."""
-    from rivertwice.deadletters.desk import discard as decide
     from rivertwice.deadletters.model import OPEN
+    from rivertwice.deadletters.summary import discard as decide
     from rivertwice.instants import utc_now
 
     if (place is None) == (reason is None):

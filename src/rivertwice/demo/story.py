@@ -16,7 +16,7 @@ from rivertwice.embedded.airflow import AirflowInfo
 from rivertwice.errors import RivertwiceError
 from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.instants import utc_now
-from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
 from rivertwice.stream.lease import lease_owner

@@ -34,8 +34,8 @@ from rivertwice.embedded.fork_server import ForkServer
 from rivertwice.embedded.marks import ProcessMark, is_alive, mark_of, stop
 from rivertwice.errors import ServiceError
 from rivertwice.locks import lock
+from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.orchestration.environment import SPARK_POOL
-from rivertwice.orchestration.rest import AirflowClient
 from rivertwice.ports import held_ports
 from rivertwice.processes import end_sessions
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.desk import view_desk
 from rivertwice.deadletters.model import OPEN
+from rivertwice.deadletters.summary import view_desk
 from rivertwice.delivery.status import view_delivery
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms

@@ -10,13 +10,15 @@ import yaml
 from pydantic import ValidationError
 
 from rivertwice.errors import DefinitionError
+from rivertwice.pipeline.columns import OutputColumn
 from rivertwice.pipeline.files import FAST_FILE, FOLD_FILE, ROWS_FILE, TRANSFORM_FILE, YAML_FILE
+from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.pipeline.model import Definition, DefinitionFile
-from rivertwice.pipeline.parts import LatePolicy, OutputColumn, StreamPins
 from rivertwice.pipeline.patterns import PatternError, matcher_of
 from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.rules import Pattern
 from rivertwice.pipeline.source_model import Source
+from rivertwice.pipeline.stream_pins import StreamPins
 from rivertwice.pipeline.windows import Window
 from rivertwice.schemas.pins import (
     FOLDER,

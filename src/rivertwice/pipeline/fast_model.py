@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from rivertwice.pipeline.durations import Duration
 from rivertwice.pipeline.names import Column, Topic
-from rivertwice.pipeline.parts import Strict
+from rivertwice.pipeline.strict import Strict
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.model import DefinitionFile

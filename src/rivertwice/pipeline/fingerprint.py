@@ -10,9 +10,9 @@ from typing import Any
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.fold_code import normalise_fold
 from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.parts import NO_TIME
 from rivertwice.pipeline.refusals import normalise, tokens
 from rivertwice.pipeline.source_model import Source
+from rivertwice.pipeline.stream_pins import NO_TIME
 from rivertwice.store.files import encode_json
 
 # Raised by whoever changes what `decode` or `compile` makes of the same definition and the same records.

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from rivertwice.pipeline.columns import same_value
 from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.parts import same_value
 
 NUMBER = "_number"
 """Column of a fold's rows: how many rows of its key's came before."""

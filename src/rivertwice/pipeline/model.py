@@ -7,20 +7,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from rivertwice.config import NAME
+from rivertwice.pipeline.columns import OutputColumn
 from rivertwice.pipeline.delivery_model import Delivery, find_delivery_conflict
 from rivertwice.pipeline.fast_model import FastPath, find_fast_conflict
 from rivertwice.pipeline.fold_model import StateType
+from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column, without_null
-from rivertwice.pipeline.parts import (
-    LatePolicy,
-    OutputColumn,
-    StreamPins,
-    Strict,
-    find_emit_conflict,
-)
 from rivertwice.pipeline.source_model import Source, SqlType
 from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
+from rivertwice.pipeline.stream_pins import StreamPins
+from rivertwice.pipeline.strict import Strict
 from rivertwice.pipeline.windows import Window
 
 
@@ -107,7 +104,7 @@ class DefinitionFile(Strict):
             kind.find_key_conflict(self)
             or find_delivery_conflict(self.deliver, self.topics, folds=kind.has_newest_rows)
             or kind.find_late_conflict(self.late)
-            or find_emit_conflict(self.window, has_updates=self.has_updates)
+            or (kind.find_updates_conflict(self.window) if self.has_updates else None)
         )
         if conflict:
             raise ValueError(conflict)

@@ -11,8 +11,8 @@ from rivertwice.pipeline.envelope_model import find_envelope_conflict, marks_of
 from rivertwice.pipeline.fold_model import NO_WATERMARK, sql_type
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.names import Column, Topic, without_null
-from rivertwice.pipeline.parts import Strict
 from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
+from rivertwice.pipeline.strict import Strict
 from rivertwice.schemas.pins import Pins
 from rivertwice.schemas.proto_schema import ProtoSchema
 from rivertwice.schemas.registry import SUBJECT

@@ -49,8 +49,8 @@ from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, re
 from rivertwice.store import delta
 from rivertwice.store.shared_lock import Check
 from rivertwice.store.table_upkeep import purge
+from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.lease import lease_owner
-from rivertwice.stream.rest import at_rest
 from rivertwice.timeline.lineage import head_definition, path_ledger
 from rivertwice.timeline.upkeep import no_upkeep
 

@@ -9,6 +9,14 @@ import pyarrow as pa
 
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.copies import check_served_rows, choose_again
+from rivertwice.reconcile.definition_versions import (
+    Judges,
+    exchanged,
+    has_same_windows,
+    replaced,
+    sort_by_version,
+    touched_by_own,
+)
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
 from rivertwice.reconcile.gaps import (
@@ -20,14 +28,6 @@ from rivertwice.reconcile.gaps import (
     with_filled,
 )
 from rivertwice.reconcile.kinds.judge import Judge, amended_rows, late_rows
-from rivertwice.reconcile.meanings import (
-    Judges,
-    exchanged,
-    has_same_windows,
-    replaced,
-    sort_out_meanings,
-    touched_by_own,
-)
 from rivertwice.reconcile.model import SERVED, STREAM, Finding, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
 from rivertwice.reconcile.rederive import (
     BatchCounts,
@@ -96,9 +96,9 @@ def _by_topic(view: HeadView, by_partition: Mapping[tuple[int, Part], BatchCount
 
 def _chain(view: HeadView, counts: Sequence[BatchCounts], by_topic: Sequence[Mapping[str, BatchCounts]]) -> Chain:
     if len(view.topics) > 1:
-        rules = [rule_of(meaning.definition) for meaning in view.meanings]
+        rules = [rule_of(version.definition) for version in view.versions]
         return derive_chain_of_many(by_topic, [rules[group] for group in view.groups], view.rows)
-    delays = [view.meanings[group].definition.source[1].watermark for group in view.groups]
+    delays = [view.versions[group].definition.source[1].watermark for group in view.groups]
     return derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays])
 
 
@@ -114,7 +114,7 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
     batches = [row.batch for row in view.rows]
     late, amended = late_rows(judge, shape, batches), amended_rows(judge, shape)
     stream = _stream_rows(view, derived, judge)
-    mixed = judge.find_incomparable(shape, {*truth, *expected, *stream}, len(view.meanings))
+    mixed = judge.find_incomparable(shape, {*truth, *expected, *stream}, len(view.versions))
     if view.older:
         theirs = {
             number: unique_rows(judges[number].truth(one), shape)
@@ -123,7 +123,7 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
         }
         known = {row[:2] for row in {*truth, *expected, *stream}}
         known |= {row[:2] for rows in theirs.values() for row in rows}
-        unlike, pure = sort_out_meanings(view, derived.chain, judges, known)
+        unlike, pure = sort_by_version(view, derived.chain, judges, known)
         mixed |= unlike
         for group, starts in pure.items():
             other = judges[group]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from rivertwice.pipeline.parts import same_value
+from rivertwice.pipeline.columns import same_value
 from rivertwice.verdicts import DEFECT
 
 OLDER = "older"

@@ -29,6 +29,7 @@ from rivertwice.reconcile.assess import (
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import check_publications
+from rivertwice.reconcile.definition_versions import evidence_of_served, pairs_by_own
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence, amended_of
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
@@ -36,7 +37,6 @@ from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.kinds.judge import Judge, records_without_output
-from rivertwice.reconcile.meanings import evidence_of_served, pairs_by_own
 from rivertwice.reconcile.model import OLDER, SERVED, STREAM, AmendedRow, Finding, LateRow, RowId, Verdict
 from rivertwice.reconcile.recorded import (
     DeadLetter,

@@ -11,8 +11,8 @@ import pyarrow as pa
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.store import backfill_folder, load_plan
 from rivertwice.config import PipelineHome
-from rivertwice.deadletters.desk import read_cures
 from rivertwice.deadletters.model import Cure
+from rivertwice.deadletters.summary import read_cures
 from rivertwice.errors import DefinitionError, LedgerError, RivertwiceError
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import accepted_gaps
@@ -54,7 +54,7 @@ _DEAD_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Meaning:
+class DefinitionVersion:
     """One definition of the path, told apart by the hashes that decide about results."""
 
     definition: Definition
@@ -68,8 +68,8 @@ class HeadView:
 
     Attributes:
         rows: committed batches on the path, in order.
-        groups: per batch, the number of its meaning.
-        meanings: definitions that ran on the path, distinct by semantics and decode.
+        groups: per batch, the number of its definition version.
+        versions: definitions that ran on the path, distinct by semantics and decode.
         semantics: of the head's path; publications of these serve.
         genesis: first offsets of the path's root, in all topics.
         sequence: newest head move or publication.
@@ -86,7 +86,7 @@ class HeadView:
     home: PipelineHome
     rows: Sequence[LedgerRow]
     groups: Sequence[int]
-    meanings: Sequence[Meaning]
+    versions: Sequence[DefinitionVersion]
     semantics: frozenset[str]
     genesis: Mapping[Part, int]
     sequence: int
@@ -108,16 +108,16 @@ class HeadView:
         return self.rows[-1]
 
     @property
-    def newest(self) -> Meaning:
+    def newest(self) -> DefinitionVersion:
         """The definition of the last committed batch."""
-        return self.meanings[self.groups[-1]]
+        return self.versions[self.groups[-1]]
 
     @property
     def older(self) -> dict[int, Definition]:
         """The definitions that ran before the newest one, by their number; of a fold none, for its states have no rule then."""
         if self.newest.definition.window.kind.keeps_every_key:
             return {}
-        return {number: one.definition for number, one in enumerate(self.meanings) if number != self.groups[-1]}
+        return {number: one.definition for number, one in enumerate(self.versions) if number != self.groups[-1]}
 
     @property
     def topics(self) -> list[str]:
@@ -169,14 +169,14 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
         raise LedgerError(message)
     stream = stream_rows(home)
     loaded, damaged = _load_definitions(home, {row.bundle for row in rows}, definitions)
-    groups, meanings = _meanings(loaded, rows)
-    newest = meanings[groups[-1]].definition
+    groups, versions = _versions(loaded, rows)
+    newest = versions[groups[-1]].definition
     topics = newest.topics
     return HeadView(
         home=home,
         rows=rows,
         groups=groups,
-        meanings=meanings,
+        versions=versions,
         semantics=path_semantics(home, path),
         genesis=offsets_of(load_timeline(home, path[0].timeline).genesis, topics),
         sequence=entries[-1].seq if entries else 0,
@@ -274,24 +274,26 @@ def _built(folder: Path) -> Bundle | None:
         return None
 
 
-def _meanings(definitions: Mapping[str, Definition], rows: Sequence[LedgerRow]) -> tuple[list[int], list[Meaning]]:
-    """Return the number of each batch's meaning, and the meanings; of bundles that mean the same the newest one's words stand."""
+def _versions(
+    definitions: Mapping[str, Definition], rows: Sequence[LedgerRow]
+) -> tuple[list[int], list[DefinitionVersion]]:
+    """Return the number of each batch's definition version, and the versions; of bundles that mean the same the newest one's words stand."""
     by_bundle: dict[str, int] = {}
-    meanings: list[Meaning] = []
+    versions: list[DefinitionVersion] = []
     for bundle in dict.fromkeys(row.bundle for row in rows):
         fingerprint = fingerprint_of(definitions[bundle])
-        found = Meaning(definitions[bundle], fingerprint.semantics, fingerprint.decode)
+        found = DefinitionVersion(definitions[bundle], fingerprint.semantics, fingerprint.decode)
         same = [
             number
-            for number, known in enumerate(meanings)
+            for number, known in enumerate(versions)
             if (known.semantics, known.decode) == (found.semantics, found.decode)
         ]
         if not same:
-            meanings.append(found)
-        by_bundle[bundle] = same[0] if same else len(meanings) - 1
+            versions.append(found)
+        by_bundle[bundle] = same[0] if same else len(versions) - 1
     newest = {by_bundle[row.bundle]: definitions[row.bundle] for row in rows}
     return [by_bundle[row.bundle] for row in rows], [
-        replace(one, definition=newest[number]) for number, one in enumerate(meanings)
+        replace(one, definition=newest[number]) for number, one in enumerate(versions)
     ]
 
 

@@ -185,7 +185,7 @@ def _mend(home: PipelineHome, found: Findings, aside: Path, accept_loss: Collect
 
 def _numbered(home: PipelineHome, name: str, rows: pa.Table) -> dict[str, int] | None:
     """Return the transaction that rows of a sequence are committed with; none where newer ones are there already."""
-    from rivertwice.deadletters.book import app_of as app_of_amendments
+    from rivertwice.deadletters.amendments import app_of as app_of_amendments
     from rivertwice.timeline.sequence import app_of as app_of_sequence
 
     app = app_of_amendments(home) if name == "amendments" else app_of_sequence(home)

@@ -33,9 +33,9 @@ from rivertwice.log.gaps import (
 )
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.savepoint.take import copy_committed
+from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.checkpoint import Offsets, moved_to
 from rivertwice.stream.gaps import next_offsets, observe_gaps
-from rivertwice.stream.rest import at_rest
 from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.lineage import (
     Timeline,

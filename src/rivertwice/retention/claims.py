@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rivertwice.backfill.model import OffsetRuns
 from rivertwice.backfill.store import list_backfills, load_plan
 from rivertwice.config import Settings
-from rivertwice.deadletters.desk import read_brief
 from rivertwice.deadletters.model import OPEN
+from rivertwice.deadletters.summary import read_brief
 from rivertwice.errors import RequestError
 from rivertwice.log.leases import Claim
 from rivertwice.savepoint.catalogue import list_savepoints

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rivertwice.embedded.airflow import SERVICES, client, start_airflow, stop_airflow
 from rivertwice.errors import ServiceError
 from rivertwice.instants import utc_now
-from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.processes import session_members
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.stream.lease import lease_owner

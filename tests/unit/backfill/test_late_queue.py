@@ -24,7 +24,7 @@ from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.errors import RequestError
 from rivertwice.instants import parse_iso
-from rivertwice.pipeline.parts import LatePolicy
+from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.timeline.serving import Publication
 
 NOW = parse_iso("2013-07-02T00:00:00Z")

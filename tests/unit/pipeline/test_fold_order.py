@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rivertwice.pipeline.columns import same_value
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fold_order import AS_READ, NUMBER, Hanging, find_hanging, select_newest
-from rivertwice.pipeline.parts import same_value
 
 YAML = """
 name: p

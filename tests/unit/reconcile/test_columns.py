@@ -16,7 +16,7 @@ from rivertwice.log.addresses import Part
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import Copies
 from rivertwice.reconcile.model import LateRow, RowId
-from rivertwice.reconcile.view import HeadView, Meaning
+from rivertwice.reconcile.view import DefinitionVersion, HeadView
 from rivertwice.timeline.lineage import Timeline
 
 PART = Part("events", 0)
@@ -62,10 +62,10 @@ class View:
     index: dict[tuple[str, int], int] = field(default_factory=lambda: {("t1", 5): 0})
 
     @property
-    def newest(self) -> Meaning:
+    def newest(self) -> DefinitionVersion:
         definition = make_definition(self.kind)
         late = definition.late.model_copy(update={"policy": "side_output"})
-        return Meaning(definition.model_copy(update={"late": late}), "s", "d")
+        return DefinitionVersion(definition.model_copy(update={"late": late}), "s", "d")
 
 
 def check(kind: str = "tumbling", **changes: Any) -> list[str]:

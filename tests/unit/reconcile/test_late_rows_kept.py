@@ -14,7 +14,7 @@ from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.model import LateRow, RowId
 from rivertwice.reconcile.recorded import check_late_rows
-from rivertwice.reconcile.view import HeadView, Meaning
+from rivertwice.reconcile.view import DefinitionVersion, HeadView
 
 TOPIC = "events"
 MINUTE_MS = 60_000
@@ -33,7 +33,7 @@ def view(
 ) -> Any:
     definition = make_definition(kind)
     late = definition.late.model_copy(update={"policy": policy})
-    meanings = [Meaning(definition.model_copy(update={"late": late}), "s", "d")] * (max(groups) + 1)
+    versions = [DefinitionVersion(definition.model_copy(update={"late": late}), "s", "d")] * (max(groups) + 1)
     rows = [Row("t1", 5), Row("t2", 6)]
     plain = [
         {
@@ -50,8 +50,8 @@ def view(
     fields: dict[str, Any] = {
         "rows": rows,
         "groups": groups,
-        "meanings": meanings,
-        "newest": meanings[groups[-1]],
+        "versions": versions,
+        "newest": versions[groups[-1]],
         "index": {(row.timeline, row.batch): number for number, row in enumerate(rows)},
         "late": pa.Table.from_pylist(plain) if plain else None,
     }

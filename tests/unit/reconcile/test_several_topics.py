@@ -82,7 +82,7 @@ def view(rows: list[Any]) -> HeadView:
     sources = {"a": source("a", 1), "b": source("b", 2)}
     definition = SimpleNamespace(streams=sources, watermark_policy="min")
     made = SimpleNamespace(
-        rows=rows, topics=TOPICS, groups=[0] * len(rows), meanings=[SimpleNamespace(definition=definition)], jumps=()
+        rows=rows, topics=TOPICS, groups=[0] * len(rows), versions=[SimpleNamespace(definition=definition)], jumps=()
     )
     return cast(HeadView, made)
 

@@ -14,7 +14,7 @@ from homes.ledger import ledger_row
 from rivertwice.instants import EPOCH
 from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.recorded import UPDATES_CHECKED, check_updates
-from rivertwice.reconcile.view import HeadView, Meaning
+from rivertwice.reconcile.view import DefinitionVersion, HeadView
 from rivertwice.timeline.served import newest_rows
 
 UPDATING = make_definition("tumbling updates")
@@ -53,7 +53,7 @@ class Owing:
 
 
 def view(came: list[Update], batches: int = 3, kind: str = "tumbling updates") -> HeadView:
-    meaning = Meaning(make_definition(kind), "s", "d")
+    meaning = DefinitionVersion(make_definition(kind), "s", "d")
     fields: dict[str, Any] = {
         "rows": [ledger_row(number) for number in range(batches)],
         "groups": [0] * batches,

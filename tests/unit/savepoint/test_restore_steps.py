@@ -18,8 +18,8 @@ from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.store.delta_log import entry_path
+from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.lease import Owner
-from rivertwice.stream.rest import at_rest
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger

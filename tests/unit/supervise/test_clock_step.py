@@ -29,8 +29,8 @@ from rivertwice.embedded.marks import mark_of
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.instants import utc_now
 from rivertwice.store.files import read_json, replace_json
+from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.lease import acquire_lease, lease_owner
-from rivertwice.stream.rest import at_rest
 from rivertwice.supervise import act, agent
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit

@@ -11,8 +11,8 @@ from rivertwice.pipeline.files import TRANSFORM_FILE
 from rivertwice.pipeline.kinds.lint import WindowLint
 
 if TYPE_CHECKING:
+    from rivertwice.pipeline.late_policy import LatePolicy
     from rivertwice.pipeline.model import Definition, DefinitionFile
-    from rivertwice.pipeline.parts import LatePolicy
     from rivertwice.pipeline.windows import Window
 
 
@@ -90,6 +90,13 @@ class Kind(ABC):
     @abstractmethod
     def find_conflict(self, definition: DefinitionFile) -> str | None:
         """Return what else of a definition does not go with such windows, or None."""
+
+    def find_updates_conflict(self, window: Window) -> str | None:
+        """Return why rows cannot be emitted with every batch that changes them, or None."""
+        return (
+            f"emit is updates, but the window is {self.text(window)}: only tumbling and hopping windows have rows before they close "
+            "(a fold's are final at once); say emit: final"
+        )
 
     @abstractmethod
     def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:

@@ -16,8 +16,8 @@ from rivertwice.pipeline.lint_model import NOT_CHECKED, LintFinding
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from rivertwice.pipeline.late_policy import LatePolicy
     from rivertwice.pipeline.model import Definition, DefinitionFile
-    from rivertwice.pipeline.parts import LatePolicy
     from rivertwice.pipeline.windows import Window
 
 

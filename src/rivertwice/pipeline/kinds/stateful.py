@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from rivertwice.pipeline.checked import Verdict
+    from rivertwice.pipeline.late_policy import LatePolicy
     from rivertwice.pipeline.model import Definition, DefinitionFile
-    from rivertwice.pipeline.parts import LatePolicy
     from rivertwice.pipeline.windows import Window
 
 FOREVER_MS = 253_402_214_400_000

@@ -63,6 +63,11 @@ class TumblingHopping(Kind):
         """Return what else of a definition does not go with such windows, or None."""
         return find_stray_fold_part(definition) or find_count_conflict(definition)
 
+    def find_updates_conflict(self, window: Window) -> str | None:
+        """Return None: these windows have rows before they close."""
+        del window
+        return None
+
     def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
         """Return which file does not go with such windows, as "FILE: why", or None."""
         return find_stray_fold_file(definition, files)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome
-from rivertwice.deadletters.book import append_amendments, last_amendment, read_amendments
+from rivertwice.deadletters.amendments import append_amendments, last_amendment, read_amendments
 from rivertwice.deadletters.model import (
     AMEND,
     DISCARD,

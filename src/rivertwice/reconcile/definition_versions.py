@@ -85,7 +85,7 @@ def evidence_of_served(
     return changed, late
 
 
-def sort_out_meanings(
+def sort_by_version(
     view: HeadView, chain: Chain, judges: Judges, windows: set[tuple[int, int]]
 ) -> tuple[dict[int, str], dict[int, set[int]]]:
     """Return the windows that cannot be compared, and those that an older definition alone made.
@@ -107,19 +107,19 @@ def sort_out_meanings(
         only = next(iter(groups)) if len(groups) == 1 else None
         if only is None:
             mixed[start] = "mixed: more than one definition read or emitted the window"
-        elif view.meanings[only] is not view.newest and not has_same_windows(view, only):
+        elif view.versions[only] is not view.newest and not has_same_windows(view, only):
             mixed[start] = (
                 "mixed: another definition made the window, and records are followed by the newest one's windows"
             )
-        elif view.meanings[only] is not view.newest:
+        elif view.versions[only] is not view.newest:
             pure.setdefault(only, set()).add(start)
     return mixed, pure
 
 
 def has_same_windows(view: HeadView, group: int) -> bool:
     """Say whether the newest definition's windows place the records as an older one's did; sessions depend on its row filter."""
-    new, old = view.newest.definition, view.meanings[group].definition
+    new, old = view.newest.definition, view.versions[group].definition
     if new.window != old.window:
         return False
-    same_records = new.rows_sql == old.rows_sql and view.meanings[group].decode == view.newest.decode
+    same_records = new.rows_sql == old.rows_sql and view.versions[group].decode == view.newest.decode
     return same_records or not new.window.kind.follows_records

@@ -11,8 +11,8 @@ from rivertwice.config import Settings
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream import rest
+from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.lease import acquire_lease
-from rivertwice.stream.rest import at_rest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

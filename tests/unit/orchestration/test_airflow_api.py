@@ -10,7 +10,7 @@ import pytest
 
 from rivertwice.errors import RequestError, ServiceError
 from rivertwice.orchestration import rest
-from rivertwice.orchestration.rest import AirflowClient
+from rivertwice.orchestration.airflow_api import AirflowClient
 
 
 class Airflow:

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from homes.ledger import NOW, ledger_row
 from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.book import append_amendments, last_amendment, read_amendments
-from rivertwice.deadletters.desk import amend, discard, find_letter, read_letters, select_valid, view_desk
+from rivertwice.deadletters.amendments import append_amendments, last_amendment, read_amendments
 from rivertwice.deadletters.model import (
     AMEND,
     AMENDED,
@@ -28,6 +27,7 @@ from rivertwice.deadletters.model import (
     newest_by_address,
     parse_place,
 )
+from rivertwice.deadletters.summary import amend, discard, find_letter, read_letters, select_valid, view_desk
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import append_ledger
@@ -184,7 +184,7 @@ def test_what_is_no_place_is_refused(text: str) -> None:
 
 
 def test_a_book_of_a_newer_format_is_not_guessed_at(home: PipelineHome) -> None:
-    from rivertwice.deadletters.book import SCHEMA
+    from rivertwice.deadletters.amendments import SCHEMA
     from rivertwice.errors import LedgerError
 
     one = decision(3, 1)

@@ -1,0 +1,46 @@
+"""What happens to rows that come after their window closed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from rivertwice.pipeline.durations import Duration
+from rivertwice.pipeline.strict import Strict
+
+
+class LatePolicy(Strict):
+    """What happens to rows that come after their window closed."""
+
+    policy: Literal["drop", "side_output", "correct"] = Field(
+        default="drop",
+        description="drop: they stay in the log. side_output: each is kept in the table late_rows too. correct: and the "
+        "windows that they came too late for are queued for a backfill.",
+    )
+    alert_share: float = Field(default=0.05, gt=0, le=1, description="A larger share of late rows raises an alert.")
+    debounce: Duration = Field(
+        default=timedelta(minutes=10),
+        description="Of correct: a window is corrected once no late row has come for it for so long, or six times as long "
+        "after the first.",
+    )
+    horizon: Duration = Field(
+        default=timedelta(days=7),
+        description="Of correct: windows that ended longer before the watermark are left as they are.",
+    )
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        stray = sorted({"debounce", "horizon"} & self.model_fields_set)
+        if stray and self.policy != "correct":
+            message = (
+                f"{stray[0]} is of policy correct, but the policy is {self.policy}; remove it, or say policy: correct"
+            )
+            raise ValueError(message)
+        return self
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether late rows are kept in a table of their own."""
+        return self.policy != "drop"
