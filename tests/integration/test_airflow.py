@@ -287,13 +287,13 @@ def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world
     alerts = [json.loads(line) for line in (world.settings.home / "alerts.jsonl").read_text().splitlines()]
     assert "late_share" in {alert["kind"] for alert in alerts}
 
-    dry = world.run("backfill", {"scope": "wanting", "dry_run": True})
+    dry = world.run("backfill", {"scope": "stale", "dry_run": True})
     assert world.states("backfill", dry) == {
         "plan": "success", "compute": "skipped", "publish": "skipped", "await_served": "skipped",
     }  # fmt: skip
     assert [entry.kind for entry in read_sequence(world.home)] == ["head"]
 
-    world.run("backfill", {"scope": "wanting", "reason": "the storm"})
+    world.run("backfill", {"scope": "stale", "reason": "the storm"})
     newest = read_sequence(world.home)[-1]
     stamp = served_stamp(world.home)
     assert newest.kind == "publication"
@@ -304,7 +304,7 @@ def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world
     assert counts(world, "served").get("LATE", 0) == 0
     assert counts(world, "stream")["LATE"] == before["LATE"]
 
-    again = world.run("backfill", {"scope": "wanting"})
+    again = world.run("backfill", {"scope": "stale"})
     assert world.states("backfill", again)["compute"] == "skipped"
     assert read_sequence(world.home)[-1] == newest
 

@@ -68,8 +68,8 @@ def test_windows_that_lost_flights_serve_the_truth_after_their_backfill(streamed
     lost = sum(row[0] for row in expected.values()) - sum(row[0] for row in before.values())
     assert lost >= 100
 
-    wanting = tuple((int(start.timestamp() * 1000), int((start + HOUR).timestamp() * 1000)) for start in sorted(wrong))
-    view = dataclasses.replace(view, wanting=wanting)
+    stale = tuple((int(start.timestamp() * 1000), int((start + HOUR).timestamp() * 1000)) for start in sorted(wrong))
+    view = dataclasses.replace(view, stale=stale)
     plan = save_plan(run.home, plan_backfill(BackfillRequest(run.pipeline, None, "test"), view, chunk_records=600))
     assert (plan.windows, plan.late) == (len(wrong), len(wrong))
     computed = compute_backfill(spark, run.settings, plan)
@@ -92,7 +92,7 @@ def test_windows_that_lost_flights_serve_the_truth_after_their_backfill(streamed
     assert served(run) == expected
     with capsys.disabled():
         print(  # noqa: T201 (figures of the run)
-            f"\nbackfill: {plan.windows} windows wanting, {lost} flights lost by the stream, {len(plan.chunks)} chunks, "
+            f"\nbackfill: {plan.windows} windows stale, {lost} flights lost by the stream, {len(plan.chunks)} chunks, "
             f"{audit.records} records, {audit.rows} rows, {computed.seconds:.1f} s; "
             f"{report.published} of {report.rows} served rows published, all {len(expected)} equal the count in Python"
         )

@@ -151,7 +151,7 @@ class World:
         assert len(rows) == found.num_rows, "a row is served twice"
         return rows
 
-    def view(self, wanting: Sequence[Row] = ()) -> BackfillView:
+    def view(self, stale: Sequence[Row] = ()) -> BackfillView:
         zones = []
         first = 0
         for number, batch in enumerate(self.batches):
@@ -160,7 +160,7 @@ class World:
             span = (min(times), max(times)) if times else (None, None)
             zones.append(BatchZone("t1", number, {"flights": {0: pair}}, len(batch), *span))
             first += len(batch)
-        seeds = tuple(Seed(text(one.key), one.start_ms, one.end_ms) for one in wanting)
+        seeds = tuple(Seed(text(one.key), one.start_ms, one.end_ms) for one in stale)
         return view(
             batches=tuple(zones),
             window_ms=GAP,
@@ -175,12 +175,12 @@ class World:
         )
 
     def plan(
-        self, asked: Interval | None = None, wanting: Sequence[Row] = (), chunk_records: int = 1_000_000
+        self, asked: Interval | None = None, stale: Sequence[Row] = (), chunk_records: int = 1_000_000
     ) -> BackfillPlan:
         """Plan by the real decisions; what is read is only what the zone asks for."""
         wide = None if asked is None else TimeRange(from_ms(asked[0]), from_ms(asked[1]))
         request = BackfillRequest("p", wide, "test")
-        seen = self.view(wanting)
+        seen = self.view(stale)
         components = survey_sessions(
             asked_sessions(request, seen), self.read_served, self.read_truth, closed_ms=self.closed_ms, gap_ms=GAP
         )
@@ -237,9 +237,9 @@ class World:
         )
 
     def backfill(
-        self, asked: Interval | None = None, wanting: Sequence[Row] = (), chunk_records: int = 1_000_000
+        self, asked: Interval | None = None, stale: Sequence[Row] = (), chunk_records: int = 1_000_000
     ) -> BackfillPlan:
-        plan = self.plan(asked, wanting, chunk_records)
+        plan = self.plan(asked, stale, chunk_records)
         self.publish(plan, self.compute(plan))
         return plan
 

@@ -81,7 +81,7 @@ class Desk:
         )
 
     def check_repaired(self) -> tuple[ReconcileReport, ReconcileReport]:
-        """Judge, find what is served wanting for an amendment, backfill, and find nothing wanting; return both reports."""
+        """Judge, find what is served stale for an amendment, backfill, and find nothing stale; return both reports."""
         before = self.judge()
         assert before.counts["served"]["LATE"] > 0
         assert [one for one in before.verdicts if one.pair == "served" and one.dead]
@@ -120,8 +120,8 @@ def test_an_amendment_reaches_the_truth_and_a_backfill_serves_it(
     first, last = fine[len(fine) // 4], fine[len(fine) // 3]
 
     desk.amend(broken, first, 9)
-    wanting, _ = desk.check_repaired()
-    assert [one for one in wanting.verdicts if one.pair == "stream" and one.dead]
+    stale, _ = desk.check_repaired()
+    assert [one for one in stale.verdicts if one.pair == "stream" and one.dead]
     if changes:
         desk.amend(
             broken, first, 8

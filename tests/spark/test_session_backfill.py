@@ -111,7 +111,7 @@ def test_what_a_reconcile_found_late_is_published_and_nothing_else(
     wrong = wrong_rows(world)
     write_reconcile(made[1], [("LATE", row) for row in wrong])
     plan = run(spark, made, None)
-    check(made, plan, world.backfill(wanting=wrong, chunk_records=40))
+    check(made, plan, world.backfill(stale=wrong, chunk_records=40))
     assert plan.late > 0
 
 

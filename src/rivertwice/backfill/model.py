@@ -27,7 +27,7 @@ class BackfillRequest:
 
     Attributes:
         pipeline: name of the pipeline.
-        range: event time to recompute; None means the windows that the newest reconcile found wanting.
+        range: event time to recompute; None means the windows that the newest reconcile found stale.
         late_at: instead of both, the windows of the late queue that are due at this instant.
         reason: why, in the asker's words; kept with the plan.
     """
@@ -82,13 +82,13 @@ class BackfillView:
         path_semantics: those of the head's path, whose publications serve; empty: just its own.
         sequence: newest entry of the sequence; -1 if there is none.
         publications: publications so far, oldest first.
-        wanting: windows that the newest reconcile found LATE and nobody has published since.
+        stale: windows that the newest reconcile found LATE and nobody has published since.
         failed: ids of backfills whose audit failed.
         lost: topic -> partition -> offsets of accepted gaps that the archive lacks too: nobody can read them.
         doubts: windows that those may belong to; a plan over one is refused.
         amendments: newest decision about a dead letter; 0: none.
         late_policy, arrivals: policy `correct` and the late rows that it kept; None and nothing of any other policy.
-        sessions: of sessions what takes the place of `wanting` and `publications`; `window_ms` is their gap. None: other windows.
+        sessions: of sessions what takes the place of `stale` and `publications`; `window_ms` is their gap. None: other windows.
     """
 
     pipeline: str
@@ -103,7 +103,7 @@ class BackfillView:
     semantics: str
     sequence: int
     publications: tuple[Publication, ...] = ()
-    wanting: tuple[Interval, ...] = ()
+    stale: tuple[Interval, ...] = ()
     failed: frozenset[str] = frozenset()
     older: OffsetRuns = field(default_factory=dict)
     lost: OffsetRuns = field(default_factory=dict)
@@ -127,7 +127,7 @@ class BackfillView:
 
 
 class Seed(NamedTuple):
-    """A session that is known to be wanting: its key's text and its stretch in epoch milliseconds."""
+    """A session that is known to be stale: its key's text and its stretch in epoch milliseconds."""
 
     key: str
     start_ms: int
@@ -139,11 +139,11 @@ class SessionsView:
     """What a plan of sessions depends on further.
 
     Attributes:
-        wanting: sessions that the newest reconcile found LATE and nobody has published since.
+        stale: sessions that the newest reconcile found LATE and nobody has published since.
         components: what a request means, looked up for it (`survey`); None before that.
     """
 
-    wanting: tuple[Seed, ...] = ()
+    stale: tuple[Seed, ...] = ()
     components: tuple[Component, ...] | None = None
 
 

@@ -78,7 +78,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         path_semantics=serving,
         sequence=entries[-1].seq if entries else 0,
         publications=tuple(publications),
-        wanting=late.windows,
+        stale=late.windows,
         failed=frozenset(_failed(home)),
         lost=lost,
         doubts=doubts,
@@ -173,7 +173,7 @@ def _gaps(
 def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
     """Return the windows that the newest reconcile found LATE in what is served, without those published since.
 
-    Empty when nothing is wanting, nothing was reconciled yet, or nothing can be repaired, as of a fold.
+    Empty when nothing is stale, nothing was reconciled yet, or nothing can be repaired, as of a fold.
     """
     entries = read_sequence(home)
     head = select_head(entries)

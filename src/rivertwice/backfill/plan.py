@@ -52,7 +52,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
         chunk_records: rows a chunk aims at; a chunk has at least one window.
 
     Raises:
-        RequestError: unknown pipeline, nothing closed in the range, nothing wanting, or too many windows.
+        RequestError: unknown pipeline, nothing closed in the range, nothing stale, or too many windows.
         LogGapError: neither the archive nor Kafka has a record that is needed, or one that may be needed is lost for ever.
     """
     if request.pipeline != view.pipeline:
@@ -118,10 +118,10 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[I
     if request.late_at is not None:
         asked = _due(view, request.late_at)
     elif request.range is None:
-        asked = align_outwards(view.wanting, view.step)
+        asked = align_outwards(view.stale, view.step)
         if not asked:
             message = (
-                f"no window of {view.pipeline} is wanting: the newest reconcile found none LATE that is not published since; "
+                f"no window of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "
                 "reconcile again, or name a range"
             )
             raise RequestError(message)
@@ -184,7 +184,7 @@ def _due(view: BackfillView, now: datetime) -> tuple[Interval, ...]:
 
 def _known_late(view: BackfillView) -> tuple[Interval, ...]:
     """Return the windows that are known to serve less than the log: from the newest reconcile, and from kept late rows."""
-    return align_outwards([*view.wanting, *((one.start_ms, one.start_ms + 1) for one in view.arrivals)], view.step)
+    return align_outwards([*view.stale, *((one.start_ms, one.start_ms + 1) for one in view.arrivals)], view.step)
 
 
 def plan_id(plan: BackfillPlan) -> str:

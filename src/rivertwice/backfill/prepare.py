@@ -59,7 +59,7 @@ def look_up(settings: Settings, request: BackfillRequest, view: BackfillView, sp
     """Return the view with the sessions that a request means, read from the log as of the view.
 
     Raises:
-        RequestError: nothing is wanting, or there are too many.
+        RequestError: nothing is stale, or there are too many.
         LogGapError: neither the archive nor Kafka has a record that is needed.
     """
     asked = asked_sessions(request, view)

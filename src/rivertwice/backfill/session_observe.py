@@ -1,4 +1,4 @@
-"""What a plan of sessions looks at in the tables: sessions served now, and those that the newest reconcile found wanting."""
+"""What a plan of sessions looks at in the tables: sessions served now, and those that the newest reconcile found stale."""
 
 from __future__ import annotations
 

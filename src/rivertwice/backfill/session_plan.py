@@ -32,7 +32,7 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
     """Return which sessions a request means.
 
     Raises:
-        RequestError: the late queue is asked, nothing is wanting, or no batch is committed.
+        RequestError: the late queue is asked, nothing is stale, or no batch is committed.
     """
     seen = _seen(view)
     if view.closed_ms is None:
@@ -46,14 +46,14 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
         raise RequestError(message)
     if request.range is not None:
         return Asked(times=((to_ms(request.range.start), to_ms(request.range.end)),))
-    if not seen.wanting:
+    if not seen.stale:
         message = (
-            f"no session of {view.pipeline} is wanting: the newest reconcile found none LATE that is not published since; "
+            f"no session of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "
             "reconcile again, or name a range"
         )
         raise RequestError(message)
     by_key: dict[str, list[Interval]] = {}
-    for seed in seen.wanting:
+    for seed in seen.stale:
         by_key.setdefault(seed.key, []).append((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)))
     return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
 

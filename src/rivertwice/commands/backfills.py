@@ -86,7 +86,7 @@ def _plan(
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
 @pass_frame
 def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool, reason: str, save: bool) -> None:
-    """Say what a backfill of NAME would do. Without a range: the windows the newest reconcile found wanting.
+    """Say what a backfill of NAME would do. Without a range: the windows the newest reconcile found stale.
 
     Sessions are looked up in the log, so that takes a Spark job.
     """

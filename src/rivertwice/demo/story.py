@@ -206,7 +206,7 @@ class Story:
 
     def _backfill(self, client: AirflowClient) -> None:
         before = last_seq(self._home)
-        self._run_dag(client, "backfill", {"scope": "wanting", "reason": "demo"})
+        self._run_dag(client, "backfill", {"scope": "stale", "reason": "demo"})
         require(last_seq(self._home) > before, "the backfill was published")
         wait_served(self._home, last_seq(self._home), 60.0)
 

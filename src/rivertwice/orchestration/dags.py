@@ -16,6 +16,7 @@ from rivertwice.orchestration.requests import (
     DEFAULT_SCOPE,
     INSTANT_LENGTH,
     INSTANT_PATTERN,
+    OLD_SCOPES,
     REASON_LENGTH,
     REASON_OF_MANUAL,
     REASON_OF_SCHEDULE,
@@ -139,9 +140,10 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
         "scope": Param(
             DEFAULT_SCOPE,
             type="string",
-            enum=list(SCOPES),
+            enum=[*SCOPES, *OLD_SCOPES],
             title="Scope",
-            description="wanting: the windows that the newest reconcile found wanting. range: the windows between From and To.",
+            description="stale: the windows of which the newest reconcile found late records in what is served (wanting is the old "
+            "word). range: the windows between From and To.",
         ),
         "start": _instant_param("From", "First window to recompute; only with scope range."),
         "end": _instant_param("To", "End of the range, exclusive."),

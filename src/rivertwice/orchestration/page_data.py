@@ -91,13 +91,15 @@ def describe_windows(
     for cause in causes:
         address = (cause["cause"], cause["topic"], cause["partition"], cause["offset"])
         by_place.setdefault((cause["window_start"], cause["key"]), {}).setdefault(address, cause)
-    wanting = [row for row in rows.values() if any(word != AGREES for word in row["pairs"].values())]
-    wanting.sort(
+    differing = [row for row in rows.values() if any(word != AGREES for word in row["pairs"].values())]
+    differing.sort(
         key=lambda row: (min(_gravity(word) for word in row["pairs"].values()), -row["late"], row["start"], row["key"])
     )
     return {
-        "total": len(wanting),
-        "rows": [_window(row, list(by_place.get((row["start"], row["key"]), {}).values())) for row in wanting[:limit]],
+        "total": len(differing),
+        "rows": [
+            _window(row, list(by_place.get((row["start"], row["key"]), {}).values())) for row in differing[:limit]
+        ],
     }
 
 

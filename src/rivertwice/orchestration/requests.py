@@ -1,4 +1,4 @@
-"""What a run was asked for, checked again before anything starts. Pure.
+"""What a run was asked for, checked again before anything starts. Pure, but for a note on an old word.
 
 Airflow's API server asks here before it makes a run (`form_check.py`) and answers 400. But a run can also be started by
 Airflow's own command line, by another DAG, or by one that was edited; so the first task checks all of it once more, and only
@@ -7,6 +7,7 @@ what passed here goes on.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,13 +26,16 @@ REASON_OF_MANUAL, REASON_OF_SCHEDULE = "asked for in Airflow", "scheduled"
 INSTANT_LENGTH = 40
 LONGEST = timedelta(days=366)
 FUTURE = timedelta(days=1)
-SCOPES = ("wanting", "range")
-DEFAULT_SCOPE = "wanting"
+log = logging.getLogger(__name__)
+SCOPES = ("stale", "range")
+DEFAULT_SCOPE = "stale"
+OLD_SCOPES = {"wanting": "stale"}
+"""Words that 0.1 had for a scope, to what they are called now; they are still taken."""
 
 
 @dataclass(frozen=True)
 class BackfillForm:
-    """A checked request for a backfill; `range` None means the windows that the newest reconcile found wanting, `reason` "" none."""
+    """A checked request for a backfill; `range` None means the windows that the newest reconcile found stale, `reason` "" none."""
 
     range: TimeRange | None
     reason: str
@@ -69,14 +73,14 @@ def read_backfill(conf: Mapping[str, Any], params: Mapping[str, Any], now: datet
         RequestError: an unknown key, a value of another type, or a range that cannot be meant.
     """
     _refuse_unknown(conf, ("scope", "start", "end", "reason", "dry_run"))
-    scope = _choice(params, "scope", SCOPES)
+    scope = _choice(params, "scope", SCOPES, OLD_SCOPES)
     asked = read_range(params, now)
     if scope == "range" and asked is None:
-        message = "scope is range but neither start nor end is given; give both, or ask for scope wanting"
+        message = "scope is range but neither start nor end is given; give both, or ask for scope stale"
         raise RequestError(message)
-    if scope == "wanting" and asked is not None:
+    if scope == "stale" and asked is not None:
         message = (
-            "scope is wanting, which takes its windows from the newest reconcile, but start and end are given too; "
+            "scope is stale, which takes its windows from the newest reconcile, but start and end are given too; "
             "leave them empty, or ask for scope range"
         )
         raise RequestError(message)
@@ -177,8 +181,11 @@ def _flag(params: Mapping[str, Any], key: str) -> bool:
     return value
 
 
-def _choice(params: Mapping[str, Any], key: str, allowed: tuple[str, ...]) -> str:
+def _choice(params: Mapping[str, Any], key: str, allowed: tuple[str, ...], old: Mapping[str, str] | None = None) -> str:
     value = params.get(key)
+    if isinstance(value, str) and old is not None and value in old:
+        log.warning("%s %r is the old word for %r; it is still taken", key, value, old[value])
+        value = old[value]
     if value not in allowed:
         message = f"{key} {str(value)[:60]!r} is not one of {', '.join(allowed)}"
         raise RequestError(message)

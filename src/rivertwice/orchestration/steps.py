@@ -153,8 +153,8 @@ def plan_backfill(pipeline: str) -> str:
         form = read_backfill(_conf(context), context["params"], utc_now())
         _skip_if_nothing_committed(settings, pipeline, context)
         view = observe_backfill(settings, pipeline)
-        if form.range is None and not view.wanting:
-            log.info("the newest reconcile of %s found no window wanting; nothing to do", pipeline)
+        if form.range is None and not view.stale:
+            log.info("the newest reconcile of %s found no stale window; nothing to do", pipeline)
             return ""
         plan = plan_it(BackfillRequest(pipeline, form.range, form.reason or _who(context)), view)
         for line in explain_plan(plan).splitlines():
@@ -167,7 +167,7 @@ def plan_backfill(pipeline: str) -> str:
 
 
 def check_backfill(pipeline: str) -> list[str]:
-    """Check the form of a backfill of sessions and return the arguments of the job that plans it, none when nothing is wanting."""
+    """Check the form of a backfill of sessions and return the arguments of the job that plans it, none when nothing is stale."""
     from rivertwice.backfill.observe import wanting_ranges
 
     settings, context = Settings.from_env(), get_current_context()
@@ -175,7 +175,7 @@ def check_backfill(pipeline: str) -> list[str]:
         form = read_backfill(_conf(context), context["params"], utc_now())
         _skip_if_nothing_committed(settings, pipeline, context)
         if form.range is None and not wanting_ranges(settings.pipeline(pipeline)):
-            log.info("the newest reconcile of %s found no session wanting; nothing to do", pipeline)
+            log.info("the newest reconcile of %s found no stale session; nothing to do", pipeline)
             return []
     reason = f"--reason={form.reason or _who(context)}"
     arguments = ["--pipeline", pipeline, "--request", request_of(context["dag_run"].run_id), reason]

@@ -60,7 +60,7 @@ def go_on(
     *,
     stop_before_head: bool,
 ) -> Rewind:
-    """Do the steps that are not done yet, from stopping the stream (3) to wanting it again (8)."""
+    """Do the steps that are not done yet, from stopping the stream (3) to asking for it again (8)."""
     if rewind.step < steps.MOVED:
         rewind = _stop(home, rewind, drain_seconds, progress)  # step 3, again after every interruption
         with held_stream(home, rewind.id):

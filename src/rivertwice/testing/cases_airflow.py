@@ -108,7 +108,7 @@ def tasks_twice(lab: Lab) -> None:
     with airflow_beside(lab) as airflow:
         wait_for_lag(lab)
         run_dag(airflow, "reconcile")
-        run = run_dag(airflow, "backfill", {"scope": "wanting"})
+        run = run_dag(airflow, "backfill", {"scope": "stale"})
         published = [entry for entry in read_sequence(lab.home) if entry.kind == PUBLICATION]
         require(len(published) == 1, f"one backfill made {len(published)} publications")
         cleared = airflow.clear(f"backfill__{PIPELINE}", run)
@@ -118,7 +118,7 @@ def tasks_twice(lab: Lab) -> None:
             airflow.wait(f"backfill__{PIPELINE}", run, RUN_S)
         except ServiceError as error:
             require(False, f"the cleared run did not end: {error}")
-        run_dag(airflow, "backfill", {"scope": "wanting"})
+        run_dag(airflow, "backfill", {"scope": "stale"})
         again = [entry for entry in read_sequence(lab.home) if entry.kind == PUBLICATION]
         require(again == published, f"tasks that ran twice published again: {len(again)} publications")
         run_dag(airflow, "reconcile")

@@ -75,9 +75,9 @@ def test_a_window_published_since_the_reconcile_is_not_wanting_any_more(made):
     reconcile(home, "r1", [("served", hour, "LATE") for hour in range(4)])
     payload = Publication(2, "bf-1", hours((1, 3)), bundle.fingerprint.semantics, bundle.id, {"flights": {0: 100}})
     publish(home, payload.to_payload(), expected_seq=1, now=NOW)
-    assert observe_backfill(settings, "p").wanting == hours((0, 1), (3, 4))
+    assert observe_backfill(settings, "p").stale == hours((0, 1), (3, 4))
     reconcile(home, "r2", [("served", 2, "LATE")], sequence=2, after=5)
-    assert observe_backfill(settings, "p").wanting == hours((2, 3))
+    assert observe_backfill(settings, "p").stale == hours((2, 3))
 
 
 def test_the_zone_map_holds_after_a_restore_and_not_for_unknown_bundles(made):

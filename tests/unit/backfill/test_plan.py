@@ -62,7 +62,7 @@ def test_a_refusal_says_of_a_request_in_pieces_how_many_they_are():
     with pytest.raises(RequestError, match=r"no window of \[1970-01-01T08:00:00Z, 1970-01-01T12:00:00Z\) is closed"):
         plan_backfill(asked(8, 12), view())
     with pytest.raises(RequestError, match=r"1970-01-01T12:00:00Z\) in 2 pieces is closed"):
-        plan_backfill(BackfillRequest("p"), view(wanting=hours((8, 9), (11, 12))))
+        plan_backfill(BackfillRequest("p"), view(stale=hours((8, 9), (11, 12))))
 
 
 def test_a_request_without_any_record_is_refused_with_the_logs_cover():
@@ -87,13 +87,13 @@ def test_a_mistyped_year_is_refused(monkeypatch):
 
 
 def test_without_a_range_the_wanting_windows_are_planned():
-    plan = plan_backfill(BackfillRequest("p"), view(wanting=hours((1, 2), (4, 6))))
+    plan = plan_backfill(BackfillRequest("p"), view(stale=hours((1, 2), (4, 6))))
     assert plan.ranges == hours((1, 2), (4, 6))
     assert plan.late == 3
 
 
 def test_without_a_range_and_with_nothing_wanting_the_request_is_refused():
-    with pytest.raises(RequestError, match="no window of p is wanting"):
+    with pytest.raises(RequestError, match="no window of p is stale"):
         plan_backfill(BackfillRequest("p"), view())
 
 
@@ -167,7 +167,7 @@ def test_the_plan_names_the_publications_it_replaces_and_no_others():
 def test_the_explanation_says_what_is_read_recomputed_and_replaced():
     plan = plan_backfill(
         asked(0, 10),
-        view(archive={"flights": {0: (0, 45)}}, wanting=hours((1, 2)), publications=(published(2, hours((0, 4))),)),
+        view(archive={"flights": {0: (0, 45)}}, stale=hours((1, 2)), publications=(published(2, hours((0, 4))),)),
     )
     text = explain_plan(plan)
     for fact in (

@@ -112,18 +112,18 @@ def test_later_output_of_the_stream_is_served_beside_what_was_published(seed: in
 def test_sessions_that_are_wanting_are_published_and_no_others(seed: int) -> None:
     chance = random.Random(seed)
     world = stream(chance)
-    wanting = [row for row in wrong_rows(world) if chance.random() < 0.7]
+    stale = [row for row in wrong_rows(world) if chance.random() < 0.7]
 
     def means(hull: Row) -> bool:
-        return any(hull.key == row.key and hull.start_ms < row.end_ms and row.start_ms < hull.end_ms for row in wanting)
+        return any(hull.key == row.key and hull.start_ms < row.end_ms and row.start_ms < hull.end_ms for row in stale)
 
     before = set(world.served())
     gone, come = world.chosen(means)
     if not gone | come:
-        with pytest.raises(RequestError, match=r"is settled|is wanting"):
-            world.backfill(wanting=wanting)
+        with pytest.raises(RequestError, match=r"is settled|is stale"):
+            world.backfill(stale=stale)
         return
-    plan = world.backfill(wanting=wanting)
+    plan = world.backfill(stale=stale)
     assert plan.windows == len(come)
     assert plan.late
     assert set(world.served()) == (before - gone) | come

@@ -235,7 +235,7 @@ def test_an_unobserved_plan_and_one_of_the_late_queue_are_refused(made: Made) ->
     seen = observe_backfill(settings, "p")
     with pytest.raises(RequestError, match="were not looked up"):
         plan_backfill(BackfillRequest("p", TimeRange(from_ms(0), from_ms(10))), seen)
-    with pytest.raises(RequestError, match="no session of p is wanting"):
+    with pytest.raises(RequestError, match="no session of p is stale"):
         plan_backfill(BackfillRequest("p"), seen)
     with pytest.raises(RequestError, match="which no late queue holds"):
         plan_backfill(BackfillRequest("p", None, "late", NOW), seen)
@@ -257,7 +257,7 @@ def test_sessions_that_lost_records_may_join_are_refused(
     #  a: [0, 1500); a lost record may lengthen a session that ends or begins within the gap of it
     world = made[3]
     whole = world.view
-    monkeypatch.setattr(world, "view", lambda wanting: replace(whole(wanting), doubts=(Doubt(*doubt, "gap-1"),)))
+    monkeypatch.setattr(world, "view", lambda stale: replace(whole(stale), doubts=(Doubt(*doubt, "gap-1"),)))
     if refused:
         with pytest.raises(LogGapError, match="gap-1 is lost for ever"):
             world.plan((0, 100))

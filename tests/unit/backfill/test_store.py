@@ -27,7 +27,7 @@ def home(tmp_path):
 @pytest.fixture
 def plan():
     published = Publication(2, "bf-old", hours((0, 4)), "s" * 64, "b" * 64, {"flights": {0: 1}})
-    seen = view(archive={"flights": {0: (0, 45)}}, publications=(published,), wanting=hours((1, 2)))
+    seen = view(archive={"flights": {0: (0, 45)}}, publications=(published,), stale=hours((1, 2)))
     return plan_backfill(asked(0, 10), seen, chunk_records=25)
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from rivertwice.errors import RequestError, ServiceError
-from rivertwice.orchestration import rest
+from rivertwice.orchestration import airflow_api
 from rivertwice.orchestration.airflow_api import AirflowClient
 
 
@@ -41,7 +41,7 @@ Connect = Callable[[Callable[[httpx.Request], httpx.Response]], AirflowClient]
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
-    monkeypatch.setattr(rest, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(airflow_api, "_PAUSE_SECONDS", 0.0)
 
     def make(handler: Callable[[httpx.Request], httpx.Response]) -> AirflowClient:
         client = AirflowClient("http://airflow", "u", "p")

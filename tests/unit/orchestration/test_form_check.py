@@ -50,8 +50,8 @@ class Airflow:
         ("backfill__p", {"scope": "range", "start": JUNE, "end": JUNE}, "empty or reversed"),
         ("backfill__p", {"scope": "range", "start": "junk", "end": JUNE}, "is no instant with a zone; write it as"),
         ("backfill__p", {"scope": "range", "start": JUNE}, "end is empty; a range is half-open"),
-        ("backfill__p", {"scope": "range"}, "give both, or ask for scope wanting"),
-        ("backfill__p", {"start": JUNE, "end": JULY}, "scope is wanting"),
+        ("backfill__p", {"scope": "range"}, "give both, or ask for scope stale"),
+        ("backfill__p", {"start": JUNE, "end": JULY}, "scope is stale"),
         ("backfill__p", {"scope": "range", "start": JUNE, "end": "2027-01-01T00:00:00Z"}, "ask for it in parts"),
         ("backfill__p", {"pipeline": "../other"}, "does not know 'pipeline'"),
         ("reconcile__p", {"start": JULY, "end": JUNE}, "empty or reversed"),
@@ -73,7 +73,8 @@ def test_what_cannot_be_meant_is_refused_before_a_run_exists(dag: str, conf: dic
     ("dag", "conf"),
     [
         ("backfill__p", None),
-        ("backfill__p", {"scope": "wanting", "start": None, "end": None, "reason": None, "dry_run": True}),
+        ("backfill__p", {"scope": "stale", "start": None, "end": None, "reason": None, "dry_run": True}),
+        ("backfill__p", {"scope": "wanting"}),  # the word of 0.1
         ("backfill__p", {"scope": "range", "start": JUNE, "end": JULY, "reason": "storm"}),
         ("reconcile__p", {}),
         ("rotate__p", {"prove": False}),

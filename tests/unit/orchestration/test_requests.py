@@ -20,7 +20,7 @@ from rivertwice.orchestration.requests import (
 )
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-FORM: dict[str, Any] = {"scope": "wanting", "start": None, "end": None, "reason": "", "dry_run": False}
+FORM: dict[str, Any] = {"scope": "stale", "start": None, "end": None, "reason": "", "dry_run": False}
 JUNE = {"start": "2013-06-30T04:00:00Z", "end": "2013-07-02T04:00:00Z"}
 
 
@@ -65,8 +65,9 @@ def test_a_range_is_half_open_and_keeps_the_instant_of_any_zone() -> None:
         ({"scope": "range", "start": "{{ conf }}", "end": JUNE["end"]}, "no instant"),
         ({"scope": "range", "start": JUNE["start"] + "\n; ls", "end": JUNE["end"]}, "no instant"),
         ({"scope": "range", "start": 1372564800000, "end": JUNE["end"]}, "no instant"),
-        ({"scope": "wanting", **JUNE}, "ask for scope range"),
-        ({"scope": "everything"}, "not one of wanting, range"),
+        ({"scope": "stale", **JUNE}, "ask for scope range"),
+        ({"scope": "everything"}, "not one of stale, range"),
+        ({"scope": "wanting", **JUNE}, "ask for scope range"),  # the word of 0.1 means the same
         ({"reason": "{{ var.value.secret }}"}, "cannot be kept"),
         ({"reason": "$(reboot)"}, "cannot be kept"),
         ({"reason": "`reboot`"}, "cannot be kept"),

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from rivertwice.orchestration import steps
 
-PARAMS = {"prove": True, "reason": "", "start": "", "end": "", "scope": "wanting", "dry_run": False}
+PARAMS = {"prove": True, "reason": "", "start": "", "end": "", "scope": "stale", "dry_run": False}
 FIRST_TASKS = {
     "rotate": steps.take_savepoint,
     "archive": steps.check_archive,

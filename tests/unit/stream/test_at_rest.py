@@ -10,7 +10,7 @@ import pytest
 from rivertwice.config import Settings
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.stream import rest
+from rivertwice.stream import at_rest as room
 from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.lease import acquire_lease
 
@@ -62,7 +62,7 @@ def test_another_hosts_driver_is_asked_for_too(tmp_path: Path, monkeypatch: pyte
     def renews(*_: object) -> None:
         raise LeaseLostError("a driver on another host renews")
 
-    monkeypatch.setattr(rest, "hold_lease", renews)
+    monkeypatch.setattr(room, "hold_lease", renews)
     with pytest.raises(LeaseLostError, match="another host"), at_rest(home, "er-1", NOW, running="x"):
         pytest.fail("beside another host")
     assert not home.drain.exists()
