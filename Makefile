@@ -49,7 +49,7 @@ format: setup-dev ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix $(wildcard $(SOURCES))
 	@$(BIN)/ruff format $(wildcard $(SOURCES))
 
-lock: ## write the locks anew from the direct pins; what is locked and still fits stays
+lock: ## write the locks again from the direct pins; what is locked and still fits stays
 	@$(PYTHON) scripts/bootstrap.py --tools
 	@$(COMPILE) requirements-dev.txt -o requirements-dev.lock
 	@$(COMPILE) requirements.txt -c requirements-dev.lock -o requirements.lock

@@ -152,7 +152,7 @@ def build_environment(lock: str, python: str) -> None:
             run([uv, "venv", "--quiet", "--allow-existing", "--python", python, VENV], env)
     install = [uv, "pip", "install", "--quiet", "--python", PYTHON]
     with step("packages"):
-        # Compiled now, once: where PYTHONDONTWRITEBYTECODE is set, every process would compile pandas anew (7 s).
+        # Compiled now, once: where PYTHONDONTWRITEBYTECODE is set, every process would compile pandas again (7 s).
         run([*install, "--compile-bytecode", "--require-hashes", "-r", lock], env)
     with step("rivertwice"):
         run([*install, "--no-deps", "--build-constraints", "requirements-build.lock", "--editable", "."], env)

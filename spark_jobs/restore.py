@@ -1,7 +1,7 @@
 """Restore a savepoint into a new timeline that serves exactly what the old one served.
 
 Usage: spark-submit spark_jobs/restore.py --pipeline NAME [--savepoint ID [--unproved]]
-Without an id an interrupted restore is gone on with, else the newest proved savepoint is taken.
+Without an id an interrupted restore is resumed, else the newest proved savepoint is taken.
 Exit codes: 0 restored and the head moved, 1 refused or failed (run it again: it goes on where it stopped).
 """
 

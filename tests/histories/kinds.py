@@ -182,7 +182,7 @@ KINDS = {
     ),
 }
 LYING = replace(KINDS["view of sources"], sql=_VIEW_OF_SOURCES.replace("FIRST", 'int(known["first"])'))
-"""A view that says that nothing hangs on the order, and tells which side came first."""
+"""A view that says that nothing depends on the order, and tells which side came first."""
 
 
 def definition_files(kind: str | Kind) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The fast path on a real broker: killed in the middle and run again, what it sent is what its log owes, record by record."""
+"""The fast path on a real broker: killed in the middle and run again, what it sent is what its log calls for, record by record."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def test_what_a_killed_fast_path_sent_is_what_its_log_owes(settings: Settings, t
     with fast_path(settings, log):
         await_true(lambda: committed_offsets(home, topic) == ends, log)
     found = check(settings)
-    assert (found["missing_count"], found["unowed_count"], found["ahead"]) == (0, 0, 0)
-    assert found["owed"] == found["sent"] > 40
+    assert (found["missing_count"], found["unexpected_count"], found["ahead"]) == (0, 0, 0)
+    assert found["expected"] == found["sent"] > 40
     assert found["judged"] == {str(part): [10, end] for part, end in ends.items()}
 
     forged = {"card_id": "c1", "record": {"topic": topic, "partition": 0, "offset": ends[0] - 1}}
     produce_events(settings, f"{topic}-alerts", [Event(0, b"c1", json.dumps(forged).encode(), int(time.time() * 1000))])
-    assert check(settings)["unowed"] == [f"0@{ends[0] - 1}"]
+    assert check(settings)["unexpected"] == [f"0@{ends[0] - 1}"]
 
 
 def test_another_meaning_begins_another_run_and_both_are_judged(settings: Settings, topic: str, tmp_path: Path) -> None:
@@ -129,4 +129,4 @@ def test_another_meaning_begins_another_run_and_both_are_judged(settings: Settin
     assert [run.number for run in read_runs(home)] == [1, 2]
     found = check(settings)
     assert found["exact"]
-    assert 60 < found["owed"] < 180
+    assert 60 < found["expected"] < 180

@@ -1,4 +1,4 @@
-"""A rewind over a real broker and the real driver: shown, caught up beside the old head, compared, moved, gone on with."""
+"""A rewind over a real broker and the real driver: shown, caught up beside the old head, compared, moved, resumed."""
 
 from __future__ import annotations
 

@@ -73,18 +73,18 @@ def plain(row: RowId, values: Values, columns: tuple[str, ...]) -> Row:
 
 def check_rows(run: Run, batches: list[Batch], loop: Loop) -> None:
     """Every row that was emitted is the loop's over the records as they were read, and the other way round."""
-    owed = sorted(loop(as_read(batches)), key=str)
+    expected = sorted(loop(as_read(batches)), key=str)
     columns = run.evidence.shape.columns
     came = [plain(row, one.values, columns) for row, found in run.evidence.stream.items() for one in found]
-    assert sorted(came, key=str) == owed
-    assert sorted((plain(*one, columns) for one in run.evidence.expected.items()), key=str) == owed
+    assert sorted(came, key=str) == expected
+    assert sorted((plain(*one, columns) for one in run.evidence.expected.items()), key=str) == expected
     assert all(verdict.verdict != DEFECT for verdict in judge_stream(run.evidence))
     assert set(run.partitions) == {Part("events", 0), Part("others", 0)}
     assert run.total.unexplained == 0
 
 
 def check_newest(run: Run, batches: list[Batch], loop: Loop) -> set[str]:
-    """What hangs on the order is named, the rest agrees in its newest row; return the keys that hang on it."""
+    """What depends on the order is named, the rest agrees in its newest row; return the keys that depend on it."""
     told = [
         list(loop(records))
         for records in (as_read(batches), topic_by_topic(batches), topic_by_topic(batches, turned=True))
@@ -102,7 +102,7 @@ def check_newest(run: Run, batches: list[Batch], loop: Loop) -> set[str]:
             assert (one.verdict, one.reason.split(",")[0]) == (NOT_COMPARABLE, "an older row of its key"), one
         elif key["k"] in hanging:
             assert one.verdict == NOT_COMPARABLE, one
-            assert one.reason.startswith("the newest row of its key hangs on the order"), one
+            assert one.reason.startswith("the newest row of its key depends on the order"), one
         elif key["k"] in other_ends:
             assert (one.verdict, one.reason.split(",")[0]) == (NOT_COMPARABLE, "its key is gone in every order"), one
         else:
@@ -161,7 +161,7 @@ def test_a_case_says_first_that_a_newest_row_depends_on_the_order(kind: Kind, ha
         assert found == []
         return
     assert found == [
-        'order: the newest row of {"k": "a"} hangs on the order, against order: any: top is 0 as it was read, 1 folded events, then others'
+        'order: the newest row of {"k": "a"} depends on the order, against order: any: top is 0 as it was read, 1 folded events, then others'
     ]
 
 
@@ -192,14 +192,16 @@ def test_what_an_accepted_gap_skipped_is_folded_before_the_next_batch(
             key=str,
         )
 
-    def owed(records: list[tuple[int, int, int, str, int]]) -> list[Row]:
+    def expected_rows(records: list[tuple[int, int, int, str, int]]) -> list[Row]:
         ordered = [Record(topic, offset, key, 1.0, value) for _, topic, offset, key, value in records]
         return sorted(loop_of_fold(ordered), key=str)
 
-    assert shown(rule.expected(definition)) == owed(sorted(read))
+    assert shown(rule.expected(definition)) == expected_rows(sorted(read))
     whole = shown(rule.truth(definition))
-    assert whole == owed([*sorted(read[:3]), *left_out, *sorted(read[3:])])
-    assert [row for row in whole if row[3]["k"] == "a"] == [row for row in owed(sorted(read)) if row[3]["k"] == "a"]
+    assert whole == expected_rows([*sorted(read[:3]), *left_out, *sorted(read[3:])])
+    assert [row for row in whole if row[3]["k"] == "a"] == [
+        row for row in expected_rows(sorted(read)) if row[3]["k"] == "a"
+    ]
     assert rule.windows_with_skipped_records() == {0}
     reasons = set(rule.order_dependent_rows(shape_of(definition)).rows.values())
     assert len(reasons) == 2

@@ -132,7 +132,7 @@ def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: Sp
     gap_ms, evidence = 15_000, run.evidence
     claims: dict[str, list[Claim]] = {}
     ends: dict[int, dict[str, dict[int, int]]] = {}
-    owed: dict[RowId, tuple[int, int, int]] = {}
+    to_serve: dict[RowId, tuple[int, int, int]] = {}
     published: dict[RowId, int] = {}
     for seq, share in ((2, 1 / 3), (3, 2 / 3)):
         index = int(len(run.watermarks) * share)
@@ -141,10 +141,10 @@ def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: Sp
         for row, values in known_sessions(batches, mine, gap_ms).items():
             if row.end_ms + gap_ms <= run.watermarks[index] and (row.start_ms // 1000) % 2:
                 claims.setdefault(row.key, []).append(Claim(row.start_ms, row.end_ms, seq))
-                published[row], owed[row] = seq, values
+                published[row], to_serve[row] = seq, values
     newest = {
         row: values
-        for row, values in owed.items()
+        for row, values in to_serve.items()
         if not any(one.seq > published[row] and one.overlaps(row.start_ms, row.end_ms) for one in claims[row.key])
     }
     streamed = {

@@ -179,10 +179,10 @@ def test_counts_are_told_apart_and_every_watermark_and_row_is_explained(
     assert stream.next_watermark(rows[-1].batch) in watermarks_after(rows, rule)
     assert chain.batch[-1] > 0
     assert len({row.epoch for row in rows}) == 4
-    assert stream.emitted == owed(batches, read, rows, chain.late)
+    assert stream.emitted == expected_rows(batches, read, rows, chain.late)
 
 
-def owed(
+def expected_rows(
     batches: Sequence[Sequence[Event | None]], read: Sequence[LedgerRow], rows: Sequence[LedgerRow], late: Sequence[int]
 ) -> dict[tuple[int, str], tuple[int, int]]:
     """Return the closed windows over the events that were in time: window start and key to count and total."""

@@ -180,7 +180,7 @@ def test_an_interrupted_attempts_rows_of_another_range_stop_the_stream(
         made.write_dead()
     monkeypatch.setattr(delta, "append", append)
     made.ranges = {0: (0, 7)}
-    with pytest.raises(RangeMismatchError, match="planned anew"):
+    with pytest.raises(RangeMismatchError, match="planned again"):
         made.write_dead()
 
 

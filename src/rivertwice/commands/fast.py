@@ -1,4 +1,4 @@
-"""fast: the fast path of a pipeline, and whether it said what its log owes."""
+"""fast: the fast path of a pipeline, and whether it sent what its log calls for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def status(frame: Frame, name: str) -> None:
 @click.argument("name")
 @pass_frame
 def check(frame: Frame, name: str) -> None:
-    """Recompute in batch what the fast path of NAME owes and compare it with its topic, as a set. Exit 3 if they differ.
+    """Recompute in batch what the fast path of NAME must send and compare it with its topic, as a set. Exit 3 if they differ.
 
     A row that was sent twice after a crash is counted, and no difference: consumers know it by its `record`.
     """

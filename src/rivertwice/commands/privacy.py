@@ -44,7 +44,7 @@ def privacy() -> None:
     "--value-file", type=click.File("rb"), help="The same, from a file, or from - (standard input); one line."
 )
 @click.option("--number", is_flag=True, help="The value is a whole number, not a text.")
-@click.option("--as", "pseudonym", help="What stands there afterwards; default: one by chance.")
+@click.option("--as", "pseudonym", help="What is there afterwards; default: one by chance.")
 @click.option("--why", required=True, help="Kept in the register.")
 @click.option("--confirm", is_flag=True, help="Do it; without it what would be done is shown.")
 @pass_frame
@@ -177,7 +177,7 @@ def describe_outcome(asked: Erasure, done: Mapping[str, Any]) -> str:
     value = {
         "erasure": asked.id,
         "done": done.get("done_at"),
-        "stands there now": asked.pseudonym,
+        "is there now": asked.pseudonym,
         "records": ", ".join(f"{topic} {count}" for topic, count in done.get("records", {}).items()),
         "rows": ", ".join(f"{table} {count}" for table, count in done.get("rows", {}).items()) or "none",
         "savepoints removed": sum(len(ids) for ids in done.get("savepoints", {}).values()),

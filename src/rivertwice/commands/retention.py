@@ -62,7 +62,7 @@ def _topic_lines(topic: Mapping[str, Any]) -> list[str]:
         kept += f", {topic['retention_bytes']} bytes a partition"
     clock = topic["unarchived"]
     return [
-        f"topic    {topic['topic']}, kept {kept}" + ("" if topic["same_topic"] else ", created anew since"),
+        f"topic    {topic['topic']}, kept {kept}" + ("" if topic["same_topic"] else ", created again since"),
         f"archive  lacks {clock['records']} records" + _left(clock),
     ]
 

@@ -119,7 +119,7 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
 @click.option(
     "--from-beginning",
     is_flag=True,
-    help="Of no savepoint: make the state anew of all recorded batches, each compared.",
+    help="Of no savepoint: make the state again of all recorded batches, each compared.",
 )
 @click.option("--abandon", is_flag=True, help="Give an interrupted restore up; says what it leaves behind.")
 @pass_frame
@@ -198,7 +198,7 @@ def rewind(
     unproved: bool,
     abandon: bool,
 ) -> None:
-    """Go back to a savepoint's own batch and compute what followed anew; shows first what that would change.
+    """Go back to a savepoint's own batch and compute what followed again; shows first what that would change.
 
     With --confirm the stream stands still while a new timeline catches up from the savepoint; what is served goes on
     being served. Then every window that either path emitted is compared, and the head moves. Without an id: an

@@ -85,7 +85,7 @@ class KafkaSecurity:
         return {_PREFIX + name: str(value) for name, value in values.items() if value is not None}
 
     def read_password(self, env: Mapping[str, str] | None = None) -> str:
-        """Return the password, read anew each time, so that a file may be replaced while processes run.
+        """Return the password, read again each time, so that a file may be replaced while processes run.
 
         Raises:
             ConfigError: there is none, or it cannot be one.

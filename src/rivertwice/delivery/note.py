@@ -1,7 +1,7 @@
 """What a deliverer says of itself, for `status`, and the lock that keeps a second one of this home away.
 
 `HOME/pipelines/NAME/delivery/SINK/note.json`, format 1. Nothing is delivered by it: the position that counts lies in the
-sink. It only refuses one thing: to begin anew where something was delivered before.
+sink. It only refuses one thing: to begin again where something was delivered before.
 """
 
 from __future__ import annotations

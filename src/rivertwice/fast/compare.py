@@ -1,4 +1,4 @@
-"""Compare what a fast path sent with what its log owes, as sets: every row is known by its record and its text."""
+"""Compare what a fast path sent with what its log calls for, as sets: every row is known by its record and its text."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ class FastReport:
 
     Attributes:
         judged: source partition to (first, end) of the offsets that were compared.
-        owed: rows the log owes. sent: different rows that were sent. again: rows sent once more, after a crash.
+        expected: rows that the log calls for. sent: different rows that were sent. again: rows sent once more, after a crash.
         ahead: rows sent of records whose interval is not written down yet; they are judged next time.
-        missing, unowed: `partition@offset` of rows that were owed and not sent, or sent and not owed; the first twenty.
+        missing, unexpected: `partition@offset` of rows that had to be sent and were not, or were sent and had not to be; the first twenty.
     """
 
     judged: Mapping[int, tuple[int, int]]
-    owed: int
+    expected: int
     sent: int
     again: int
     ahead: int
     missing_count: int
-    unowed_count: int
+    unexpected_count: int
     missing: Sequence[str]
-    unowed: Sequence[str]
+    unexpected: Sequence[str]
 
     @property
     def exact(self) -> bool:
-        """Whether what was sent is what was owed."""
-        return not self.missing_count and not self.unowed_count
+        """Whether what was sent is what had to be."""
+        return not self.missing_count and not self.unexpected_count
 
 
-def compare_sets(owed: Iterable[Row], sent: Iterable[Row], judged: OffsetRanges) -> FastReport:
+def compare_sets(expected: Iterable[Row], sent: Iterable[Row], judged: OffsetRanges) -> FastReport:
     """Return how two bags of rows differ as sets, within the judged offsets. Pure."""
     inside: Counter[Row] = Counter()
     ahead = 0
@@ -67,19 +67,19 @@ def compare_sets(owed: Iterable[Row], sent: Iterable[Row], judged: OffsetRanges)
             ahead += 1
         else:
             stray[row] += 1  # of a record from before the first run
-    wanted = set(owed)
+    wanted = set(expected)
     missing = sorted(wanted - inside.keys())
-    unowed = sorted((inside.keys() | stray.keys()) - wanted)
+    unexpected = sorted((inside.keys() | stray.keys()) - wanted)
     return FastReport(
         judged=judged,
-        owed=len(wanted),
+        expected=len(wanted),
         sent=len(inside),
         again=sum(inside.values()) - len(inside),
         ahead=ahead,
         missing_count=len(missing),
-        unowed_count=len(unowed),
+        unexpected_count=len(unexpected),
         missing=[f"{partition}@{offset}" for partition, offset, _ in missing[:SHOWN]],
-        unowed=[f"{partition}@{offset}" for partition, offset, _ in unowed[:SHOWN]],
+        unexpected=[f"{partition}@{offset}" for partition, offset, _ in unexpected[:SHOWN]],
     )
 
 
@@ -94,7 +94,7 @@ def stretches(runs: Sequence[FastRun], committed: Mapping[int, int]) -> list[tup
 
 
 def compare_fast(spark: SparkSession, settings: Settings, pipeline: str) -> FastReport:
-    """Recompute what the fast path of a pipeline owes, and compare it with its topic.
+    """Recompute what the fast path of a pipeline must send, and compare it with its topic.
 
     Raises:
         RequestError: it has no fast path, or has not written down an interval yet.
@@ -111,20 +111,20 @@ def compare_fast(spark: SparkSession, settings: Settings, pipeline: str) -> Fast
             f"{pipeline} {what}, so there is nothing to compare; `rivertwice fast status {pipeline}` says what runs"
         )
         raise RequestError(message)
-    owed: list[Row] = []
+    expected: list[Row] = []
     judged: dict[int, tuple[int, int]] = {}
     for run, ranges in stretches(runs, committed):
-        owed += _owed(spark, settings, home.bundles, run, ranges)
+        expected += _expected(spark, settings, home.bundles, run, ranges)
         for part, (first, end) in ranges.items():
             judged[part] = (min(first, judged.get(part, (first, end))[0]), max(end, judged.get(part, (first, end))[1]))
     topic = definition.fast.topic
     ends = kafka.end_offsets(settings, topic)
     wanted = drop_empty({part: (runs[0].sent_from.get(part, 0), end) for part, end in ends.items()})
     raw = read_ranges(spark, settings, topic, wanted)
-    return compare_sets(owed, _rows(raw.select("value").toArrow()["value"].to_pylist()), judged)
+    return compare_sets(expected, _rows(raw.select("value").toArrow()["value"].to_pylist()), judged)
 
 
-def _owed(spark: SparkSession, settings: Settings, bundles: Place, run: FastRun, ranges: OffsetRanges) -> list[Row]:
+def _expected(spark: SparkSession, settings: Settings, bundles: Place, run: FastRun, ranges: OffsetRanges) -> list[Row]:
     definition = load_bundle(bundles, run.bundle).definition
     _, source = definition.source
     raw = read_ranges(spark, settings, source.topic, ranges, topic_id=run.topic_id)

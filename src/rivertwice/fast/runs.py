@@ -130,7 +130,7 @@ def plan_run(
     last = runs[-1] if runs else None
     if last is not None and last.topic_id != topic_id:
         message = (
-            f"the source's topic was created anew since fast run {last.number} began (id {last.topic_id}, now {topic_id}): its "
+            f"the source's topic was created again since fast run {last.number} began (id {last.topic_id}, now {topic_id}): its "
             "offsets are other records; give the pipeline another name"
         )
         raise LedgerError(message)

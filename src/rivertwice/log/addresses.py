@@ -57,7 +57,7 @@ def between(starts: Mapping[int, int], ends: Mapping[int, int]) -> OffsetRanges:
         if starts.get(partition, 0) > end:
             message = (
                 f"partition {partition} would run backwards, from offset {starts[partition]} to {end}; the topic was "
-                "created anew or the two ends belong to different topics"
+                "created again or the two ends belong to different topics"
             )
             raise RequestError(message)
     return {partition: (starts.get(partition, 0), end) for partition, end in sorted(ends.items())}

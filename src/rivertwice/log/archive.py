@@ -123,7 +123,7 @@ def extend_archive(
             except LostRaceError:
                 if attempt == RACES or kafka.topic_id(settings, topic) != origin.topic_id:
                     raise
-                LOG.info("the archive of %s was extended by another host; planned anew", topic)
+                LOG.info("the archive of %s was extended by another host; planned again", topic)
             else:
                 break
     return ArchiveReport(topic, origin.topic_id, drop_empty(job.added), job.ends, job.records, job.commits)

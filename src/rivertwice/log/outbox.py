@@ -105,7 +105,7 @@ class Outbox:
         Raises:
             LeaseLostError: another outbox of this name was opened; nothing of this is visible.
             ServiceError: Kafka refused; nothing of this is visible (without transactions: perhaps records, no position).
-            UnknownOutcomeError: no answer came to the commit; opening anew tells by the position.
+            UnknownOutcomeError: no answer came to the commit; opening it again tells by the position.
         """
         producer = self._producer
         assert producer is not None, "open comes first"
@@ -149,7 +149,7 @@ class Outbox:
                 raise self._explained(error) from error
             message = (
                 f"no answer came to the commit of a transaction of {self._name} ({found}); it is not known whether it counts; "
-                "opening anew tells by the position"
+                "opening it again tells by the position"
             )
             raise UnknownOutcomeError(message) from error
 

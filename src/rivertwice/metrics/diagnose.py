@@ -135,7 +135,7 @@ def _lag(found: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "lag",
             f"{lag} for {found.lag_s:.0f} s while the driver says idle",
-            "the records lie in an open transaction, or in a topic that was created anew",
+            "the records lie in an open transaction, or in a topic that was created again",
             "`rivertwice retention` shows topic ids; an aborted or committed transaction frees its records",
         )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rivertwice.pipeline.source_model import Source
 
 NO_WATERMARK = timedelta(days=3_660_000)
-"""A watermark that stays behind every event time there is: nothing moves it from nought, and nothing is late."""
+"""A watermark that stays behind every event time there is: nothing moves it from zero, and nothing is late."""
 SQL_TYPE = re.compile(
     r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
 )
@@ -161,7 +161,7 @@ def _order_conflict(definition: DefinitionFile) -> str | None:
         return "order: any is what a reconcile checks, but compare is false; remove one of them"
     if definition.window.at in definition.keys:
         return (
-            f"order: any says that the newest row of a key does not hang on the order, but the keys hold {definition.window.at!r}, the "
+            f"order: any says that the newest row of a key does not depend on the order, but the keys hold {definition.window.at!r}, the "
             "time of an event, so each event has a key of its own; make it a column"
         )
     return None

@@ -1,8 +1,8 @@
-"""Whether the newest row of a key hangs on the order in which sources and partitions were read. Pure.
+"""Whether the newest row of a key depends on the order in which sources and partitions were read. Pure.
 
 The same events are folded in several orders (`folds.fold_otherwise`). Each partition keeps its own order in all of them, for that is the
 log's; what the log does not say is how partitions lie between each other. A key whose newest row is the same in all of them did
-not hang on it: so much is checked, and no more.
+not depend on it: so much is checked, and no more.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Hanging:
 
 
 def find_hanging(definition: Definition, orders: Mapping[str, pa.Table]) -> Hanging:
-    """Return what hangs on the order.
+    """Return what depends on the order.
 
     The event's time is not compared: it says which event was the last.
 

@@ -1,7 +1,7 @@
 """A fold, one event after the other: the same code in the stream's workers and in every recompute's. Pure but for the code it runs.
 
 `fold.py` is run from the text that the definition holds, which is the bundle's; no path is looked at. Before each event the
-state is made anew from its JSON, so nothing that a failed call did to it stays.
+state is made again from its JSON, so nothing that a failed call did to it stays.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _settle_decimal(name: str, kind: str, value: Any) -> Decimal:
             raise _wrong(name, kind, value) from None
     if found != value or found.adjusted() >= precision - scale:
         raise _wrong(name, kind, value)
-    return found or abs(found)  # there is one nought
+    return found or abs(found)  # there is one zero
 
 
 def _wrong(name: str, kind: str, value: Any) -> FoldValueError:

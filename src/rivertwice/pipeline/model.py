@@ -60,7 +60,7 @@ class DefinitionFile(Strict):
     types: dict[Column, SqlType] = Field(default_factory=dict, description="Of folds: key or column to its type.")
     order: Literal["read", "any"] = Field(
         default="read",
-        description="Of folds: any: the newest row of a key does not hang on the order in which sources and partitions were "
+        description="Of folds: any: the newest row of a key does not depend on the order in which sources and partitions were "
         "read (tables as one view); a reconcile checks it.",
     )
     deleted: Column | None = Field(

@@ -56,7 +56,7 @@ def _accepted_branch(raw: DataFrame, source: Source, metrics: tuple[str, str] | 
         decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"))
     rows = accepted(decoded, source)
     if source.has_watermark:
-        # Spark reads no "ms", and so not the text of a delay that is nought or no whole number of seconds.
+        # Spark reads no "ms", and so not the text of a delay that is zero or no whole number of seconds.
         delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
         rows = rows.withWatermark(source.event_time, delay)
     if metrics is None:

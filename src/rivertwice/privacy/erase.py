@@ -2,10 +2,10 @@
 
 1. Record the request, with the value, before anything changes.
 2. Bring the archive up to the end of the log, so that a recompute reads none of the records from Kafka any more.
-3. Look again. Whatever stands in the way ends it here; the request stays, and is gone on with later.
+3. Look again. Whatever stands in the way ends it here; the request stays, and is resumed later.
 4. Rewrite the archive, a day at a time.
 5. Pipeline by pipeline: rewrite its tables; let the ledger say the digests of the rewritten batches; of a fold, make its state
-   anew of the rewritten archive, every batch compared with the ledger (`savepoint.restore` from the beginning).
+   again of the rewritten archive, every batch compared with the ledger (`savepoint.restore` from the beginning).
 6. Remove the savepoints that would bring the value back, and of a fold the checkpoints of the timelines that it left.
 7. Delete, of every table, what its newest version does not name, and the log that tells of it. Then look again: what came back
    meanwhile (a rebuild of `served` that had begun before) is erased once more, from step 4. Overwrite the value in logs, and rewrite
@@ -13,7 +13,7 @@
 8. Record what was done, and forget the value.
 
 Throughout, the leases of the pipelines and the locks of the archives are held, on this host and among hosts.
-Each step finds nothing to do where it was done before, so an erasure that was killed is gone on with by its id.
+Each step finds nothing to do where it was done before, so an erasure that was killed is resumed by its id.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
     if inside:
         where = ", ".join(sorted(inside))
         refusals.append(
-            f"texts of a fold hold the value among other words: {where}; a replay would write them anew and not agree with the tables; "
+            f"texts of a fold hold the value among other words: {where}; a replay would write them again and not agree with the tables; "
             "keep the value in a column of its own, in a pipeline of another name, and let this one go"
         )
     return ErasurePlan(

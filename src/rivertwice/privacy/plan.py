@@ -2,7 +2,7 @@
 
 A record may be rewritten when nothing will read or emit the old value any more: it was read by the stream, all windows that
 it can belong to are closed, and no savepoint is left from which the value would come back, out of state or out of Kafka. The
-state of a fold keeps every key for ever, so it is made anew of the rewritten archive, and all its savepoints go.
+state of a fold keeps every key for ever, so it is made again of the rewritten archive, and all its savepoints go.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reader:
         driver: pid of a driver that runs, or None.
         ledger: batches on the head's path.
         savepoints: all there are. protected: id to why a prune would leave one; of a fold only those that somebody holds.
-        obstacle: of a fold, why its state cannot be made anew.
+        obstacle: of a fold, why its state cannot be made again.
     """
 
     name: str
@@ -104,7 +104,7 @@ def find_refusals(reader: Reader, places: Places) -> list[str]:
         found.append(f"{name} has not read {_said(unread)} yet: let it catch up")
     if reader.keeps_every_key:
         if reader.obstacle is not None:
-            found.append(f"the state of {name} cannot be made anew: {reader.obstacle}")
+            found.append(f"the state of {name} cannot be made again: {reader.obstacle}")
         return found + _held(reader, select_tainted(reader, places))
     opened = _open_batches(reader.ledger, places, reader.reach, _watermark(reader.ledger))
     if opened:

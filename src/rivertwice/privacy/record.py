@@ -35,7 +35,7 @@ class Erasure:
         id: `er-` and 12 hex digits, by chance: nothing of the value is in it.
         pipeline: the one it was asked for; those that share topics with it are part of it.
         fields: fields of records that hold the value. columns: columns of results that hold it, the fields among them.
-        pseudonym: what stands there afterwards.
+        pseudonym: what is there afterwards.
         why, by: of who asked.
     """
 

@@ -29,7 +29,7 @@ class Redactor:
     """What is replaced.
 
     Attributes:
-        value: what must go. pseudonym: what stands there afterwards, of the same type.
+        value: what must go. pseudonym: what is there afterwards, of the same type.
         names: fields of records and columns of tables that hold it.
         binary: how records among them are written that are no JSON.
     """

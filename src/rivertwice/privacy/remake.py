@@ -1,4 +1,4 @@
-"""Make the state of a fold anew of the rewritten archive, and remove the states that it had."""
+"""Make the state of a fold again of the rewritten archive, and remove the states that it had."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rivertwice.timeline.sequence import head
 
 
 def find_obstacle(settings: Settings, home: PipelineHome, erasure_id: str) -> str | None:
-    """Return why the state cannot be made anew, or None; what this erasure itself has begun is gone on with."""
+    """Return why the state cannot be made again, or None; what this erasure itself has begun is resumed."""
     rewind = select_unfinished_rewind(read_rewinds(home), None)
     others = (one.id for one in read_operations(home) if one.step < DONE and one.rewritten_by != erasure_id)
     unfinished = next(others, None) if rewind is None else rewind.id
@@ -48,7 +48,7 @@ def remake_state(settings: Settings, pipeline: str, erasure_id: str, progress: P
     home = settings.pipeline(pipeline)
     if any(one.rewritten_by == erasure_id and one.step == DONE for one in read_operations(home)):
         return
-    progress(f"{pipeline}: its state is made anew of the rewritten archive")
+    progress(f"{pipeline}: its state is made again of the rewritten archive")
     restore_savepoint(settings, pipeline, BEGINNING, progress=progress, keep_intent=True, rewritten_by=erasure_id)
 
 

@@ -172,7 +172,7 @@ def _parsed(name: str, value: Mapping[str, Any], ended: Mapping[str, Any] | None
         name,
         value["timeline"],
         value["run"],
-        {pair: frozenset(reasons) for pair, reasons in value["reasons"].items()},
+        {pair: frozenset(map(_in_todays_words, reasons)) for pair, reasons in value["reasons"].items()},
         value["why"],
         value["by"],
         parse_iso(value["at"]),
@@ -180,6 +180,11 @@ def _parsed(name: str, value: Mapping[str, Any], ended: Mapping[str, Any] | None
         None if ended is None else parse_iso(ended["at"]),
         "" if ended is None else ended["by"],
     )
+
+
+def _in_todays_words(reason: str) -> str:
+    """Return a stored reason as a reconcile of today gives it: until November 2026 an order was hung on, not depended on."""
+    return reason.replace(" hangs on ", " depends on ")
 
 
 def _decoded(home: PipelineHome, key: str, data: bytes | None) -> dict[str, Any]:

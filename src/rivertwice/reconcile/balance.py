@@ -42,14 +42,14 @@ class Account:
     @property
     def unexplained(self) -> int:
         """Pairs without a cause; anything but 0 is a defect."""
-        owed = (self.read - self.dead - self.excluded) * self.windows
-        return owed - self.emitted - self.open - self.late
+        due = (self.read - self.dead - self.excluded) * self.windows
+        return due - self.emitted - self.open - self.late
 
     @property
     def late_share(self) -> float:
         """Late pairs among all that belong to a window."""
-        owed = self.emitted + self.open + self.late
-        return self.late / owed if owed else 0.0
+        due = self.emitted + self.open + self.late
+        return self.late / due if due else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the account with its derived figures."""

@@ -96,7 +96,7 @@ class DerivedLog:
         """Return (path index, part) to what the log holds there.
 
         Raises:
-            LogGapError: a topic was created anew while it was read.
+            LogGapError: a topic was created again while it was read.
         """
         found = {
             (index, Part(topic, partition)): counts

@@ -49,7 +49,7 @@ class Doubt:
     """Windows that end after `after_ms` and start at or before `until_ms` (None: all later ones), and why.
 
     Attributes:
-        unread: the stream's own input cannot be read again, so that not even what it owed is known.
+        unread: the stream's own input cannot be read again, so that not even what it had to emit is known.
         known: all records are there after all (in the archive), so that the truth is whole.
     """
 
@@ -163,7 +163,7 @@ def widened(doubts: Doubts, gap_ms: int) -> Doubts:
 
 
 def without_end(doubts: Doubts) -> Doubts:
-    """Return the doubts for folds: what follows of a lost record's key hangs on it, and nobody knows the key."""
+    """Return the doubts for folds: what follows of a lost record's key depends on it, and nobody knows the key."""
     wider = [replace(one, after_ms=-(1 << 62), until_ms=None) for one in doubts.doubts]
     return replace(doubts, doubts=tuple(wider))
 

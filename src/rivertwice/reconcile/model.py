@@ -141,7 +141,7 @@ class SessionGroup:
 
 @dataclass(frozen=True)
 class OrderDependentRows:
-    """What of a fold hangs on the order in which partitions were read, for its key has records in several.
+    """What of a fold depends on the order in which partitions were read, for its key has records in several.
 
     Attributes:
         rows: address to reason, for rows that no order of the log makes true.
@@ -160,7 +160,7 @@ class ServedSession:
 
     Attributes:
         truth: its address; where an amended record that holds no more had joined several, the first's, where it made one alone, that one's.
-        others: addresses of the further ones. owed: address to values of what must be served; None: the log does not give such a session.
+        others: addresses of the further ones. to_serve: address to values of what must be served; None: the log does not give such a session.
         late: records in none of them that the stream dropped. since: others, which came after the publication.
         split: records by which what the stream emitted of it came apart.
         amended: dead letters that were amended since. former: amended records that were counted and hold no more.
@@ -168,7 +168,7 @@ class ServedSession:
     """
 
     truth: RowId
-    owed: Mapping[RowId, Values | None]
+    to_serve: Mapping[RowId, Values | None]
     late: tuple[LateRow, ...] = ()
     since: tuple[LateRow, ...] = ()
     split: tuple[LateRow, ...] = ()

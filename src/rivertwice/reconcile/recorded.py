@@ -112,10 +112,10 @@ def check_updates(view: HeadView, judge: Judge) -> list[Finding]:
     findings = []
     for number in wanted:
         row = view.rows[number]
-        owed = unique_rows(judge.updates(number), shape)
+        expected = unique_rows(judge.updates(number), shape)
         came = _emitted_by(view, row, shape)
-        for address in sorted({*owed, *came}):
-            problem = _update_problem(shape, owed.get(address), came.get(address, []))
+        for address in sorted({*expected, *came}):
+            problem = _update_problem(shape, expected.get(address), came.get(address, []))
             if problem:
                 where = f"the row {address.key} of the window at {to_iso(from_ms(address.start_ms))}"
                 findings.append(
@@ -135,28 +135,28 @@ def _emitted_by(view: HeadView, row: LedgerRow, shape: Shape) -> dict[RowId, lis
     return found
 
 
-def _update_problem(shape: Shape, owed: Values | None, came: Sequence[Values]) -> str | None:
-    if owed is None:
+def _update_problem(shape: Shape, expected: Values | None, came: Sequence[Values]) -> str | None:
+    if expected is None:
         return "was emitted, but no record of the batch changed it"
     if len(came) != 1:
         return f"was emitted {len(came)} times, and had to be once" if came else "was not emitted, and had to be"
-    names = shape.differences(came[0], owed)
+    names = shape.differences(came[0], expected)
     return f"differs in {', '.join(names)} from what had been read of it by then" if names else None
 
 
 MOST_KEYS = 100
-"""So many keys whose newest row hangs on the order are named, each by a finding of its own; of the rest one tells how many."""
+"""So many keys whose newest row depends on the order are named, each by a finding of its own; of the rest one tells how many."""
 
 
 def check_order(rows: OrderDependentRows) -> list[Finding]:
-    """Name the keys whose newest row hangs on the order in which partitions were read, though the definition says that none does."""
+    """Name the keys whose newest row depends on the order in which partitions were read, though the definition says that none does."""
     named = sorted(rows.unsettled.items())
     findings = [
-        Finding("order", f"the newest row of the key {key} hangs on the order, against order: any: {how}")
+        Finding("order", f"the newest row of the key {key} depends on the order, against order: any: {how}")
         for key, how in named[:MOST_KEYS]
     ]
     if len(named) > MOST_KEYS:
-        more = f"the newest rows of {len(named) - MOST_KEYS} more keys hang on the order, against order: any"
+        more = f"the newest rows of {len(named) - MOST_KEYS} more keys depend on the order, against order: any"
         findings.append(Finding("order", more))
     return findings
 
@@ -173,7 +173,7 @@ def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequenc
     newest = {number for number, group in enumerate(view.groups) if group == view.groups[-1]}
     number_of = {row.batch: number for number, row in enumerate(view.rows)}
     streams = {source.topic for source in view.newest.definition.streams.values()}
-    owed = {
+    expected = {
         (
             number_of[one.batch],
             Part(one.topic, one.partition),
@@ -191,8 +191,8 @@ def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequenc
         if number in newest and number is not None and not is_missing(missing, part, row["offset"]):
             start_ms = to_ms(row["window_start"]) if window.kind.is_aligned else None
             kept[number, part, row["offset"], start_ms] += 1
-    told = [(one, "is not in the late rows as it must be") for one in sorted(owed - set(kept), key=_order)]
-    told += [(one, "is in the late rows but was not late") for one in sorted(set(kept) - owed, key=_order)]
+    told = [(one, "is not in the late rows as it must be") for one in sorted(expected - set(kept), key=_order)]
+    told += [(one, "is in the late rows but was not late") for one in sorted(set(kept) - expected, key=_order)]
     told += [(one, f"is in the late rows {times} times") for one, times in sorted(kept.items(), key=str) if times > 1]
     return [_late_finding(view, one, what) for one, what in told]
 

@@ -144,7 +144,7 @@ def derive_chain(counts: Sequence[BatchCounts], delays_ms: Sequence[int]) -> Cha
     """Return the watermarks the batches must have had.
 
     Source: Spark raises the watermark between batches, to the largest event time seen so far less the delay; a batch
-    filters late rows by the watermark of the batch before it. A fold's delay is longer than time (`NO_WATERMARK`): nought.
+    filters late rows by the watermark of the batch before it. A fold's delay is longer than time (`NO_WATERMARK`): zero.
     """
     late: list[int] = []
     batch: list[int] = []

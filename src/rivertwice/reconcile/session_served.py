@@ -46,7 +46,7 @@ class PublishedSessions:
 
 
 @dataclass(frozen=True)
-class Owed:
+class ExpectedServed:
     """What must be served of one session of the truth.
 
     Attributes:
@@ -114,7 +114,7 @@ class Known:
     is_cure: Callable[[int], bool] = lambda _: False
 
 
-def owe_sessions(
+def expected_served_sessions(
     followed: Iterable[Followed],
     claims: Sequence[Claim],
     known: Known,
@@ -122,7 +122,7 @@ def owe_sessions(
     closed_ms: int,
     gap_us: int,
     ended: Iterable[int] = (),
-) -> list[Owed]:
+) -> list[ExpectedServed]:
     """Return what must be served of those of a key's sessions that publications overlap.
 
     Args:
@@ -164,7 +164,7 @@ def _owed(
     known: Known,
     closed_ms: int,
     gap_us: int,
-) -> Owed:
+) -> ExpectedServed:
     parts = [part for one in followed for part in one.parts]
     emitted = tuple(
         part
@@ -199,7 +199,7 @@ def _owed(
     named = [one for one in rest if one in unknown_yet or one in with_them]
     is_open = {one for part in parts if part.end_us // 1000 > closed_ms for one in part.rows}
     others = [one for one in rest if one not in named]
-    return Owed(
+    return ExpectedServed(
         followed=followed,
         emitted=emitted,
         published=tuple(published),

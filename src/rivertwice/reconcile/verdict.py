@@ -131,19 +131,19 @@ def _stream_problem(
 
 def judge_served(evidence: Evidence, served: ServedEvidence) -> list[Verdict]:
     """Return one verdict of the pair served (against truth) for every address, in order."""
-    owed = _owed_parts(evidence, served)
-    addresses = sorted({*evidence.truth, *served.rows, *owed})
-    return [_judge_served_row(evidence, served, row, owed=row in owed) for row in addresses]
+    to_serve = _expected_served(evidence, served)
+    addresses = sorted({*evidence.truth, *served.rows, *to_serve})
+    return [_judge_served_row(evidence, served, row, to_serve=row in to_serve) for row in addresses]
 
 
-def _owed_parts(evidence: Evidence, served: ServedEvidence) -> set[RowId]:
+def _expected_served(evidence: Evidence, served: ServedEvidence) -> set[RowId]:
     """Return the sessions that must be served though the truth has them otherwise: parts of its own."""
     closed_ms = min(evidence.closed_ms, served.closed_ms)
-    found = {row for session in served.sessions.values() for row in session.owed}
+    found = {row for session in served.sessions.values() for row in session.to_serve}
     return found | evidence.parts_to_serve(served.published_rows, closed_ms)
 
 
-def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *, owed: bool) -> Verdict:
+def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *, to_serve: bool) -> Verdict:
     found = served.rows.get(row, ())
     got = found[0].values if found else None
     truth = evidence.truth.get(row)
@@ -152,7 +152,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     published = served.is_published(row)
     missing = amended = 0
     doubt = evidence.doubts.of(row.start_ms, row.end_ms)
-    is_truth = not differing(shape, got, truth) and not (owed and got is None)
+    is_truth = not differing(shape, got, truth) and not (to_serve and got is None)
     if row.end_ms > min(evidence.closed_ms, served.closed_ms):
         waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
         verdict, reason = (DEFECT, "a window is served that is not closed") if found else (OPEN, waits)
@@ -194,7 +194,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
 
 
 def _base_of(evidence: Evidence, served: ServedEvidence, row: RowId) -> Values | None:
-    """Return what must be served of a row: what its publication owed when it was made, or what the stream had to emit."""
+    """Return what must be served of a row: what its publication had to serve, or what the stream had to emit."""
     if row in served.published_rows:  # a session that changed since is judged apart
         return evidence.truth.get(row)
     return served.publication_truth.get(row) if served.is_published(row) else evidence.expected.get(row)

@@ -3,7 +3,7 @@
 Protocol, while nothing runs and the drain marker keeps drivers away; each step may be the last before a crash, and
 running it again goes on:
 
-1. Look again: the gap must be the one that was named. If more is gone by now, that is another gap, to be accepted anew.
+1. Look again: the gap must be the one that was named. If more is gone by now, that is another gap, to be accepted again.
 2. Copy the parent's checkpoint, trimmed to its last committed batch, and let that batch end behind the gap.
 3. Put the copy in the child's place, then record the child. It serves nothing yet.
 4. Record the acceptance, once. A reconcile believes a jump only if this record names it.
@@ -113,7 +113,7 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
     parent = load_timeline(home, gap.timeline)
     child = next_timeline_name(home)
     behind = _behind(settings, home, gap, parent)
-    if gap.batch is None:  # nothing is committed, so there is no state to carry: the child begins anew
+    if gap.batch is None:  # nothing is committed, so there is no state to carry: the child begins again
         line = replace(parent, timeline=child, parent=None, first_batch=0, genesis=behind, created_at=now)
     else:
         last = path_ledger(home)[-1]

@@ -165,9 +165,9 @@ def summary_of(plain: Mapping[str, Any]) -> str | None:
     if open_gaps:
         return f"gap {open_gaps[-1]['id']}: {open_gaps[-1]['topic']} {open_gaps[-1]['ranges']} is gone from Kafka"
     worst = plain["worst"]
-    anew = [one["topic"] for one in topics_in(plain) if not one["same_topic"]]
-    if anew:
-        return f"topic {anew[0]} was deleted and created again: only the archive has the old one's records"
+    recreated = [one["topic"] for one in topics_in(plain) if not one["same_topic"]]
+    if recreated:
+        return f"topic {recreated[0]} was deleted and created again: only the archive has the old one's records"
     if worst is None or worst["level"] == Level.OK.name.lower():
         return None
     topic = worst.get("topic") or plain["topic"]

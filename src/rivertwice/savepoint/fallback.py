@@ -5,7 +5,7 @@ The agent starts it when a driver ends with class `checkpoint`. It is an ordinar
 replayed and compared up to the last committed batch, a child timeline forks there and becomes the head. What differs:
 
 1. A head that moved since the damage was noticed needs nothing more.
-2. A restore that was cut off is gone on with.
+2. A restore that was cut off is resumed.
 3. Of the proved savepoints on the head's path the newest is taken; one that is damaged, or whose replay disagrees, is
    passed over, by name, for the next older one.
 4. The intent is left alone: the agent starts no driver meanwhile, and a person's `stop` stands.
@@ -156,7 +156,7 @@ def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: d
         f"restore one that is not proved, every batch is compared all the same (`rivertwice savepoint restore {pipeline} "
         f"{unproved[-1]} --unproved`)"
         if unproved
-        else f"let its state be made anew of all recorded batches (`rivertwice savepoint restore {pipeline} --from-beginning`)"
+        else f"let its state be made again of all recorded batches (`rivertwice savepoint restore {pipeline} --from-beginning`)"
     )
     return (
         f"{pipeline} has no proved savepoint that can take the damaged checkpoint's place"

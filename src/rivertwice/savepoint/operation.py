@@ -76,7 +76,7 @@ def advance(home: PipelineHome, operation: Operation, step: int, **changes: Any)
 
 
 def select_unfinished(operations: Sequence[Operation], savepoint: str | None) -> Operation | None:
-    """Return the restore that must be gone on with, or None to begin a new one.
+    """Return the restore that must be resumed, or None to begin a new one.
 
     Raises:
         RequestError: a restore of another savepoint was interrupted; two half restores cannot be told apart later.

@@ -260,7 +260,7 @@ def prove_rotation(
     """Prove the savepoint of a rotation; if it cannot be, for nothing follows it yet, try the one before.
 
     Returns:
-        the proof of the savepoint, and, where it does not count, the proof of an older one that was still owed.
+        the proof of the savepoint, and, where it does not count, the proof of an older one that was still due.
     """
     first = prove_savepoint(settings, pipeline, savepoint_id, budget=budget, progress=progress, spark=spark)
     if first.proved:

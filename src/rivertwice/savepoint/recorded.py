@@ -94,7 +94,7 @@ def count_one_run(rows: Sequence[LedgerRow], *, several: bool) -> int:
     """Return how many of the rows one query replays: all, or, of several sources, those that one driver ran.
 
     A query knows the marks of several sources only from its own batches (`timeline.watermarks`), so a replay must begin
-    anew where a driver did; with one source that makes no difference.
+    again where a driver did; with one source that makes no difference.
     """
     if not several:
         return len(rows)

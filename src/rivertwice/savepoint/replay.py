@@ -1,6 +1,6 @@
 """Replay recorded batches over a restored checkpoint, each with exactly its recorded offset range.
 
-Only identical ranges owe identical output: other batch boundaries drop other late rows. So the first batch runs over
+Only identical ranges give identical output: other batch boundaries drop other late rows. So the first batch runs over
 the recorded `offsets/N`, put in place before the query starts; Spark then replays just that range. The next batches run
 in the same query: from inside `foreachBatch` the source is told where the following batch ends, through the field
 that Spark's own available-now trigger uses. Where that cannot be done, the query is started once per batch. Either way

@@ -75,7 +75,7 @@ class RestoreReport:
         parent: the timeline it forked from.
         forked_at: last batch of the parent that counts.
         replayed: recorded batches that were replayed and agreed.
-        resumed: whether an interrupted restore was gone on with.
+        resumed: whether an interrupted restore was resumed.
         running: whether the stream is wanted again.
     """
 
@@ -192,7 +192,7 @@ def require_proved(savepoint: Savepoint) -> None:
 
 
 def require_same_aim(found: Operation | None, upgrade_to: Bundle | None) -> None:
-    """Refuse an upgrade while something else was cut off; an upgrade that was cut off is gone on with by a restore too. Pure.
+    """Refuse an upgrade while something else was cut off; an upgrade that was cut off is resumed by a restore too. Pure.
 
     Raises:
         RequestError: a restore, or an upgrade to another definition, is not finished.

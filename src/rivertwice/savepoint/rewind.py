@@ -1,4 +1,4 @@
-"""Rewind: go back to a savepoint's own batch, and let the stream compute what followed anew. An explicit act.
+"""Rewind: go back to a savepoint's own batch, and let the stream compute what followed again. An explicit act.
 
 `show_rewind` says what would change and changes nothing. A confirmed rewind goes in steps; each is recorded when it is
 done and can be repeated; killed anywhere and run again, the result is the same kind of path: the old one up to the
@@ -65,7 +65,7 @@ class RewindReport:
         batches, records: what the new timeline had committed and read when it had caught up.
         compared_at: the old head's last batch that both have come to.
         comparison: rows by what became of them, with examples.
-        resumed: whether an interrupted rewind was gone on with.
+        resumed: whether an interrupted rewind was resumed.
         running: whether the stream is wanted again.
     """
 

@@ -92,7 +92,7 @@ def compare_emitted(
     columns = list(definition.columns)
     if (
         definition.order == "any"
-    ):  # the order in between is another; which event was the last, and its time, hangs on it
+    ):  # the order in between is another; which event was the last, and its time, depends on it
         names, columns = list(definition.keys), [name for name in columns if name != definition.window.at]
     before, after = _by_key(old, names), _by_key(new, names)
     counts = dict.fromkeys((SAME, DIFFERS, ONLY_OLD, ONLY_NEW), 0)

@@ -1,6 +1,6 @@
 """What a rewind would change, as a value that is shown before anything is done. Pure.
 
-A rewind goes back to a savepoint's own batch M of timeline T and lets the stream compute what follows anew, with
+A rewind goes back to a savepoint's own batch M of timeline T and lets the stream compute what follows again, with
 batches of its own. The batches that the head's path has behind the fork would no longer count; the windows they
 emitted may come out otherwise, because other batch boundaries drop other late rows.
 """
@@ -234,7 +234,7 @@ def _require_log(manifest: Manifest, reread: Sequence[Reread]) -> None:
         )
         message = (
             f"a rewind to {manifest.savepoint} reads on from its end, but Kafka no longer has {named}: those records would be "
-            "missing from every window computed anew; nothing was done; rewind to a newer savepoint, or keep the head and "
+            "missing from every window computed again; nothing was done; rewind to a newer savepoint, or keep the head and "
             f"compute the windows again by a backfill, which reads the archive (`rivertwice backfill plan {manifest.pipeline}`)"
         )
         raise LogGapError(message)

@@ -75,7 +75,7 @@ def advance_rewind(home: PipelineHome, found: Rewind, step: int, **changes: Any)
 
 
 def select_unfinished_rewind(rewinds: Sequence[Rewind], savepoint: str | None) -> Rewind | None:
-    """Return the rewind that must be gone on with, or None to begin a new one. Pure.
+    """Return the rewind that must be resumed, or None to begin a new one. Pure.
 
     Raises:
         RequestError: a rewind to another savepoint was interrupted.

@@ -88,7 +88,7 @@ def _stop(home: PipelineHome, rewind: Rewind, seconds: float, progress: Progress
         rewind = advance_rewind(home, rewind, rewind.step, was_running=True)
     owner = lease_owner(home)
     if owner is not None and owner.timeline == rewind.child:
-        progress(f"the driver that catches up (pid {owner.pid}) lives; it is gone on with")
+        progress(f"the driver that catches up (pid {owner.pid}) lives; it is resumed")
         if wanted:
             write_intent(home, "stopped", by=rewind.id, now=utc_now())
     else:
@@ -162,7 +162,7 @@ def _catch_up(settings: Settings, home: PipelineHome, rewind: Rewind, progress: 
 def run_to_goal(
     settings: Settings, home: PipelineHome, goal: Goal, last: Callable[[], LedgerRow], progress: Progress
 ) -> None:
-    """Run a driver on the goal's timeline until it has caught up and has gone; one that lives is gone on with.
+    """Run a driver on the goal's timeline until it has caught up and has gone; one that lives is resumed.
 
     Raises:
         ServiceError: it ended before the goal; the message says why, and its log where.

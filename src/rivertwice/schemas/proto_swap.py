@@ -1,6 +1,6 @@
 """Replace one value of some fields in the bytes of Protobuf records. Pure.
 
-A record is followed field by field on the wire and copied; only the value of a named field is written anew, and the lengths around it. All else
+A record is followed field by field on the wire and copied; only the value of a named field is written again, and the lengths around it. All else
 stays, byte by byte: the order of fields, and fields that the pinned message does not know.
 """
 

@@ -121,7 +121,7 @@ def _reader_version(
 
 def _against(reader: AvroSchema, writer: AvroSchema, pinned: bytes | None) -> str | None:
     if pinned is not None and parse_avro(pinned, "the pinned schema").text != writer.text:
-        return "its id is pinned with another schema: two registries, or one that was set up anew; records cannot be told apart"
+        return "its id is pinned with another schema: two registries, or one that was set up again; records cannot be told apart"
     findings = read_findings(reader, writer)
     return findings[0] if findings else None
 

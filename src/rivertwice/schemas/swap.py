@@ -1,6 +1,6 @@
 """Replace one value of some fields in the bytes of Avro records. Pure.
 
-A record is followed by the schema it was written by, and copied piece by piece; only the value of a named field is written anew.
+A record is followed by the schema it was written by, and copied piece by piece; only the value of a named field is written again.
 Blocks of arrays and maps lose the byte counts they may have, which readers need not have; all else stays, byte by byte.
 """
 

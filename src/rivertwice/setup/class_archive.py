@@ -19,7 +19,7 @@ from rivertwice.setup.java import java_env
 def archive_file(settings: Settings) -> Path:
     """Return where the archive of this Java and these jars lies; another Java or jar has another file.
 
-    The JVM refuses an archive if a jar of its class path was written anew since, be it with the same bytes.
+    The JVM refuses an archive if a jar of its class path was written again since, be it with the same bytes.
     """
     home = Path(os.path.realpath(java_env(settings)["JAVA_HOME"]))
     told = [str(home)]

@@ -26,7 +26,7 @@ def name_of(place: Place) -> str:
 def storage_options(place: Place) -> dict[str, str] | None:
     """Return delta-rs' options for a place; None for a folder.
 
-    The credentials are those that boto3 finds (environment, profile, instance), asked for anew for every handle, for
+    The credentials are those that boto3 finds (environment, profile, instance), asked for again for every handle, for
     they may be renewed meanwhile. They are handed over in memory and written nowhere.
     """
     if not str(place).startswith("s3://"):

@@ -60,7 +60,7 @@ def decode_held(data: bytes) -> Held:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         message = (
             f"the lease's object is no lease ({type(error).__name__}), so nobody may start: somebody else wrote to it; put the "
-            "newest epoch's record back, and never delete it, for the epoch would start anew"
+            "newest epoch's record back, and never delete it, for the epoch would start again"
         )
         raise ConfigError(message) from error
 

@@ -110,7 +110,7 @@ def find_bad_checksum(checkpoint: Path) -> str | None:
 def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> str | None:
     """Return what of a checkpoint contradicts the ledger, or None. Pure.
 
-    Before the first committed batch there is nothing to compare: whatever lies there is planned anew (`sweep_unplanned`).
+    Before the first committed batch there is nothing to compare: whatever lies there is planned again (`sweep_unplanned`).
 
     Args:
         view: the checkpoint.
@@ -199,7 +199,7 @@ def sweep_unplanned(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow
     """Remove a checkpoint in which no batch was ever planned; return whether there was one.
 
     A driver that is killed while it writes its very first plan leaves `offsets/.0.*.tmp`, and Spark refuses to begin beside it
-    (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, ran). What else lies there is made anew from the timeline's record: the source begins at its
+    (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, ran). What else lies there is made again from the timeline's record: the source begins at its
     genesis, and there is no state before the first plan.
     """
     checkpoint = home.checkpoint(line.timeline)

@@ -42,7 +42,7 @@ class Pace:
 def keep_recent(samples: Sequence[Sample], newest: Sample) -> tuple[Sample, ...]:
     """Return the samples of the last minute with the newest at the end.
 
-    A committed sum that went down (another timeline, a topic created anew) begins a new row.
+    A committed sum that went down (another timeline, a topic created again) begins a new row.
     """
     if samples and (newest.committed < samples[-1].committed or newest.end < samples[-1].end):
         return (newest,)

@@ -63,7 +63,7 @@ def encode_ranges(ranges: Parts) -> dict[str, list[int]]:
 def check_same_range(recorded: Mapping[str, Sequence[int]] | None, ranges: Parts, batch: int, what: str) -> None:
     """Let side rows that are there already stand only if they are of this very range.
 
-    A batch that was planned but never committed may be planned anew if its `offsets/N` is lost. What its first attempt
+    A batch that was planned but never committed may be planned again if its `offsets/N` is lost. What its first attempt
     wrote is then not what this one found.
 
     Raises:
@@ -72,7 +72,7 @@ def check_same_range(recorded: Mapping[str, Sequence[int]] | None, ranges: Parts
     if recorded is not None and {p: list(pair) for p, pair in recorded.items()} != encode_ranges(ranges):
         message = (
             f"the {what} of batch {batch} are there already, of {dict(recorded)} and not of {encode_ranges(ranges)}: "
-            "its offsets file was lost and it was planned anew; nothing was committed; restore a savepoint into a new timeline"
+            "its offsets file was lost and it was planned again; nothing was committed; restore a savepoint into a new timeline"
         )
         raise RangeMismatchError(message)
 

@@ -213,7 +213,7 @@ def _decide_restore(memory: Memory) -> Action:
     if before.outcome == RESTORED and memory.position != before.position:  # another damage, after good batches
         return Action(Kind.RESTORE, damaged)
     if before.outcome in (DIED, "") and before.attempt < FALL_BACKS:
-        return Action(Kind.RESTORE, f"fall-back pid {before.pid} died before its end; it is gone on with; {damaged}")
+        return Action(Kind.RESTORE, f"fall-back pid {before.pid} died before its end; it is resumed; {damaged}")
     why = {
         RESTORED: f"the checkpoint that the fall-back put there is damaged again before its first batch: {newest.message}",
         REFUSED: f"the live checkpoint is damaged ({newest.message}) and the fall-back was refused: {before.message}",

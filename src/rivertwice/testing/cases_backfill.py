@@ -51,7 +51,7 @@ def closed_ms(lab: Lab) -> int:
     return rows[-1].batch_watermark_ms if rows else 0
 
 
-def owed(lab: Lab, plan: BackfillPlan) -> dict[int, Version]:
+def expected_versions(lab: Lab, plan: BackfillPlan) -> dict[int, Version]:
     """Return what the oracle, from the log alone, says a backfill must hold: window start to its rows."""
     records = read_log(lab.settings.bootstrap_servers(), lab.topic, lab.folder / "produced.jsonl").records
     ends = plan.as_of[lab.topic]
@@ -74,7 +74,7 @@ def corrections(lab: Lab, backfill: str) -> dict[int, list[tuple[Any, ...]]]:
 
 def require_truth(lab: Lab, plan: BackfillPlan) -> None:
     """Require that a backfill holds the oracle's rows, each once."""
-    found, wanted = corrections(lab, plan.id), owed(lab, plan)
+    found, wanted = corrections(lab, plan.id), expected_versions(lab, plan)
     differ = [
         start for start in found.keys() | wanted.keys() if sorted(found.get(start, [])) != sorted(wanted.get(start, ()))
     ]

@@ -70,7 +70,7 @@ def damages(lab: Lab, classes: Sequence[str], count: int) -> None:
 
 @case("F24/newest-batch", "the newest files of offsets and commits gone", kills=2, quick=True)
 def newest_batch_gone(lab: Lab) -> None:
-    """To Spark this is a checkpoint one batch shorter: it would plan that batch anew, with another range."""
+    """To Spark this is a checkpoint one batch shorter: it would plan that batch again, with another range."""
     stream_with_savepoints(lab, [3], 6)
     lab.fact("damage", damage_and_recover(lab, "newest-batch", "missing"))
 

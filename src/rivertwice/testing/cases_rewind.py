@@ -1,4 +1,4 @@
-"""F12/rewind: an explicit rewind killed at three of its moments, and gone on with each time."""
+"""F12/rewind: an explicit rewind killed at three of its moments, and resumed each time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def served_of(lab: Lab) -> str:
     return export_sha256(lab.home)
 
 
-@case("F12/rewind", "a rewind killed at three of its moments and gone on with each time", kills=5)
+@case("F12/rewind", "a rewind killed at three of its moments and resumed each time", kills=5)
 def killed_in_a_rewind(lab: Lab) -> None:
     """What is served changes once, with the head; the numbers that were shown are what then happened.
 

@@ -170,7 +170,7 @@ def killed_in_a_prune(lab: Lab) -> None:
     prove_listed(lab)
 
 
-@case("F12/restore", "a restore killed behind three of its steps and gone on with each time", kills=KILLS)
+@case("F12/restore", "a restore killed behind three of its steps and resumed each time", kills=KILLS)
 def killed_in_a_restore(lab: Lab) -> None:
     """However often it is killed, the head moves once and nothing served changes."""
     begin(lab, 4)

@@ -1,4 +1,4 @@
-"""F19, F20: the topic is created anew, grows a partition, or holds transactions."""
+"""F19, F20: the topic is created again, grows a partition, or holds transactions."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def faults_campaign(
 ) -> None:
     """Run a case of every fault with several seeds; go on where the last campaign stopped. Exit 3 if a run was not exact.
 
-    Only runs of this very code count as done: a campaign on other code begins anew.
+    Only runs of this very code count as done: a campaign on other code begins again.
     """
     require_oracle()
     from rivertwice.testing.campaign import plan_campaign, run_campaign

@@ -84,7 +84,7 @@ def copy_home(lab: Lab, folder: Path) -> Settings:
 def cut_back(settings: Settings, last: int) -> None:
     """Make a copy look as it did when batch `last` was the newest: a clean run that ended earlier.
 
-    The tables are written anew, for the old ones' commits still tell of the batches after it.
+    The tables are written again, for the old ones' commits still tell of the batches after it.
     """
     tables = settings.pipeline(PIPELINE).tables
     kept: dict[Path, pa.Table] = {}

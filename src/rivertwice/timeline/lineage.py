@@ -166,7 +166,7 @@ def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
 def path_semantics(home: PipelineHome, path: Iterable[Segment]) -> frozenset[str]:
     """Return the semantics hashes of the timelines on a path: publications of these serve, whichever of them the head has.
 
-    There is more than one behind an upgrade: what was published before it goes on serving, until it is published anew.
+    There is more than one behind an upgrade: what was published before it goes on serving, until it is published again.
     """
     return frozenset(load_timeline(home, part.timeline).fingerprint["semantics"] for part in path)
 

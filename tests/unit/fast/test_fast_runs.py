@@ -1,4 +1,4 @@
-"""Runs of a fast path are stretches without holes; what was sent is compared with what is owed as sets."""
+"""Runs of a fast path are stretches without holes; what was sent is compared with what is expected as sets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_first_run_begins_at_the_end_and_resumes_the_same_meaning(tmp_path: 
     assert plan([first], "m1", {0: 120, 1: 60}) is first
     second = plan([first], "m2", {0: 120})
     assert (second.number, second.begins) == (2, {0: 120, 1: 50})
-    with pytest.raises(LedgerError, match="created anew"):
+    with pytest.raises(LedgerError, match="created again"):
         plan([first], "m1", None, topic_id="other")
     home = Settings(tmp_path, tmp_path / "home").pipeline("p")
     for run in (first, second, first):
@@ -64,12 +64,12 @@ def test_every_offset_belongs_to_one_run() -> None:
 
 
 def test_rows_are_compared_as_sets_within_what_is_judged() -> None:
-    owed = [(0, 3, "a"), (0, 5, "b"), (1, 4, "c")]
-    same = compare_sets(owed, [*owed, (0, 5, "b"), (0, 10, "later")], {0: (3, 10), 1: (0, 5)})
+    expected = [(0, 3, "a"), (0, 5, "b"), (1, 4, "c")]
+    same = compare_sets(expected, [*expected, (0, 5, "b"), (0, 10, "later")], {0: (3, 10), 1: (0, 5)})
     assert (same.exact, same.sent, same.again, same.ahead) == (True, 3, 1, 1)
-    other = compare_sets(owed, [(0, 3, "a"), (0, 5, "other"), (0, 1, "before")], {0: (3, 10), 1: (0, 5)})
+    other = compare_sets(expected, [(0, 3, "a"), (0, 5, "other"), (0, 1, "before")], {0: (3, 10), 1: (0, 5)})
     assert not other.exact
-    assert (other.missing, other.unowed) == (["0@5", "1@4"], ["0@1", "0@5"])
+    assert (other.missing, other.unexpected) == (["0@5", "1@4"], ["0@1", "0@5"])
 
 
 def test_only_what_shapes_a_row_is_its_meaning() -> None:

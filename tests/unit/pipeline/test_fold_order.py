@@ -1,4 +1,4 @@
-"""Newest rows by key in several orders: which keys hang on the order, and how that is said."""
+"""Newest rows by key in several orders: which keys depend on the order, and how that is said."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_of_a_fold_nothing_is_open_and_every_savepoint_goes() -> None:
         (
             {"obstacle": "restore-1 is not finished"},
             [0],
-            "the state of p cannot be made anew: restore-1 is not finished",
+            "the state of p cannot be made again: restore-1 is not finished",
         ),
         ({"protected": {"sp-t1-5-00000005": "pinned"}}, [0], "sp-t1-5-00000005 (pinned)"),
     ],

@@ -165,3 +165,11 @@ def test_one_that_cannot_be_read_is_named_and_nothing_passes_by_it(home: Pipelin
     assert told.exit_code == 1
     assert f"acknowledgements/{one['id']}.json of {P} cannot be read" in told.output
     assert "delete the file, and acknowledge again" in told.output
+
+
+def test_a_reason_that_was_stored_in_older_words_still_counts(home: PipelineHome, command: Command) -> None:
+    order = "records of the key {} lie in the partitions 0, 1 of t, so their order {} how batches were cut"
+    reconcile(home, verdicts(order.format("k", "hangs on")))
+    assert command("acknowledge", P, "--why", "known").exit_code == 0
+    reasons = reasons_of([("stream", "NOT_COMPARABLE", "both", order.format("k", "depends on"))])
+    assert select_acknowledged(read_acknowledgements(home), "t1", reasons, utc_now()).keys() == {"stream"}

@@ -36,9 +36,9 @@ def address(record: int = PLACE, row: int = 0) -> RowId:
     return RowId(0, DAY_MS, key_text(SHAPE.keys, (record, row, "a")))
 
 
-def evidence(got: int | None = 1, owed: int | None = 1) -> StatefulEvidence:
+def evidence(got: int | None = 1, expected: int | None = 1) -> StatefulEvidence:
     emitted = [StreamRow((got,), "t1", 0, is_due=True)]
-    rows = {} if owed is None else {address(): (owed,)}
+    rows = {} if expected is None else {address(): (expected,)}
     return StatefulEvidence(SHAPE, FOREVER_MS, rows, rows, {} if got is None else {address(): emitted}, {})
 
 
@@ -109,7 +109,7 @@ def test_an_address_names_its_topic_and_an_unknown_name_has_no_place() -> None:
         (evidence(), AGREES, ""),
         (evidence(got=2), DEFECT, "n is 2, must be 1|differs"),
         (evidence(got=None), DEFECT, "did not emit"),
-        (evidence(owed=None), DEFECT, "no record explains"),
+        (evidence(expected=None), DEFECT, "no record explains"),
     ],
 )
 def test_every_row_is_judged_at_once(given: StatefulEvidence, verdict: str, words: str) -> None:
@@ -182,7 +182,7 @@ def test_of_order_any_newest_rows_stand_that_are_the_same_in_all_orders() -> Non
     assert found.older == {at(1, "a"), at(5, "d")}
     assert found.unsettled == {'{"k": "b"}': f"n is 1 {AS_READ}, 2 turned"}
     assert found.rows[at(1, "a")].startswith("an older row of its key")
-    assert found.rows[at(3, "b")].startswith("the newest row of its key hangs on the order: n is 1")
+    assert found.rows[at(3, "b")].startswith("the newest row of its key depends on the order: n is 1")
     assert found.rows[at(5, "d")].startswith("its key is gone in every order")
 
 

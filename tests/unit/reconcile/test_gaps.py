@@ -38,7 +38,7 @@ def at(start: int, key: str = "a") -> RowId:
 
 
 def evidence(*doubts: Doubt, **changes: object) -> Evidence:
-    """Windows of a second from 0 to 4; closed until 3; in each the stream emitted what it owed and what is true."""
+    """Windows of a second from 0 to 4; closed until 3; in each the stream emitted what it had to and what is true."""
     rows = {at(1000 * n): (5,) for n in range(3)}
     stream = {row: [StreamRow((5,), "t1", n + 1, is_due=True)] for n, row in enumerate(rows)}
     made = Evidence(SHAPE, 3000, rows, rows, stream, {}, doubts=Doubts(doubts))

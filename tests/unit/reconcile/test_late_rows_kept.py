@@ -58,13 +58,13 @@ def view(
     return cast(HeadView, type("View", (), fields)())
 
 
-def owed(batch: int, offset: int, minute: int, topic: str = TOPIC) -> LateRow:
+def expected_row(batch: int, offset: int, minute: int, topic: str = TOPIC) -> LateRow:
     row = RowId(minute * MINUTE_MS, (minute + 1) * MINUTE_MS, '{"k": "a"}')
     return LateRow(row, topic, 0, offset, batch, 0, EPOCH)
 
 
 KEPT = [("t1", 5, 10, 1), ("t2", 6, 20, 2)]
-OWED = [owed(5, 10, 1), owed(6, 20, 2)]
+EXPECTED = [expected_row(5, 10, 1), expected_row(6, 20, 2)]
 
 
 def said(found: Any) -> list[tuple[int, int, str]]:
@@ -72,12 +72,12 @@ def said(found: Any) -> list[tuple[int, int, str]]:
 
 
 def test_rows_that_had_to_be_kept_raise_nothing() -> None:
-    assert check_late_rows(view(KEPT), OWED) == []
+    assert check_late_rows(view(KEPT), EXPECTED) == []
     assert check_late_rows(view([]), []) == []
 
 
 def test_rows_of_a_batch_that_was_never_committed_do_not_count() -> None:
-    assert check_late_rows(view([*KEPT, ("t1", 6, 21, 2), ("t2", 7, 30, 3)]), OWED) == []
+    assert check_late_rows(view([*KEPT, ("t1", 6, 21, 2), ("t2", 7, 30, 3)]), EXPECTED) == []
 
 
 @pytest.mark.parametrize(
@@ -96,29 +96,29 @@ def test_rows_of_a_batch_that_was_never_committed_do_not_count() -> None:
     ids=["missing", "too many", "twice"],
 )
 def test_a_row_that_is_missing_or_too_many_is_named(kept: list[Kept], message: str) -> None:
-    (one,) = check_late_rows(view(kept), OWED)
+    (one,) = check_late_rows(view(kept), EXPECTED)
     assert message in one.message
     assert (one.kind, one.topic, one.partition) == ("late_rows", TOPIC, 0)
 
 
 def test_one_record_may_be_late_for_one_window_of_several() -> None:
     kept = [("t1", 5, 10, 1), ("t1", 5, 10, 2)]
-    assert check_late_rows(view(kept, "hopping"), [owed(5, 10, 1), owed(5, 10, 2)]) == []
-    assert len(check_late_rows(view(kept, "hopping"), [owed(5, 10, 1)])) == 1
+    assert check_late_rows(view(kept, "hopping"), [expected_row(5, 10, 1), expected_row(5, 10, 2)]) == []
+    assert len(check_late_rows(view(kept, "hopping"), [expected_row(5, 10, 1)])) == 1
 
 
 def test_late_rows_of_sessions_are_compared_by_address() -> None:
-    assert check_late_rows(view([("t1", 5, 10, 7)], "session"), [owed(5, 10, 1)]) == []
+    assert check_late_rows(view([("t1", 5, 10, 7)], "session"), [expected_row(5, 10, 1)]) == []
 
 
 def test_policy_drop_keeps_nothing_and_owes_nothing() -> None:
-    assert check_late_rows(view([], policy="drop"), OWED) == []
+    assert check_late_rows(view([], policy="drop"), EXPECTED) == []
 
 
 def test_batches_of_another_definition_are_not_looked_at() -> None:
-    assert check_late_rows(view(KEPT[1:], groups=(0, 1)), OWED) == []
+    assert check_late_rows(view(KEPT[1:], groups=(0, 1)), EXPECTED) == []
 
 
 def test_table_versions_are_no_late_rows_and_lost_ones_are_incomparable() -> None:
-    assert check_late_rows(view(KEPT, "as-of slices"), [*OWED, owed(6, 3, 2, topic="names")]) == []
-    assert check_late_rows(view(KEPT), OWED[:1], [(Part(TOPIC, 0), 20, 21)]) == []
+    assert check_late_rows(view(KEPT, "as-of slices"), [*EXPECTED, expected_row(6, 3, 2, topic="names")]) == []
+    assert check_late_rows(view(KEPT), EXPECTED[:1], [(Part(TOPIC, 0), 20, 21)]) == []

@@ -19,7 +19,7 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.model import LateRow, RowId, ServedRow, ServedSession, Shape, Verdict
-from rivertwice.reconcile.session_served import Claim, Known, Owed, owe_sessions
+from rivertwice.reconcile.session_served import Claim, ExpectedServed, Known, expected_served_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.reconcile.verdict import judge_served
 from simulated.sessions import GAP, Row, World, random_batches
@@ -36,7 +36,7 @@ def followed(world: World) -> dict[str, list[Followed]]:
     return {key: follow_key(found, GAP * 1000, late_us) for key, found in arrivals.items()}
 
 
-def owed_by(world: World) -> dict[str, list[Owed]]:
+def expected_by(world: World) -> dict[str, list[ExpectedServed]]:
     seqs = {one.backfill: one.seq for one in world.publications}
     ends = {one.seq: one.as_of["flights"][0] for one in world.publications}
     times = [one.at_ms * 1000 for one in world.records]
@@ -45,7 +45,7 @@ def owed_by(world: World) -> dict[str, list[Owed]]:
         claims = [
             Claim(row.start_ms, row.end_ms, seqs[name], gone) for name, gone, row in world.corrections if row.key == key
         ]
-        found[key] = owe_sessions(
+        found[key] = expected_served_sessions(
             families,
             claims,
             Known(times.__getitem__, lambda seq, position: position < ends[seq]),
@@ -61,11 +61,11 @@ def as_row(key: str, session: Session, world: World) -> Row:
 
 
 def check(world: World) -> int:
-    """Compare what is owed with what is served; return how many sessions are not served as the truth has them."""
+    """Compare what must be served with what is served; return how many sessions are not served as the truth has them."""
     served = set(world.served())
     changed = 0
-    for key, owed in owed_by(world).items():
-        for one in owed:
+    for key, expected in expected_by(world).items():
+        for one in expected:
             assert one.unknown == one.unexplained == ()
             wanted = {as_row(key, session, world) for session in one.held}
             (whole,) = one.followed
@@ -142,13 +142,18 @@ def test_what_waits_in_an_open_session_is_no_loss() -> None:
     (whole,) = follow_key(rows, 10_000, [0, 0, 20_000])
     assert whole.late == (3,)
 
-    def owe(closed_ms: int) -> Owed:
+    def expected_at(closed_ms: int) -> ExpectedServed:
         known = Known(times.__getitem__, lambda _, position: position < 3)
-        (found,) = owe_sessions([whole], [Claim(0, 12, 2)], known, closed_ms=closed_ms, gap_us=10_000)
+        (found,) = expected_served_sessions([whole], [Claim(0, 12, 2)], known, closed_ms=closed_ms, gap_us=10_000)
         return found
 
-    assert (owe(20).missing, owe(20).late, owe(20).waiting, owe(20).unexplained) == ((3, 2), (3,), (2,), ())
-    assert (owe(28).missing, owe(28).late, owe(28).waiting) == ((3,), (3,), ())
+    assert (expected_at(20).missing, expected_at(20).late, expected_at(20).waiting, expected_at(20).unexplained) == (
+        (3, 2),
+        (3,),
+        (2,),
+        (),
+    )
+    assert (expected_at(28).missing, expected_at(28).late, expected_at(28).waiting) == ((3,), (3,), ())
 
 
 def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
@@ -156,8 +161,8 @@ def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
     (whole,) = follow_key([(0, 0, 0), (1, 18, 1), (2, 9, 2)], 10, [0, 10, 22])
     assert [(part.start_us, part.end_us) for part in whole.parts] == [(0, 10), (18, 28)]
 
-    def owe(closed_ms: int) -> Owed:
-        (found,) = owe_sessions(
+    def expected_at(closed_ms: int) -> ExpectedServed:
+        (found,) = expected_served_sessions(
             [replace_times(whole)],
             [Claim(0, 10, 2)],
             Known([0, 18_000, 9000].__getitem__, known),
@@ -169,12 +174,14 @@ def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
     def known(_: int, position: int) -> bool:
         return position == 0
 
-    assert [part.rows for part in owe(28).emitted] == [(1,)]
-    assert owe(27).emitted == ()
-    assert (owe(28).late, owe(28).missing) == ((2,), (2,))
+    assert [part.rows for part in expected_at(28).emitted] == [(1,)]
+    assert expected_at(27).emitted == ()
+    assert (expected_at(28).late, expected_at(28).missing) == ((2,), (2,))
 
 
-def owe_amended(claims: list[Claim], decided: dict[int, int], cures: dict[int, tuple[int, int | None]]) -> list[Owed]:
+def owe_amended(
+    claims: list[Claim], decided: dict[int, int], cures: dict[int, tuple[int, int | None]]
+) -> list[ExpectedServed]:
     """Records at 0, 9 and 18 (gap 10); cures by position: from which decision on, and up to which, each holds."""
     times = [0, 9000, 18_000]
 
@@ -183,7 +190,7 @@ def owe_amended(claims: list[Claim], decided: dict[int, int], cures: dict[int, t
         return since <= decided[seq] and (until is None or decided[seq] < until)
 
     rows = [(-2 if one in cures else 0, times[one], one) for one in range(3) if cures.get(one, (0, None))[1] is None]
-    return owe_sessions(
+    return expected_served_sessions(
         follow_key(rows, 10_000, [0, 40_000]),
         claims,
         Known(times.__getitem__, knew, cures.__contains__),
@@ -272,7 +279,11 @@ def test_a_record_that_a_later_path_took_is_named_as_later() -> None:
 
 @pytest.mark.parametrize(
     "session",
-    [replace(CHANGED, late=()), replace(CHANGED, unexplained=1), replace(CHANGED, owed={FIRST: (2,), SECOND: None})],
+    [
+        replace(CHANGED, late=()),
+        replace(CHANGED, unexplained=1),
+        replace(CHANGED, to_serve={FIRST: (2,), SECOND: None}),
+    ],
     ids=["without a record to blame", "with a record that came in time", "that the log does not give"],
 )
 def test_a_published_session_is_a_defect(session: ServedSession) -> None:

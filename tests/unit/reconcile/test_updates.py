@@ -40,16 +40,16 @@ def table(updates: list[Update]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-class Owing:
+class KnownUpdates:
     """A judge that knows by heart what each batch had to emit."""
 
-    def __init__(self, owed: list[Update]) -> None:
-        self.owed = owed
+    def __init__(self, expected: list[Update]) -> None:
+        self.expected = expected
         self.asked: list[int] = []
 
     def updates(self, index: int) -> pa.Table:
         self.asked.append(index)
-        return table([one for one in self.owed if one[0] == index])
+        return table([one for one in self.expected if one[0] == index])
 
 
 def view(came: list[Update], batches: int = 3, kind: str = "tumbling updates") -> HeadView:
@@ -67,7 +67,7 @@ RIGHT = [(0, "a", 1), (0, "b", 2), (1, "a", 3), (2, "b", 4)]
 
 
 def found(came: list[Update]) -> list[str]:
-    return [one.message for one in check_updates(view(came), cast(Judge, Owing(RIGHT)))]
+    return [one.message for one in check_updates(view(came), cast(Judge, KnownUpdates(RIGHT)))]
 
 
 def test_updates_that_had_to_be_raise_nothing() -> None:
@@ -88,19 +88,19 @@ def test_updates_that_had_to_be_raise_nothing() -> None:
     ids=["missing", "too many", "twice", "other"],
 )
 def test_an_update_that_is_not_as_it_had_to_be_is_named_with_its_batch(came: list[Update], words: str) -> None:
-    (one,) = check_updates(view(came), cast(Judge, Owing(RIGHT)))
+    (one,) = check_updates(view(came), cast(Judge, KnownUpdates(RIGHT)))
     assert one.kind == "updates"
     assert re.search(words, one.message), one.message
 
 
 def test_only_the_newest_batches_are_looked_at_one_by_one() -> None:
-    rule = Owing([])
+    rule = KnownUpdates([])
     check_updates(view([], batches=UPDATES_CHECKED + 7), cast(Judge, rule))
     assert rule.asked == list(range(7, UPDATES_CHECKED + 7))
 
 
 def test_a_stream_that_emits_once_has_no_updates() -> None:
-    assert check_updates(view(RIGHT, kind="tumbling"), cast(Judge, Owing([]))) == []
+    assert check_updates(view(RIGHT, kind="tumbling"), cast(Judge, KnownUpdates([]))) == []
 
 
 def test_of_a_row_that_was_emitted_more_than_once_the_newest_is_served() -> None:

@@ -59,9 +59,9 @@ def test_the_worst_of_all_topics_is_told_with_its_topic() -> None:
     assert [(lease["topic"], lease["lost"]) for lease in plain["leases"]] == [("b", 15), ("a", 0)]
     assert summary_of(plain) == "stream t1 needs b/0 [5, 100]: 15 records are lost"
     assert "b/0" in _text(plain, None)
-    anew = retention_to_plain(RetentionView("p", [view("a", 0), view("b", 0, same=False)], []), NOW)
-    assert not anew["same_topic"]
-    assert str(summary_of(anew)).startswith("topic b was deleted")
+    again = retention_to_plain(RetentionView("p", [view("a", 0), view("b", 0, same=False)], []), NOW)
+    assert not again["same_topic"]
+    assert str(summary_of(again)).startswith("topic b was deleted")
 
 
 def test_a_single_topics_view_is_as_it_always_was() -> None:

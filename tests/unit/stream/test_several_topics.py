@@ -50,7 +50,7 @@ def test_dead_letters_of_a_batch_are_noted_by_topic_and_partition() -> None:
     assert encode_ranges(ranges) == {f"{A}/0": [3, 10], f"{B}/0": [0, 7]}
     assert encode_ranges({Part(A, 0): (3, 10)}) == {"0": [3, 10]}
     check_same_range(encode_ranges(ranges), ranges, 4, "dead letters")
-    with pytest.raises(RangeMismatchError, match="planned anew"):
+    with pytest.raises(RangeMismatchError, match="planned again"):
         check_same_range(encode_ranges(ranges), {**ranges, Part(B, 0): (0, 8)}, 4, "dead letters")
 
 

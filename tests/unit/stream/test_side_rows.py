@@ -17,5 +17,5 @@ def test_dead_letters_of_the_very_range_or_of_no_known_one_stand():
 
 
 def test_dead_letters_of_another_range_stop_the_stream():
-    with pytest.raises(RangeMismatchError, match="planned anew"):
+    with pytest.raises(RangeMismatchError, match="planned again"):
         check_same_range(encode_ranges(parts_of("f", {0: (3, 7), 1: (0, 0)})), RANGES, 4, "dead letters")

@@ -43,7 +43,7 @@ CASES: list[Case] = [
         RUNNING,
         seen(memory=Memory(failures=DAMAGED, fall_back=replace(FELL_BACK, outcome=DIED))),
         Kind.RESTORE,
-        "gone on with",
+        "resumed",
     ),
     (
         "the fall-back was killed three times",

@@ -45,7 +45,7 @@ class StatefulCompiler(Compiler):
             events.unpersist()
         dependent = find_hanging(definition, {AS_READ: as_read, **others}).shown
         conflicts = [
-            f"order: the newest row of {key} hangs on the order, against order: any: {how}"
+            f"order: the newest row of {key} depends on the order, against order: any: {how}"
             for key, how in dependent.items()
         ]
         return as_read.drop_columns([NUMBER]).to_pylist(), conflicts

@@ -81,10 +81,10 @@ def _describe_split(split: Sequence[LateRow], parts: int, total: int) -> str:
 def explain_published_session(evidence: Evidence, session: ServedSession, row: RowId, got: Values | None) -> Explained:
     """Explain what is served of a session that publications overlap."""
     total = sum(evidence.shape.count(evidence.truth.get(one)) for one in (session.truth, *session.others))
-    names = differing(evidence.shape, got, session.owed.get(row))
+    names = differing(evidence.shape, got, session.to_serve.get(row))
     missing = len(session.late) + len(session.since) if row == session.truth else 0
     if names:
-        unlike = evidence.shape.count(session.owed.get(row)) - evidence.shape.count(got)
+        unlike = evidence.shape.count(session.to_serve.get(row)) - evidence.shape.count(got)
         return Explained(DEFECT, f"what is served differs in {', '.join(names)} and no cause explains it", unlike)
     if session.unexplained:
         detail = f"{session.unexplained} of {total} records are in no session that is served, though they came in time"
@@ -96,7 +96,7 @@ def explain_published_session(evidence: Evidence, session: ServedSession, row: R
     if session.former:
         reasons.append(f"{len(session.former)} records of what is published were amended then, and are not so any more")
     if session.split:
-        reasons.append(_describe_split(session.split, len(session.owed), total))
+        reasons.append(_describe_split(session.split, len(session.to_serve), total))
     if not reasons:
         return Explained(DEFECT, "the session differs, but no record explains it")
     return Explained(LATE, "; ".join(reasons), missing)

@@ -51,7 +51,13 @@ from rivertwice.reconcile.model import (
     Values,
 )
 from rivertwice.reconcile.rederive import Chain
-from rivertwice.reconcile.session_served import Claim, Known, Owed, PublishedSessions, owe_sessions
+from rivertwice.reconcile.session_served import (
+    Claim,
+    ExpectedServed,
+    Known,
+    PublishedSessions,
+    expected_served_sessions,
+)
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.reconcile.view import HeadView, counted_publications
 from rivertwice.timeline.keys import key_text
@@ -162,7 +168,7 @@ class SessionJudge(WindowJudge):
         older = {row for row, publications in overlapping.items() if publications & old}
         for row, one in sessions.items():
             if over(row) & old:  # with all that belongs to the same session
-                older |= {one.truth, *one.others, *one.owed}
+                older |= {one.truth, *one.others, *one.to_serve}
         return ServedEvidence(
             rows=rows,
             closed_ms=closed_ms,
@@ -199,9 +205,9 @@ class SessionJudge(WindowJudge):
             return bool(self._at["_offset"][position] < end) and held
 
         known = Known(self._at["_event_us"].__getitem__, knew, lambda position: bool(self._at["_from"][position]))
-        found: list[tuple[tuple[Any, ...], Owed]] = []
+        found: list[tuple[tuple[Any, ...], ExpectedServed]] = []
         for key, families in self._followed.items():
-            owed = owe_sessions(
+            to_serve = expected_served_sessions(
                 families,
                 published.claims.get(key_text(shape.keys, key), ()),
                 known,
@@ -209,24 +215,24 @@ class SessionJudge(WindowJudge):
                 gap_us=self._size_us,
                 ended=self._ended.get(key, ()),
             )
-            found += [(key, one) for one in owed if not one.is_truth]
+            found += [(key, one) for one in to_serve if not one.is_truth]
         values = self._values_of(shape, [one for _, one in found])
         sessions: dict[RowId, ServedSession] = {}
         for key, one in found:
             served = self._served_session(shape, key, one, batches, {**expected, **values})
-            sessions |= dict.fromkeys((served.truth, *served.others, *served.owed), served)
+            sessions |= dict.fromkeys((served.truth, *served.others, *served.to_serve), served)
         return sessions
 
     def _served_session(
-        self, shape: Shape, key: tuple[Any, ...], one: Owed, batches: Sequence[int], values: Rows
+        self, shape: Shape, key: tuple[Any, ...], one: ExpectedServed, batches: Sequence[int], values: Rows
     ) -> ServedSession:
         text = key_text(shape.keys, key)
-        owed = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in one.held)}
-        owed |= {RowId(claim.start_ms, claim.end_ms, text): None for claim in one.unknown}
-        truth, *others = [self._row_id(shape, key, each.truth) for each in one.followed] or sorted(owed)[:1]
+        to_serve = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in one.held)}
+        to_serve |= {RowId(claim.start_ms, claim.end_ms, text): None for claim in one.unknown}
+        truth, *others = [self._row_id(shape, key, each.truth) for each in one.followed] or sorted(to_serve)[:1]
         return ServedSession(
             truth=truth,
-            owed=owed,
+            to_serve=to_serve,
             late=tuple(self._row(truth, row, batches) for row in one.late),
             since=tuple(self._row(truth, row, batches) for row in one.since),
             split=tuple(self._row(truth, row, batches) for row in one.split),
@@ -236,7 +242,7 @@ class SessionJudge(WindowJudge):
             others=tuple(others),
         )
 
-    def _values_of(self, shape: Shape, found: Sequence[Owed]) -> dict[RowId, Values]:
+    def _values_of(self, shape: Shape, found: Sequence[ExpectedServed]) -> dict[RowId, Values]:
         """Return the rows of what publications published of sessions that have changed since, publication by publication."""
         by_seq: dict[int, list[int]] = {}
         for one in found:

@@ -5,7 +5,7 @@ it is the order of the log, however batches were cut. Of a key in several partit
 another order, and perhaps other rows: the stream is held to the order that it had (a difference is a DEFECT), but no order is the true
 one, so its rows are NOT_COMPARABLE.
 
-A definition may say (`order: any`) that the newest row of a key does not hang on that order, as in a view of two tables. Then that row
+A definition may say (`order: any`) that the newest row of a key does not depend on that order, as in a view of two tables. Then that row
 is what any recompute must come to: the keys are folded twice more, in other orders, and the newest row AGREES if all came to it. Where they did
 not, the key is named in a finding. The rows before it stay NOT_COMPARABLE: they are history, which another order has not.
 
@@ -46,7 +46,7 @@ from rivertwice.reconcile.view import HeadView, counted_publications
 
 _OFFSET = (1 << PARTITION_SHIFT) - 1
 _BEFORE_ALL = -1
-_HANGS = "the newest row of its key hangs on the order"
+_HANGS = "the newest row of its key depends on the order"
 _OLDER = "an older row of its key, which another order need not have"
 _GONE = "its key is gone in every order, but the last row of it is another"
 _Record = tuple[str, int]
@@ -218,11 +218,11 @@ class StatefulJudge:
         topics, parts = definition.topics, row["_parts"]
         if definition.has_several_sources:
             places = ", ".join(f"{topics[part['_source']]}/{part['_partition']}" for part in parts)
-            return f"records of the key {row['_key']} lie in {places}, so their order hangs on how batches were cut"
+            return f"records of the key {row['_key']} lie in {places}, so their order depends on how batches were cut"
         places = ", ".join(str(part["_partition"]) for part in parts)
         return (
             f"records of the key {row['_key']} lie in the partitions {places} of {topics[0]}, so "
-            f"their order hangs on how batches were cut; key the topic by {', '.join(definition.by)}"
+            f"their order depends on how batches were cut; key the topic by {', '.join(definition.by)}"
         )
 
     def _records(self, table: pa.Table) -> list[_Record]:
@@ -251,9 +251,9 @@ def settle(
         orders: name to the numbered rows of these keys, as they were read first.
     """
     hanging = find_hanging(definition, orders)
-    owed = next(iter(orders.values()))
-    named = addresses(owed, shape)
-    newest = {named[index]: key for key, index in select_newest(definition, owed).items()}
+    as_read = next(iter(orders.values()))
+    named = addresses(as_read, shape)
+    newest = {named[index]: key for key, index in select_newest(definition, as_read).items()}
     rows: dict[RowId, str] = {}
     older: set[RowId] = set()
     for row, reason in apart.items():

@@ -49,7 +49,7 @@ def check_balance(world: World, head: str) -> None:
     checkpoint = world.checkpoints[head]
     state = checkpoint.state.get(last.batch, {})
     opened = {address for held in state.values() for address in held}
-    # A successor that replays a batch after its topic was made anew computes a state of other records, and then stops at the topic's id. No
+    # A successor that replays a batch after its topic was made again computes a state of other records, and then stops at the topic's id. No
     # start ever loads it: every one compares the id first.
     lasts = world.timelines[head].topic_ids[TOPIC] == world.topic_id
     sound = last.batch in checkpoint.state and not world.judge.damaged and lasts

@@ -291,7 +291,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the archive is extended without its lock", "archive without its lock", {"check_unmoved": _nothing}, ARCHIVES
     ),
     Mutation(
-        "the archive begins anew each time",
+        "the archive begins again each time",
         "archive without its lock",
         {"plan_extension": _extend_anew, "check_unmoved": _nothing},
         focus=ARCHIVES,

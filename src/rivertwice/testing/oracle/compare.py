@@ -69,12 +69,12 @@ def compare_ledger(
             )
         recorded = (batch.read, batch.bad, batch.accepted, batch.min_event_ms, batch.max_event_ms, batch.emitted)
         events = counted.events
-        owed = (
+        due = (
             counted.read, counted.bad, counted.accepted, min(events, default=None), max(events, default=None), rows[place],
         )  # fmt: skip
-        if recorded != owed:
+        if recorded != due:
             tally.add(
-                "unexplained", f"{name} recorded (read, bad, accepted, min, max, emitted) {recorded}, it has {owed}"
+                "unexplained", f"{name} recorded (read, bad, accepted, min, max, emitted) {recorded}, it has {due}"
             )
 
 
@@ -112,14 +112,14 @@ def compare_dead(
     seen: set[tuple[int, int]] = set()
     for place, reason, partition, offset, value in letters:
         address = (partition, offset)
-        owed = expected.dead.get(address)
-        if owed is None:
+        due = expected.dead.get(address)
+        if due is None:
             tally.add("unexplained", f"dead letter {address} ({reason}) is an acceptable record")
         elif address in seen:
             tally.add("duplicated", f"dead letter {address} is recorded twice")
-        elif (reason, place) != owed or value != records[address].value:
+        elif (reason, place) != due or value != records[address].value:
             tally.add(
-                "wrong", f"dead letter {address} says {(reason, place)}, it must say {owed}, with the record's bytes"
+                "wrong", f"dead letter {address} says {(reason, place)}, it must say {due}, with the record's bytes"
             )
         seen.add(address)
     for address in sorted(expected.dead.keys() - seen):
@@ -135,7 +135,7 @@ def compare_served(tally: Tally, expected: Expected, served: list[tuple[Any, ...
     for start, key, n, total, top, status in served:
         sums = expected.rows.get((start, key))
         if status == "stream" and (sums is None or (sums.n, sums.total, sums.top) != (n, total, top)):
-            tally.add("wrong", f"{(start, key)} is served as {(n, total, top)}, the stream owed {sums}")
+            tally.add("wrong", f"{(start, key)} is served as {(n, total, top)}, the stream had to emit {sums}")
 
 
 def balance(expected: Expected, lost: set[Window]) -> dict[str, dict[str, int]]:
