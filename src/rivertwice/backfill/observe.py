@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rivertwice.backfill.intervals import Interval, intersect, merge, subtract
 from rivertwice.backfill.kinds import find_planner, planner_of
-from rivertwice.backfill.kinds.planner import window_ms
+from rivertwice.backfill.kinds.planner import Repairs, window_ms
 from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
 from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
 from rivertwice.config import PipelineHome, Settings
@@ -60,7 +60,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     archive = {topic: found[-1] if found else {} for topic, found in segments.items()}
     jumps, lost, doubts = _gaps(home, ledger, archive)
     serving = path_semantics(home, head_path(home))
-    late = planner.find_late(home, definition, publications, serving)
+    late = planner.find_late(home, definition, Repairs(publications, serving))
     return BackfillView(
         pipeline=pipeline,
         window_ms=size,
@@ -185,7 +185,7 @@ def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
     if planner is None:
         return []
     publications, semantics = publications_of(entries), path_semantics(home, head_path(home))
-    late = planner.find_late(home, definition, publications, semantics)
+    late = planner.find_late(home, definition, Repairs(publications, semantics))
     return [TimeRange(from_ms(start), from_ms(end)) for start, end in late.ranges]
 
 

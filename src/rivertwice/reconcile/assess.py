@@ -40,7 +40,7 @@ from rivertwice.reconcile.rederive import (
     derive_chain_of_many,
     select_touching,
 )
-from rivertwice.reconcile.view import HeadView, counted_publications, shape_of
+from rivertwice.reconcile.view import HeadView, Served, counted_publications, shape_of
 from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.served import newest_rows
 from rivertwice.timeline.watermarks import rule_of
@@ -199,7 +199,7 @@ def gather_served(
     ):
         rows.setdefault(row, []).append(ServedRow(one, status, backfill))
     closed_ms = view.newest.definition.window.closed_ms(chain.batch[view.index[stamp.timeline, stamp.batch]])
-    return judge.served_evidence(view, evidence, rows, closed_ms, late)
+    return judge.served_evidence(evidence, Served(view, rows, closed_ms, late))
 
 
 def find_served_differences(view: HeadView, shape: Shape, chain: Chain, verdicts: Sequence[Verdict]) -> list[Finding]:

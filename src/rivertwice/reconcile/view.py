@@ -21,7 +21,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import Jump
-from rivertwice.reconcile.model import Finding, Shape
+from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, Shape
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.store import delta
 from rivertwice.stream.seal import app_of
@@ -134,6 +134,23 @@ class HeadView:
     def index(self) -> dict[tuple[str, int], int]:
         """(timeline, batch) to path index."""
         return {(row.timeline, row.batch): number for number, row in enumerate(self.rows)}
+
+
+@dataclass(frozen=True)
+class Served:
+    """The served table, with what a judge needs to know of it.
+
+    Attributes:
+        view: the head, with its publications and the table's stamp.
+        rows: what is served, by address.
+        closed_ms: windows that end at or before it are served.
+        late: all late records.
+    """
+
+    view: HeadView
+    rows: Mapping[RowId, Sequence[ServedRow]]
+    closed_ms: int
+    late: Sequence[LateRow]
 
 
 def counted_publications(view: HeadView) -> list[Publication]:

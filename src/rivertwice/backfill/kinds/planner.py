@@ -36,17 +36,28 @@ class LateWindows:
     sessions: SessionsView | None = None
 
 
+@dataclass(frozen=True)
+class Repairs:
+    """The publications that can have repaired something, by when they were made.
+
+    Attributes:
+        publications: all of the pipeline.
+        semantics: fingerprints of the definitions whose publications count.
+    """
+
+    publications: Sequence[Publication]
+    semantics: AbstractSet[str]
+
+    def after(self, sequence: int) -> list[Publication]:
+        """Return those that count and came after an entry of the sequence."""
+        return [one for one in self.publications if one.seq > sequence and one.semantics in self.semantics]
+
+
 class Planner(Protocol):
     """Looks for the windows of one kind that a backfill should recompute."""
 
-    def find_late(
-        self,
-        home: PipelineHome,
-        definition: Definition,
-        publications: Sequence[Publication],
-        semantics: AbstractSet[str],
-    ) -> LateWindows:
-        """Return what the newest reconcile found LATE, without what publications of these semantics repaired since."""
+    def find_late(self, home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
+        """Return what the newest reconcile found LATE, without what publications repaired since."""
 
 
 def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, int] | None:
@@ -68,13 +79,6 @@ def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, i
         where=(pc.field("run") == newest["run"]) & (pc.field("pair") == "served") & repairable,
     )
     return None if verdicts is None else (verdicts, newest["sequence"])
-
-
-def published_since(
-    publications: Sequence[Publication], sequence: int, semantics: AbstractSet[str]
-) -> list[Publication]:
-    """Return the publications of these semantics after an entry of the sequence."""
-    return [entry for entry in publications if entry.seq > sequence and entry.semantics in semantics]
 
 
 def window_ms(definition: Definition) -> tuple[int, int]:

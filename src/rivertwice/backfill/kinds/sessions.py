@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
-
 from rivertwice.backfill.intervals import merge
-from rivertwice.backfill.kinds.planner import LateWindows, newest_late, published_since
+from rivertwice.backfill.kinds.planner import LateWindows, Repairs, newest_late
 from rivertwice.backfill.model import Seed, SessionsView
 from rivertwice.backfill.session_observe import without_published
 from rivertwice.config import PipelineHome
 from rivertwice.pipeline.definition import Definition
-from rivertwice.timeline.serving import Publication, to_epoch_ms
+from rivertwice.timeline.serving import to_epoch_ms
 
 
 class SessionPlanner:
     """Looks for late sessions."""
 
-    def find_late(
-        self,
-        home: PipelineHome,
-        definition: Definition,
-        publications: Sequence[Publication],
-        semantics: AbstractSet[str],
-    ) -> LateWindows:
+    def find_late(self, home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
         """Return the sessions that the newest reconcile found LATE and that no session published since overlaps."""
         found = newest_late(home, ("window_start", "window_end", "key"))
         if found is None:
@@ -32,5 +23,5 @@ class SessionPlanner:
         starts, ends = to_epoch_ms(verdicts["window_start"]), to_epoch_ms(verdicts["window_end"])
         stretches = zip(verdicts["key"].to_pylist(), starts, ends, strict=True)
         late = [Seed(key, int(start), int(end)) for key, start, end in stretches]
-        seeds = without_published(home, definition, late, published_since(publications, sequence, semantics))
+        seeds = without_published(home, definition, late, repairs.after(sequence))
         return LateWindows(tuple(merge((one.start_ms, one.end_ms) for one in seeds)), sessions=SessionsView(seeds))

@@ -24,33 +24,15 @@ from rivertwice.pipeline.slices import (
 from rivertwice.pipeline.views import run_views
 
 
-class IntervalCompiler(Compiler):
-    """Raw records of a window in the state; Spark's SQL over them when it closes, as in batch."""
-
-    def __init__(self) -> None:
-        self.plan_check = IntervalPlanCheck(self)
-
-    def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the records of closed windows: `batch_rows` computes the result from them."""
-        del spark
-        return stream_slices(definition, branches)
-
-    def batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the same result over the records of each window."""
-        pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
-        known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
-        return slice_result(spark, definition, slice_views(definition, pairs, known))
-
-    def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
-        """Return what computes the result from the records of closed windows."""
-        return SliceSink(definition, versions).rows
+def interval_result(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the result over accepted rows of each view, window by window."""
+    pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
+    known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
+    return slice_result(spark, definition, slice_views(definition, pairs, known))
 
 
 class IntervalPlanCheck(GroupedPlanCheck):
     """Judges a statement over the records of one window, which must not depend on those of another."""
-
-    def __init__(self, compiler: IntervalCompiler) -> None:
-        self._compiler = compiler
 
     def plan(self, spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame]) -> DataFrame:
         """Return the statement's result over no rows of all the views that it sees."""
@@ -67,4 +49,23 @@ class IntervalPlanCheck(GroupedPlanCheck):
     ) -> DataFrame:
         """Return the result window by window."""
         del plan
-        return self._compiler.batch(spark, definition, samples)
+        return interval_result(spark, definition, samples)
+
+
+class IntervalCompiler(Compiler):
+    """Raw records of a window in the state; Spark's SQL over them when it closes, as in batch."""
+
+    plan_check = IntervalPlanCheck()
+
+    def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the records of closed windows: `batch_rows` computes the result from them."""
+        del spark
+        return stream_slices(definition, branches)
+
+    def batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the same result over the records of each window."""
+        return interval_result(spark, definition, rows)
+
+    def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
+        """Return what computes the result from the records of closed windows."""
+        return SliceSink(definition, versions).rows

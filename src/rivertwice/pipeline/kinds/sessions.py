@@ -6,16 +6,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.fold_model import find_stray_fold_part
-from rivertwice.pipeline.kinds.kind import Kind
 from rivertwice.pipeline.kinds.lint import UNBOUNDED, WindowLint, shows_state
 from rivertwice.pipeline.kinds.settings import find_stray_reach, find_stray_slide
-from rivertwice.pipeline.kinds.sql import check_grouped_code, find_count_conflict, find_stray_fold_file
+from rivertwice.pipeline.kinds.sql import GroupedKind
 from rivertwice.pipeline.lint_model import NOT_CHECKED, LintFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from rivertwice.pipeline.late_policy import LatePolicy
     from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.windows import Window
@@ -34,7 +30,7 @@ class SessionLint(WindowLint):
         return LintFinding(UNBOUNDED, NOT_CHECKED, text, remedy)
 
 
-class Sessions(Kind):
+class Sessions(GroupedKind):
     """Windows whose ends depend on the events of a key. Their length and step are the gap, the shortest they can be."""
 
     setting = "session"
@@ -85,21 +81,9 @@ class Sessions(Kind):
         """Return which other fields of `window` a session does not have, or None."""
         return find_stray_reach(window) or find_stray_slide(window)
 
-    def find_conflict(self, definition: DefinitionFile) -> str | None:
-        """Return what else of a definition does not go with such windows, or None."""
-        return find_stray_fold_part(definition) or find_count_conflict(definition)
-
     def session_keys(self, definition: DefinitionFile) -> list[str] | None:
         """Return the key columns: with the stretch they tell sessions apart."""
         return definition.keys
-
-    def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
-        """Return which file does not go with such windows, as "FILE: why", or None."""
-        return find_stray_fold_file(definition, files)
-
-    def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
-        """Refuse SQL that could not be recomputed, or that does not group by the window and the keys."""
-        check_grouped_code(definition, where, fields)
 
     def sample_time(self, window: Window, index: int) -> timedelta:
         """Return the time of a made-up event: after each five events a pause that ends the session."""

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from rivertwice.pipeline.files import FOLD_FILE, ROWS_FILE, TRANSFORM_FILE
+from rivertwice.pipeline.fold_model import find_stray_fold_part
+from rivertwice.pipeline.kinds.kind import Kind
 from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.window_call import check_transform_shape
 
@@ -13,17 +15,24 @@ if TYPE_CHECKING:
     from rivertwice.pipeline.model import Definition, DefinitionFile
 
 
-def check_grouped_code(definition: Definition, where: str, fields: Collection[str]) -> None:
-    """Refuse a transform that could not be recomputed or does not group by the definition's window.
+class GroupedKind(Kind):
+    """A kind whose rows are groups of one source's records: by a window that Spark's function makes, and the keys."""
 
-    Raises:
-        DefinitionError: names the file, what was found and the remedy.
-    """
-    file = f"{where}/{TRANSFORM_FILE}"
-    check_sql(definition.transform_sql, file, compared=definition.compare, fields=fields)
-    check_transform_shape(definition, file)
-    if definition.rows_sql is not None:
-        check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare, fields=fields)
+    def find_conflict(self, definition: DefinitionFile) -> str | None:
+        """Return what else of a definition does not go with such windows, or None."""
+        return find_stray_fold_part(definition) or find_count_conflict(definition)
+
+    def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
+        """Return which file does not go with such windows, as "FILE: why", or None."""
+        return find_stray_fold_file(definition, files)
+
+    def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
+        """Refuse SQL that could not be recomputed, or that does not group by the window and the keys."""
+        file = f"{where}/{TRANSFORM_FILE}"
+        check_sql(definition.transform_sql, file, compared=definition.compare, fields=fields)
+        check_transform_shape(definition, file)
+        if definition.rows_sql is not None:
+            check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare, fields=fields)
 
 
 def find_stray_fold_file(definition: DefinitionFile, files: Mapping[str, str]) -> str | None:

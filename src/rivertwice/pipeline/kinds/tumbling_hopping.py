@@ -6,19 +6,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.fold_model import find_stray_fold_part
-from rivertwice.pipeline.kinds.kind import Kind
 from rivertwice.pipeline.kinds.settings import MOST_PASSES, find_stray_reach
-from rivertwice.pipeline.kinds.sql import check_grouped_code, find_count_conflict, find_stray_fold_file
+from rivertwice.pipeline.kinds.sql import GroupedKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.windows import Window
 
 
-class TumblingHopping(Kind):
+class TumblingHopping(GroupedKind):
     """Windows of one length that follow each other, or overlap."""
 
     setting = "size"
@@ -59,22 +54,10 @@ class TumblingHopping(Kind):
             )
         return None
 
-    def find_conflict(self, definition: DefinitionFile) -> str | None:
-        """Return what else of a definition does not go with such windows, or None."""
-        return find_stray_fold_part(definition) or find_count_conflict(definition)
-
     def find_updates_conflict(self, window: Window) -> str | None:
         """Return None: these windows have rows before they close."""
         del window
         return None
-
-    def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
-        """Return which file does not go with such windows, as "FILE: why", or None."""
-        return find_stray_fold_file(definition, files)
-
-    def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
-        """Refuse SQL that could not be recomputed, or that does not group by the window and the keys."""
-        check_grouped_code(definition, where, fields)
 
     def fingerprint_parts(self, window: Window) -> list[str]:
         """Return what tells windows apart."""

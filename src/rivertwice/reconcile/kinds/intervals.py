@@ -20,21 +20,20 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.slices import slice_result, slice_views
 from rivertwice.pipeline.tables import all_versions, late_versions, window_closes
 from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.evidence.intervals import IntervalEvidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
 from rivertwice.reconcile.kinds.account import closed_pairs
-from rivertwice.reconcile.kinds.published import published_windows
+from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, is_below, is_read
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape
 from rivertwice.reconcile.rederive import Chain, Ranges
-from rivertwice.reconcile.view import HeadView
 
 _NO_KEYS = Shape((), ())
 
 
-class IntervalJudge:
+class IntervalJudge(FixedWindows):
     """The accepted rows of a path's sources, each pair of a stream's record and a window late or in time."""
 
     def __init__(
@@ -74,10 +73,6 @@ class IntervalJudge:
         del ranges
         return chain.closes(index, row.end_ms)
 
-    def widen(self, doubts: Doubts) -> Doubts:
-        """Return the doubts as they are: a record belongs to the windows that hold it."""
-        return doubts
-
     def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
         """Return the windows in which the keys do not tell rows apart."""
         del rows, definitions
@@ -92,17 +87,6 @@ class IntervalJudge:
         """Return the evidence whose late records explain whole windows."""
         del batches
         return common.of_kind(IntervalEvidence)
-
-    def served_evidence(
-        self,
-        view: HeadView,
-        evidence: Evidence,
-        rows: Mapping[RowId, Sequence[ServedRow]],
-        closed_ms: int,
-        late: Sequence[LateRow],
-    ) -> ServedEvidence:
-        """Return what is served, with what each publication had to serve when it was made (`published_windows`)."""
-        return published_windows(self, view, evidence, rows, closed_ms, late)
 
     def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
         """Return all pairs of closed windows: rows do not count what they are made of."""

@@ -5,7 +5,7 @@ Every kind answers `Judge`. Lateness, amendments and updates are protocols of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -15,9 +15,9 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import Doubts
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape
 from rivertwice.reconcile.rederive import Chain, Ranges
-from rivertwice.reconcile.view import HeadView
+from rivertwice.reconcile.view import Served
 
 
 class Judge(Protocol):
@@ -54,23 +54,8 @@ class Judge(Protocol):
     def evidence(self, common: Evidence, batches: Sequence[int]) -> Evidence:
         """Return the evidence with what only this kind knows. `batches` gives the batch number of each path index."""
 
-    def served_evidence(
-        self,
-        view: HeadView,
-        evidence: Evidence,
-        rows: Mapping[RowId, Sequence[ServedRow]],
-        closed_ms: int,
-        late: Sequence[LateRow],
-    ) -> ServedEvidence:
-        """Return what the served table is judged by.
-
-        Args:
-            view: the head, with its publications and the stamp of the served table.
-            evidence: what the stream is judged by.
-            rows: what is served.
-            closed_ms: windows that end at or before it are served.
-            late: all late records.
-        """
+    def served_evidence(self, evidence: Evidence, served: Served) -> ServedEvidence:
+        """Return what the served table is judged by. `evidence` is what the stream is judged by."""
 
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness.

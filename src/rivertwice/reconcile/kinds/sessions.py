@@ -44,7 +44,6 @@ from rivertwice.reconcile.model import (
     LateRow,
     RowId,
     Rows,
-    ServedRow,
     ServedSession,
     SessionGroup,
     Shape,
@@ -59,7 +58,7 @@ from rivertwice.reconcile.session_served import (
     expected_served_sessions,
 )
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
-from rivertwice.reconcile.view import HeadView, counted_publications
+from rivertwice.reconcile.view import HeadView, Served, counted_publications
 from rivertwice.timeline.keys import key_text
 from rivertwice.timeline.serving import withdrawn_rows
 
@@ -139,16 +138,9 @@ class SessionJudge(WindowJudge):
         """Return the evidence with the sessions that are not the same on both sides."""
         return common.of_kind(SessionEvidence, groups=self.session_groups(common.shape, batches))
 
-    def served_evidence(
-        self,
-        view: HeadView,
-        evidence: Evidence,
-        rows: Mapping[RowId, Sequence[ServedRow]],
-        closed_ms: int,
-        late: Sequence[LateRow],
-    ) -> ServedEvidence:
+    def served_evidence(self, evidence: Evidence, served: Served) -> ServedEvidence:
         """Return what is served by its own addresses and the truth's: no start tells which sessions a publication overlaps."""
-        del late
+        view = served.view
         counting = {one.backfill: one for one in counted_publications(view) if one.semantics in view.semantics}
         old = {one.seq for one in counting.values() if one.semantics != view.newest.semantics}
         claims = _claims_of(view, evidence.shape, {name: one.seq for name, one in counting.items()})
@@ -156,11 +148,11 @@ class SessionJudge(WindowJudge):
         def over(row: RowId) -> set[int]:
             return {claim.seq for claim in claims.get(row.key, ()) if claim.overlaps(row.start_ms, row.end_ms)}
 
-        overlapping = {row: over(row) for row in {*evidence.truth, *rows}}
+        overlapping = {row: over(row) for row in {*evidence.truth, *served.rows}}
         published = PublishedSessions(
             claims,
             {one.seq: one.as_of for one in counting.values()},
-            closed_ms,
+            served.closed_ms,
             {one.seq: one.amendments for one in counting.values()},
         )
         batches = [row.batch for row in view.rows]
@@ -170,8 +162,8 @@ class SessionJudge(WindowJudge):
             if over(row) & old:  # with all that belongs to the same session
                 older |= {one.truth, *one.others, *one.to_serve}
         return ServedEvidence(
-            rows=rows,
-            closed_ms=closed_ms,
+            rows=served.rows,
+            closed_ms=served.closed_ms,
             published_rows=frozenset(row for row, publications in overlapping.items() if publications),
             sessions=sessions,
             older_rows=frozenset(older),

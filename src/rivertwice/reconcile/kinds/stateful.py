@@ -39,10 +39,11 @@ from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts, Jump, without_end
+from rivertwice.reconcile.kinds.fixed_windows import claimed_windows
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, is_read
-from rivertwice.reconcile.model import LateRow, OrderDependentRows, RowId, ServedRow, Shape
+from rivertwice.reconcile.model import OrderDependentRows, RowId, Shape
 from rivertwice.reconcile.rederive import Chain, Ranges
-from rivertwice.reconcile.view import HeadView, counted_publications
+from rivertwice.reconcile.view import Served
 
 _OFFSET = (1 << PARTITION_SHIFT) - 1
 _BEFORE_ALL = -1
@@ -109,24 +110,17 @@ class StatefulJudge:
         del batches
         return common.of_kind(StatefulEvidence, order_dependent=self.order_dependent_rows(common.shape))
 
-    def served_evidence(
-        self,
-        view: HeadView,
-        evidence: Evidence,
-        rows: Mapping[RowId, Sequence[ServedRow]],
-        closed_ms: int,
-        late: Sequence[LateRow],
-    ) -> ServedEvidence:
+    def served_evidence(self, evidence: Evidence, served: Served) -> ServedEvidence:
         """Return what is served.
 
         Raises:
-            RequestError: a publication is counted, which a fold cannot have.
+            RequestError: a publication serves something else than the truth, and nobody can tell what it had to serve.
         """
-        del evidence, late
-        if counted_publications(view):
+        found, stale = claimed_windows(evidence, served)
+        if stale:
             message = f"{self._definition.name} is a fold, which no publication can serve; remove the publication"
             raise RequestError(message)
-        return ServedEvidence(rows=rows, closed_ms=closed_ms)
+        return found
 
     def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
         """Return the records that the stream's rows come from; where some cannot be read, those that yield a row."""

@@ -23,14 +23,13 @@ from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import included, window_micros, with_window_end
 from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX, Doubts
 from rivertwice.reconcile.kinds.account import closed_pairs, count_by_rows
-from rivertwice.reconcile.kinds.published import published_windows
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape
+from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape
 from rivertwice.reconcile.rederive import Chain, Ranges
-from rivertwice.reconcile.view import HeadView
 
 NEVER_MS = -(1 << 50)
 """A watermark that nothing is late by."""
@@ -74,7 +73,7 @@ def _joined(rows: DataFrame, amended: DataFrame) -> DataFrame:
     return rows.unionByName(amended.drop("_from", "_until"), allowMissingColumns=True)
 
 
-class WindowJudge:
+class WindowJudge(FixedWindows):
     """The accepted rows of one source on a path, each pair with a window late or in time."""
 
     def __init__(
@@ -185,10 +184,6 @@ class WindowJudge:
         del ranges
         return self._definition.has_updates or chain.closes(index, row.end_ms)
 
-    def widen(self, doubts: Doubts) -> Doubts:
-        """Return the doubts as they are: a record belongs to the windows that hold it."""
-        return doubts
-
     def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
         """Return nothing: window and keys tell rows apart, and each window is made by the definitions that read it."""
         del shape, rows, definitions
@@ -198,17 +193,6 @@ class WindowJudge:
         """Return the evidence as it is."""
         del batches
         return common
-
-    def served_evidence(
-        self,
-        view: HeadView,
-        evidence: Evidence,
-        rows: Mapping[RowId, Sequence[ServedRow]],
-        closed_ms: int,
-        late: Sequence[LateRow],
-    ) -> ServedEvidence:
-        """Return what is served, with what each publication had to serve when it was made (`published_windows`)."""
-        return published_windows(self, view, evidence, rows, closed_ms, late)
 
     def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
         """Return the pairs that the changelog's rows count; where their input is gone, only what is left of it."""
@@ -222,13 +206,7 @@ class WindowJudge:
     def truth_as_of(
         self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
     ) -> pa.Table:
-        """Return the batch result over what counted at a moment, for these windows only.
-
-        Args:
-            as_of: topic to partition to offset; rows below counted.
-            amendments: decisions about dead letters up to this one counted.
-            windows_end_ms: ends of the windows.
-        """
+        """Return the batch result over what counted at a moment, for these windows only."""
         ends_ms = list(windows_end_ms)
         rows = self.pairs_as_of(as_of, amendments, ends_ms)
         if self._definition.window.passes == 1:

@@ -1,0 +1,93 @@
+"""Windows of one length: what their judges share, and what publications of them must serve."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.frames import late_by_row, unique_rows
+from rivertwice.reconcile.gaps import Doubts
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape
+from rivertwice.reconcile.verdict import select_stale_published
+from rivertwice.reconcile.view import Served, counted_publications
+from rivertwice.timeline.serving import select_winners
+
+
+class FixedWindows(ABC):
+    """What judges of windows of one length share: a start tells a window, and a record belongs to those that hold it."""
+
+    @abstractmethod
+    def truth_as_of(
+        self, as_of: Mapping[str, Mapping[int, int]], amendments: int, windows_end_ms: Iterable[int]
+    ) -> pa.Table:
+        """Return the batch result over what counted at a moment, for these windows only.
+
+        Args:
+            as_of: topic to partition to offset; rows below counted.
+            amendments: decisions about dead letters up to this one counted.
+            windows_end_ms: ends of the windows.
+        """
+
+    @abstractmethod
+    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+        """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
+
+    def widen(self, doubts: Doubts) -> Doubts:
+        """Return the doubts as they are."""
+        return doubts
+
+    def served_evidence(self, evidence: Evidence, served: Served) -> ServedEvidence:
+        """Return what is served, with what each publication had to serve when it was made."""
+        found, stale = claimed_windows(evidence, served)
+        return self._with_truth(evidence, served, found, stale) if stale else found
+
+    def _with_truth(
+        self, evidence: Evidence, served: Served, found: ServedEvidence, owner: Mapping[int, int]
+    ) -> ServedEvidence:
+        """Add what each publication had to serve, for windows that serve something else than the truth of now."""
+        size_ms = served.view.newest.definition.window.length // timedelta(milliseconds=1)
+        truth: dict[RowId, Any] = {}
+        since: dict[RowId, list[LateRow]] = {}
+        amended: list[AmendedRow] = []
+        amendments = self.amended_rows(evidence.shape)
+        for publication in served.view.publications:
+            starts = {start for start, seq in owner.items() if seq == publication.seq}
+            if not starts:
+                continue
+            ends_ms = [start + size_ms for start in starts]
+            table: pa.Table = self.truth_as_of(publication.as_of, publication.amendments, ends_ms)
+            truth |= unique_rows(table, evidence.shape)
+            for one in served.late:
+                counted = publication.as_of.get(one.topic, {}).get(one.partition, 0)
+                if one.row.start_ms in starts and one.offset >= counted:
+                    since.setdefault(one.row, []).append(one)
+            amended += [
+                one for one in amendments if one.row.start_ms in starts and one.changed_since(publication.amendments)
+            ]
+        return replace(found, publication_truth=truth, late_since=since, amended_since=late_by_row(amended))
+
+
+def claimed_windows(evidence: Evidence, served: Served) -> tuple[ServedEvidence, dict[int, int]]:
+    """Return what is served with the windows that publications serve, and those of them that are not as the truth of now.
+
+    The latter by start (epoch ms), with the number of the publication; none that an older definition published.
+    """
+    view, counted = served.view, counted_publications(served.view)
+    starts = np.array(sorted({row.start_ms for row in {*evidence.truth, *served.rows}}), dtype=np.int64)
+    winners = select_winners(starts, counted, view.semantics)
+    owner = {int(start): int(seq) for start, seq in zip(starts, winners, strict=True) if seq >= 0}
+    old = {one.seq for one in counted if one.semantics != view.newest.semantics}
+    found = ServedEvidence(
+        rows=served.rows,
+        closed_ms=served.closed_ms,
+        published=frozenset(owner),
+        older=frozenset(start for start, seq in owner.items() if seq in old),
+    )
+    return found, {start: owner[start] for start in select_stale_published(evidence, found) - found.older}
