@@ -56,6 +56,11 @@ def started_of(pid: int) -> Started | None:
     return None if ticks is None else f"{place}/{ticks}"
 
 
+def is_running(pid: int) -> bool:
+    """Say whether a process of this id runs, whichever it is; a zombie does not."""
+    return started_of(pid) is not None
+
+
 def same_start(one: Started, other: Started) -> bool:
     """Say whether two records name the same start; two readings of a creation time may differ a little."""
     if isinstance(one, str) or isinstance(other, str):
@@ -124,7 +129,7 @@ def start_detached(
     command: Sequence[str],
     *,
     env: Mapping[str, str],
-    cwd: Path,
+    cwd: Path | None = None,
     output: IO[bytes],
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
@@ -133,7 +138,7 @@ def start_detached(
     Args:
         command: program and arguments.
         env: all of its environment.
-        cwd: its working directory.
+        cwd: its working directory; None: this process's.
         output: where standard output and error go.
         pass_fds: descriptors that it inherits.
     """

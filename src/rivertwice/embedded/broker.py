@@ -19,7 +19,6 @@ import logging
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,9 +32,10 @@ from rivertwice.errors import ServiceError
 from rivertwice.locks import lock, open_locked
 from rivertwice.log.answer import ask_cluster_id, await_kafka
 from rivertwice.ports import held_ports
-from rivertwice.processes import start_detached
+from rivertwice.processes import is_running, start_detached
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import read_json, replace_bytes, replace_json
+from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
 STOP_SECONDS = 30.0
@@ -94,16 +94,14 @@ def _adopt_or_launch(settings: Settings, launch: Callable[[int], int]) -> int:
     living owner is waited for.
     """
     folder = settings.broker
-    deadline = time.monotonic() + STOP_SECONDS
-    while time.monotonic() < deadline:
+    for _ in Deadline.after(STOP_SECONDS).polls(0.1):
         run_lock = open_locked(folder / "run.lock")
         if run_lock is not None:
             with run_lock:
                 return launch(run_lock.fileno())
         pid = _find_pid(folder)
-        if pid is not None and (ask_cluster_id(settings, 2.0) is not None or _alive(pid)):
+        if pid is not None and (ask_cluster_id(settings, 2.0) is not None or is_running(pid)):
             return pid
-        time.sleep(0.1)
     message = (
         f"{folder / 'run.lock'} is held, but no broker of this folder runs, so none can be started; a process that a "
         "broker once started may hold it: see `fuser` on the file, and end that process"
@@ -124,11 +122,8 @@ def stop_broker(settings: Settings) -> bool:
         if pid is None:
             return False
         os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_SECONDS
         # Not `Process.wait`: a broker whose starter still lives stays a zombie when it has ended, and that waits for it.
-        while _alive(pid) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if _alive(pid):
+        if not Deadline.after(STOP_SECONDS).wait_until(lambda: not is_running(pid), every=0.05):
             message = (
                 f"the broker (pid {pid}) still runs {STOP_SECONDS:.0f} s after SIGTERM; its data is safe, but the "
                 f"ports stay taken; read {settings.broker / 'logs' / 'server.log'}, then end process {pid}"
@@ -197,7 +192,6 @@ def _launch(
         process = start_detached(
             [*command, _MAIN, str(properties)],
             env=os.environ | java,
-            cwd=Path.cwd(),
             output=console,
             pass_fds=(run_lock,),
         )
@@ -229,17 +223,10 @@ def _format(command: list[str], properties: Path) -> None:
 
 
 def _require_alive(settings: Settings, pid: int) -> None:
-    if not _alive(pid):
+    if not is_running(pid):
         folder = settings.broker
         message = (
             f"the broker (pid {pid}) ended before it answered at {settings.bootstrap_servers()}; "
             f"read {folder / 'console.log'} and {folder / 'logs'}, then run `rivertwice up` again"
         )
         raise ServiceError(message)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False

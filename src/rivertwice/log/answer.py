@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
 from rivertwice.log.client_options import python_options
+from rivertwice.waits import Deadline
 
 START_SECONDS = 90.0
 _QUIET = logging.getLogger("rivertwice.log.quiet")  # a broker that is still starting is no news
@@ -44,8 +44,7 @@ def await_kafka(settings: Settings, require_starting: Callable[[], None] | None 
         ConfigError: no address is known.
     """
     bootstrap = settings.bootstrap_servers()
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    for _ in Deadline.after(START_SECONDS).polls(0.05):
         found = ask_cluster_id(settings, 1.0)
         if found is not None:
             return found
@@ -54,7 +53,6 @@ def await_kafka(settings: Settings, require_starting: Callable[[], None] | None 
         elif (refused := kafka.refusal(settings)) is not None:
             message = f"Kafka at {bootstrap} refuses this client ({refused}), so nothing can be read; check RIVERTWICE_KAFKA_*"
             raise ServiceError(message)
-        time.sleep(0.05)
     where = "the address" if settings.bootstrap else f"{settings.broker / 'logs'} or the address"
     message = f"no broker answers at {bootstrap} after {START_SECONDS:.0f} s; see {where}"
     raise ServiceError(message)
