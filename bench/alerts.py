@@ -75,7 +75,7 @@ class Way:
     Attributes:
         label: for the table. pipeline: its name. topic: where it tells.
         commands: module and arguments of its processes.
-        owed: what it owes of the transactions, with the time of each.
+        expected: what it must show of the transactions, with the time of each.
         told: what a record that is seen tells, of rows whose last count is known.
     """
 
@@ -83,7 +83,7 @@ class Way:
     pipeline: str
     topic: str
     commands: Sequence[Sequence[str]]
-    owed: Callable[[Iterable[Made]], dict[Id, float]]
+    expected: Callable[[Iterable[Made]], dict[Id, float]]
     told: Callable[[Mapping[str, Any], dict[tuple[str, int], int]], list[Id]]
 
 
@@ -222,15 +222,15 @@ def consumer_of(settings: Settings, topic: str) -> Consumer:
     return reader
 
 
-def told_row(watch: Watch, owed: Mapping[Id, float], beside: str) -> str:
+def told_row(watch: Watch, expected: Mapping[Id, float], beside: str) -> str:
     """Return one row of the table, in milliseconds."""
-    waits = [1000 * (watch.seen[one] - at) for one, at in owed.items() if one in watch.seen]
+    waits = [1000 * (watch.seen[one] - at) for one, at in expected.items() if one in watch.seen]
     name = f"{watch.way.label}{beside}"
     if len(waits) < 2:
-        return f"{name:<52} {len(waits)} seen of {len(owed)}"
+        return f"{name:<52} {len(waits)} seen of {len(expected)}"
     cuts = statistics.quantiles(waits, n=100)
     shown = "  ".join(f"{cuts[at]:8.0f}" for at in (49, 94, 98))
-    return f"{name:<52} {shown}  {max(waits):8.0f}   {len(waits)} of {len(owed)}, {watch.again} again"
+    return f"{name:<52} {shown}  {max(waits):8.0f}   {len(waits)} of {len(expected)}, {watch.again} again"
 
 
 def prepare(folder: Path, interval: str) -> Settings:
@@ -257,18 +257,19 @@ def measure(settings: Settings, folder: Path, ways: Sequence[Way], *, warm: floa
         for reader in readers:
             reader.start()
         made = produce(settings, warm, seconds, rate)
-        owed = [watch.way.owed(made) for watch in watches]
+        expected = [watch.way.expected(made) for watch in watches]
         Deadline.after(GRACE_S).wait_until(
-            lambda: all(each.keys() <= watch.seen.keys() for each, watch in zip(owed, watches, strict=True)), every=0.2
+            lambda: all(each.keys() <= watch.seen.keys() for each, watch in zip(expected, watches, strict=True)),
+            every=0.2,
         )
     stop.set()
     for reader in readers:
         reader.join(30)
-    for watch, each in zip(watches, owed, strict=True):
+    for watch, each in zip(watches, expected, strict=True):
         others = "+".join(other.topic for other in ways if other is not watch.way)
         print(told_row(watch, each, f", beside {others}" if others else ""), flush=True)
         _print_batches(settings, watch.way)
-    if any(way.owed is hot for way in ways):
+    if any(way.expected is hot for way in ways):
         spark = spark_session(settings, "bench-alerts")
         try:
             print(compare_fast(spark, settings, SCORES), flush=True)
@@ -291,7 +292,7 @@ def _wait_for_start(settings: Settings, way: Way, command: Sequence[str]) -> Non
 
 
 def _print_batches(settings: Settings, way: Way) -> None:
-    rows = path_ledger(settings.pipeline(way.pipeline)) if way.owed is not hot else []
+    rows = path_ledger(settings.pipeline(way.pipeline)) if way.expected is not hot else []
     if len(rows) > 1:
         halves = rows[len(rows) // 2 :]
         records = statistics.median(row.read for row in halves)

@@ -76,3 +76,11 @@ def replace_text(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
+
+
+def settings_with_a_jar(folder: Path) -> Settings:
+    """Return the settings of an empty project whose Spark has one jar."""
+    made = Settings(project=folder / "project", home=folder / "home")
+    made.spark_jars.mkdir(parents=True)
+    (made.spark_jars / "connector.jar").write_bytes(b"one")
+    return made

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from homes.ledger import ledger_row
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.manifest import FileEntry, Manifest
@@ -33,29 +34,14 @@ def offsets_text(batch: int) -> str:
 
 def row(batch: int, timeline: str = "t1", **changes: Any) -> LedgerRow:
     values: dict[str, Any] = {
-        "pipeline": "p",
-        "timeline": timeline,
-        "batch": batch,
-        "epoch": 1,
-        "bundle": "b",
-        "cluster_id": "c",
         "topic_ids": {TOPIC: "id"},
         "start_offsets": {TOPIC: {"0": 10 * batch}},
         "end_offsets": {TOPIC: {"0": 10 * batch + 10}},
         "offsets_text": offsets_text(batch),
-        "batch_watermark_ms": 1000 * batch,
         "batch_timestamp_ms": 5,
-        "read": 10,
-        "bad": 0,
-        "accepted": 10,
-        "min_event_ms": 0,
-        "max_event_ms": 1,
-        "emitted": 0,
-        "digest": "d1:0:0",
-        "references": {},
         "committed_at": NOW,
     }
-    return LedgerRow(**{**values, **changes})
+    return ledger_row(batch, timeline, **{**values, **changes})
 
 
 def add_timeline(home: PipelineHome, name: str, *, parent: Fork | None = None, first: int = 0) -> None:

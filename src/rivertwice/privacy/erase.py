@@ -278,13 +278,13 @@ def _rewrite_all(
         home = settings.pipeline(name)
         rewrite_tables(home, definition, redactor, progress, check)  # step 5
         going = {*plan.savepoints.get(name, ()), *found["savepoints"].get(name, ())}
-        is_made_anew = definition.window.kind.keeps_every_key and any(
+        is_made_again = definition.window.kind.keeps_every_key and any(
             found["records"].get(topic) for topic in definition.topics
         )
-        if is_made_anew:
+        if is_made_again:
             remake_state(settings, name, asked.id, progress)
-        remove_savepoints(home, going, now=now, newest_too=is_made_anew)  # step 6
-        if is_made_anew:
+        remove_savepoints(home, going, now=now, newest_too=is_made_again)  # step 6
+        if is_made_again:
             remove_left_checkpoints(home)
     for path in _all_tables(settings, definitions, topics):  # step 7
         check()

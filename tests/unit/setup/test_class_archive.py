@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from homes.project import REPOSITORY
+from homes.project import REPOSITORY, settings_with_a_jar
 from rivertwice.config import Settings
 from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.setup import class_archive
@@ -19,10 +19,7 @@ from rivertwice.setup.java import java_env
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    made = Settings(project=tmp_path / "project", home=tmp_path / "home")
-    made.spark_jars.mkdir(parents=True)
-    (made.spark_jars / "connector.jar").write_bytes(b"one")
-    return made
+    return settings_with_a_jar(tmp_path)
 
 
 def test_another_jar_has_another_archive(settings: Settings) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from homes.project import settings_with_a_jar
 from rivertwice.config import Settings
 from rivertwice.setup.class_archive import archive_file
 from rivertwice.testing import class_archive
@@ -15,10 +16,7 @@ from rivertwice.testing.class_archive import train_archive
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    made = Settings(project=tmp_path / "project", home=tmp_path / "home")
-    made.spark_jars.mkdir(parents=True)
-    (made.spark_jars / "connector.jar").write_bytes(b"one")
-    return made
+    return settings_with_a_jar(tmp_path)
 
 
 def test_a_training_that_fails_is_told_and_leaves_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
