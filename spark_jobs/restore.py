@@ -13,7 +13,7 @@ import sys
 
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
-from rivertwice.savepoint.restore import restore_savepoint
+from rivertwice.savepoint.operations.restore import restore_savepoint
 
 _log = logging.getLogger("rivertwice.restore")
 

@@ -27,6 +27,7 @@ from rivertwice.commands.frame import EXIT_CODES, Frame, FriendlyGroup, example
 from rivertwice.commands.late import late
 from rivertwice.commands.lint import lint
 from rivertwice.commands.metrics import diagnose, metrics
+from rivertwice.commands.operations import fall_back, restore, rewind
 from rivertwice.commands.privacy import privacy
 from rivertwice.commands.repair import repair
 from rivertwice.commands.retention import retention
@@ -47,6 +48,8 @@ COMMANDS: tuple[click.Command, ...] = (
     topics, archive, retention, savepoint, upgrade, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"
+for operation in (restore, rewind, fall_back):
+    savepoint.add_command(operation)
 
 
 @click.group(

@@ -16,8 +16,8 @@ from rivertwice.errors import LogGapError
 from rivertwice.log import kafka
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.manifest import READABLE
+from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prove import prove_savepoint
-from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head

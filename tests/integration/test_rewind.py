@@ -10,7 +10,9 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.savepoint.rewind import abandon_rewind, rewind_stream, show_rewind
+from rivertwice.savepoint.operations.effects import abandon_operation
+from rivertwice.savepoint.operations.rewind import rewind_stream, show_rewind
+from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
@@ -74,9 +76,9 @@ def test_a_rewind_serves_the_old_head_until_it_has_caught_up(broker, tmp_path):
 def test_given_up_the_old_stream_goes_on_from_its_own_checkpoint(broker, tmp_path):
     name = "rewind-given-up"
     settings, taken = streamed(broker, tmp_path, name)
-    home, old = settings.pipeline(name), path_ledger(settings.pipeline(name))
+    old = path_ledger(settings.pipeline(name))
     rewind_stream(settings, name, taken, unproved=True, stop_before_head=True)
-    given = abandon_rewind(home, now=utc_now())
+    given = abandon_operation(settings, name, REWIND)
     assert (given.head, len(given.left)) == ("t1", 2)
     produce(settings, name, STORY[CUT:])
     rows = run_to_end(settings, name)

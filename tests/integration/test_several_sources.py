@@ -41,8 +41,8 @@ from rivertwice.retention.view import view_retention
 from rivertwice.savepoint.beginning import BEGINNING
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import load_savepoint
+from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prove import prove_savepoint, session_of
-from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.savepoint.state import describe_difference, read_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.counts import total_of

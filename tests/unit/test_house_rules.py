@@ -22,7 +22,7 @@ PURE_MODULES = (
     "metrics.diagnose", "metrics.prometheus", "metrics.rules",
     "pipeline.contract", "pipeline.definition", "pipeline.fingerprint", "pipeline.lint", "pipeline.rules", "pipeline.windows",
     "reconcile.balance", "reconcile.gate", "reconcile.sessions",
-    "savepoint.manifest", "savepoint.operation", "savepoint.records", "savepoint.trim",
+    "savepoint.manifest", "savepoint.operations.steps", "savepoint.records", "savepoint.trim",
     "supervise.backoff", "supervise.classify", "supervise.decide",
     "timeline.counts", "timeline.digest", "timeline.serving",
 )  # fmt: skip

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.commands.frame import Frame, as_fields, as_table, to_plain
+from rivertwice.commands.operations import describe_steps
 from rivertwice.log.addresses import Part, key_parts
 
 if TYPE_CHECKING:
-    from rivertwice.savepoint.rewind import RewindReport
-    from rivertwice.savepoint.rewind_plan import RewindPlan
+    from rivertwice.savepoint.operations.rewind import RewindReport
+    from rivertwice.savepoint.operations.rewind_plan import RewindPlan
 
 _UNKNOWN = "not known: no reconcile of this head yet"
 
 
 def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool) -> None:
     """Print what a rewind would change; nothing is done."""
-    from rivertwice.savepoint.rewind import show_rewind
+    from rivertwice.savepoint.operations.rewind import show_rewind
 
     plan = show_rewind(frame.settings, name, savepoint_id, unproved=unproved)
     frame.emit({**to_plain(plan), "reread": plain_reread(plan)}, lambda: describe_plan(plan))
@@ -40,7 +41,7 @@ def confirm_rewind(
     frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool, stop_before_head: bool
 ) -> None:
     """Rewind and print what came of it."""
-    from rivertwice.savepoint.rewind import rewind_stream
+    from rivertwice.savepoint.operations.rewind import rewind_stream
 
     report = rewind_stream(
         frame.settings,
@@ -51,15 +52,6 @@ def confirm_rewind(
         progress=frame.progress,
     )
     frame.emit(report, lambda: describe_report(report))
-
-
-def give_up_rewind(frame: Frame, name: str) -> None:
-    """Give the unfinished rewind up and print what it leaves."""
-    from rivertwice.instants import utc_now
-    from rivertwice.savepoint.rewind import abandon_rewind
-
-    found = to_plain(abandon_rewind(frame.settings.pipeline(name), now=utc_now()))
-    frame.emit(found, lambda: as_fields(found))
 
 
 def describe_plan(plan: RewindPlan) -> str:
@@ -88,6 +80,7 @@ def describe_plan(plan: RewindPlan) -> str:
             ],
         ),
     ]
+    parts.append(describe_steps(plan.steps, plan.resumes))
     if plan.refusals:
         parts.append("\n".join(f"refused: {why}" for why in plan.refusals))
     else:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import REFUSED, Frame, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands.operations import abandon_option, describe_steps, give_up, unproved_option
 
 if TYPE_CHECKING:
-    from rivertwice.savepoint.upgrade import UpgradePlan
+    from rivertwice.savepoint.operations.upgrade import UpgradePlan
 
 _WAYS = {
     "same": "nothing that matters changed",
@@ -22,6 +23,7 @@ _WAYS = {
     epilog=example(
         "rivertwice upgrade flight_delays",
         "rivertwice upgrade flight_delays --confirm",
+        "rivertwice upgrade flight_delays --abandon",
         "rivertwice upgrade flight_delays --savepoint sp-t1-120-0a1b2c3d --unproved --confirm",
     )
 )
@@ -30,18 +32,29 @@ _WAYS = {
 @click.option(
     "--savepoint", "savepoint_id", metavar="ID", help="Build on this savepoint, not on the newest proved one."
 )
-@click.option("--unproved", is_flag=True, help="Accept a savepoint that was taken and never proved.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; the same as without --confirm.")
+@unproved_option
+@abandon_option
 @pass_frame
-def upgrade(frame: Frame, name: str, confirm: bool, savepoint_id: str | None, unproved: bool) -> None:
+def upgrade(
+    frame: Frame, name: str, confirm: bool, savepoint_id: str | None, dry_run: bool, unproved: bool, abandon: bool
+) -> None:
     """Go on with NAME under its definition as it is now; shows first what changed and whether that can be done.
 
     Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a proved savepoint and
     the recorded batches behind it give its state again, and a new timeline goes on from there under the new definition. What is served does not
     change. What shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.
     """
-    from rivertwice.savepoint.upgrade import show_upgrade, upgrade_stream
+    from rivertwice.savepoint.operations.steps import UPGRADE
+    from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
 
     frame.known_pipeline(name)
+    if confirm and dry_run:
+        message = "--confirm does it and --dry-run does nothing; leave one out"
+        raise click.UsageError(message)
+    if abandon:
+        give_up(frame, name, UPGRADE, yes=True, others=(savepoint_id, confirm, dry_run))
+        return
     if confirm:
         done = upgrade_stream(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress)
         report = to_plain(done.restore) | {"bundle": done.bundle, "changed": list(done.changed)}
@@ -60,7 +73,7 @@ _ROTATE = "those before the upgrade hold another definition's state (`rivertwice
 
 def describe_plan(plan: UpgradePlan) -> str:
     """Return a plan for people."""
-    from rivertwice.savepoint.upgrade import describe_change
+    from rivertwice.savepoint.operations.upgrade import describe_change
 
     rows: list[list[Any]] = [
         ["definition", f"bundle {plan.old_bundle[:12]} to {plan.new_bundle[:12]}: {_WAYS[plan.way]}"],
@@ -73,6 +86,7 @@ def describe_plan(plan: UpgradePlan) -> str:
     if plan.changes:
         changed = [[*describe_change(one), plan.obstacles.get(one.component, "carried over")] for one in plan.changes]
         parts.append(as_table(("component", "old", "new", "state"), changed))
+    parts.append(describe_steps(plan.steps, plan.resumes))
     if plan.refusal is not None:
         parts.append(f"refused: {plan.refusal}")
     else:

@@ -9,22 +9,20 @@ from rivertwice.errors import RivertwiceError
 from rivertwice.privacy.rewrite import Progress
 from rivertwice.savepoint.beginning import BEGINNING, beginning_of
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
-from rivertwice.savepoint.operation import DONE, read_operations
+from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
+from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.plan import require_fingerprint, require_one_definition
 from rivertwice.savepoint.recorded import check_chain
-from rivertwice.savepoint.restore import restore_savepoint
-from rivertwice.savepoint.rewind_record import read_rewinds, select_unfinished_rewind
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 
 
 def find_obstacle(settings: Settings, home: PipelineHome, erasure_id: str) -> str | None:
     """Return why the state cannot be made again, or None; what this erasure itself has begun is resumed."""
-    rewind = select_unfinished_rewind(read_rewinds(home), None)
-    others = (one.id for one in read_operations(home) if one.step < DONE and one.rewritten_by != erasure_id)
-    unfinished = next(others, None) if rewind is None else rewind.id
-    if unfinished is not None:
-        return f"{unfinished} is not finished: finish it, or give it up"
+    for found in read_operations(home):
+        own = isinstance(found, Restore) and found.rewritten_by == erasure_id
+        if found.step < DONE and not own:
+            return f"{found.id} is not finished: finish it, or give it up"
     parent = head(home)
     rows = path_ledger(home)
     if parent is None or not rows:
@@ -46,7 +44,7 @@ def remake_state(settings: Settings, pipeline: str, erasure_id: str, progress: P
         ReplayMismatchError: a batch gave other rows than were rewritten: they tell of the value in another way.
     """
     home = settings.pipeline(pipeline)
-    if any(one.rewritten_by == erasure_id and one.step == DONE for one in read_operations(home)):
+    if any(found.rewritten_by == erasure_id and found.step == DONE for found in read_restores(home)):
         return
     progress(f"{pipeline}: its state is made again of the rewritten archive")
     restore_savepoint(settings, pipeline, BEGINNING, progress=progress, keep_intent=True, rewritten_by=erasure_id)

@@ -32,9 +32,8 @@ from rivertwice.repair.corrections import write_lost_corrections
 from rivertwice.repair.find import all_tables, find_damage
 from rivertwice.repair.model import Damage, Findings, LostRows
 from rivertwice.repair.recompute import recompute
-from rivertwice.savepoint.operation import only_restore
-from rivertwice.savepoint.restore import DRAIN_S
-from rivertwice.savepoint.restore_steps import drain_stream, marker_of
+from rivertwice.savepoint.operations.drain import DRAIN_S, drain_stream, marker_of
+from rivertwice.savepoint.operations.record import only_operation
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import rows_by
 from rivertwice.store.delta_mend import delete_rows, drop_files, mend_log
@@ -102,7 +101,7 @@ def repair(
     """
     home = settings.pipeline(pipeline)
     by = f"repair-{secrets.token_hex(4)}"
-    with only_restore(home):
+    with only_operation(home):
         intent = read_intent(home)
         wanted = intent is not None and intent.desired == "running"
         drain_stream(home, by, wanted, drain_seconds, progress)

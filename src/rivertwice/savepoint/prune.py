@@ -26,7 +26,7 @@ from rivertwice.savepoint.catalogue import (
     savepoint_store,
     verify_files,
 )
-from rivertwice.savepoint.operation import DONE, read_operations
+from rivertwice.savepoint.operations.record import DONE, read_operations
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.savepoint.records import (
     DELETING,
@@ -39,8 +39,6 @@ from rivertwice.savepoint.records import (
     read_leases,
     read_record,
 )
-from rivertwice.savepoint.rewind_record import DONE as REWOUND
-from rivertwice.savepoint.rewind_record import read_rewinds
 from rivertwice.store.base import BlobStore
 from rivertwice.timeline.lineage import Segment, head_path
 
@@ -266,8 +264,7 @@ def delete_savepoint(
 
 def _needed(home: PipelineHome) -> dict[str, str]:
     """Return savepoint id to the interrupted restore or rewind that will go on with it."""
-    rewinds = {rewind.savepoint: rewind.id for rewind in read_rewinds(home) if rewind.step < REWOUND}
-    return rewinds | {operation.savepoint: operation.id for operation in read_operations(home) if operation.step < DONE}
+    return {operation.savepoint: operation.id for operation in read_operations(home) if operation.step < DONE}
 
 
 def _only_prune(home: PipelineHome) -> AbstractContextManager[None]:

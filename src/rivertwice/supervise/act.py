@@ -23,7 +23,7 @@ from rivertwice.supervise.memory import DriverRef, FallBack
 from rivertwice.supervise.observe import START_LINE
 
 FORMAT = 1
-FALL_BACK = (sys.executable, "-m", "rivertwice.savepoint.fallback")
+FALL_BACK = (sys.executable, "-m", "rivertwice.savepoint.operations.fall_back")
 DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
 
 

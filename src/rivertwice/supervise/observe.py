@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.processes import is_alive, may_live, same_start
-from rivertwice.savepoint.operation import read_fall_back
+from rivertwice.savepoint.operations.record import read_fall_back
 from rivertwice.store.files import read_json
 from rivertwice.store.log_files import read_tail
 from rivertwice.store.room import has_room

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rivertwice.errors import FingerprintError
 from rivertwice.savepoint.catalogue import load_savepoint
-from rivertwice.savepoint.operation import read_fall_back, read_operations
+from rivertwice.savepoint.operations.record import read_fall_back, read_restores
+from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.records import MANIFEST
-from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.damage import KINDS, break_class, break_file
 from rivertwice.testing.lab import PIPELINE, Lab
@@ -174,7 +174,7 @@ def changed_definition(lab: Lab, what: str) -> None:
     except FingerprintError as error:
         refusal = str(error)
     require("another definition" in refusal, "a restore under another definition was not refused")
-    require(head(lab.home) == "t1" and not read_operations(lab.home), "a refused restore left something behind")
+    require(head(lab.home) == "t1" and not read_restores(lab.home), "a refused restore left something behind")
     shutil.rmtree(folder)
     shutil.copytree(aside, folder)
     lab.run_to_end()

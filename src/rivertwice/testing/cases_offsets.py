@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rivertwice.savepoint.operation import read_fall_back
+from rivertwice.savepoint.operations.record import read_fall_back
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.lab import Lab
 from rivertwice.testing.savepoint_runs import events, prove_listed, recover_under_agent, take

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rivertwice.savepoint import rewind_record as steps
-from rivertwice.savepoint.rewind import show_rewind
-from rivertwice.savepoint.rewind_record import Rewind, read_rewinds
+from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations.record import Rewind, read_rewinds
+from rivertwice.savepoint.operations.rewind import show_rewind
+from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.testing.savepoint_runs import Moment, kill_at, kill_owned, prove_listed, run_command, take
@@ -15,7 +16,7 @@ from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, rebuild_served
 
-REWIND = ("savepoint", "rewind", PIPELINE, "--confirm")
+COMMAND = ("savepoint", "rewind", PIPELINE, "--confirm")
 CATCHING_UP = "catching up"
 
 
@@ -27,14 +28,14 @@ def moments_of(lab: Lab) -> list[Moment]:
     """Return three moments of a rewind, in order; one of them is in the middle of the catch-up."""
 
     def behind(step: int) -> Moment:
-        return Moment(steps.STEPS[step], lambda: _under_way(lab, lambda one: one.step >= step))
+        return Moment(REWIND.name_of(step), lambda: _under_way(lab, lambda one: one.step >= step))
 
-    before = lab.random.randrange(steps.RECORDED, steps.CREATED + 1)
+    before = lab.random.randrange(steps.RECORDED, steps.BRANCHED + 1)
     after = lab.random.choice([steps.COMPARED, steps.MOVED])
 
     def catching_up() -> bool:
         rows = [row for row in read_ledger(lab.home) if row.timeline != "t1"]
-        return len(rows) >= 2 and _under_way(lab, lambda one: one.step == steps.CREATED)
+        return len(rows) >= 2 and _under_way(lab, lambda one: one.step == steps.BRANCHED)
 
     return [behind(before), Moment(CATCHING_UP, catching_up), behind(after)]
 
@@ -68,7 +69,7 @@ def killed_in_a_rewind(lab: Lab) -> None:
     struck = 0
     chosen = moments_of(lab)
     for moment in chosen:
-        struck += kill_at(lab, REWIND, moment)
+        struck += kill_at(lab, COMMAND, moment)
         if moment.name == CATCHING_UP:
             kill_owned(lab)
         if head(lab.home) == "t1":
@@ -76,13 +77,15 @@ def killed_in_a_rewind(lab: Lab) -> None:
     lab.fact("moments", ", ".join(moment.name for moment in chosen))
     lab.fact("struck", f"{struck}/{len(chosen)}")
     if head(lab.home) == "t1":
-        run_command(lab, *REWIND, "--stop-before-head")
+        run_command(lab, *COMMAND, "--stop-before-head")
         require(served_of(lab) == served, "what is served changed before the head moved")
         require([(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)] == before, "the path changed")
     if _under_way(lab, lambda _: True):
-        run_command(lab, *REWIND)
+        run_command(lab, *COMMAND)
     (done,) = read_rewinds(lab.home)
-    require(done.step == steps.DONE and head(lab.home) == done.child, f"the rewind ended at {steps.STEPS[done.step]}")
+    require(
+        done.step == steps.DONE and head(lab.home) == done.child, f"the rewind ended at {REWIND.name_of(done.step)}"
+    )
     own = [row for row in path_ledger(lab.home) if row.timeline == done.child]
     found = done.comparison or {}
     told = (plan.records, plan.windows, plan.rows)

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from rivertwice.instants import utc_now
-from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
-from rivertwice.savepoint.operation import read_operations
+from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations.record import read_restores
+from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.records import DELETING, MANIFEST, TAKING
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.lab import PIPELINE, Lab
@@ -183,12 +184,12 @@ def killed_in_a_restore(lab: Lab) -> None:
     for step in chosen:
 
         def seen(step: int = step) -> bool:
-            return any(step <= operation.step < steps.DONE for operation in read_operations(lab.home))
+            return any(step <= operation.step < steps.DONE for operation in read_restores(lab.home))
 
-        struck += kill_at(lab, ("savepoint", "restore", PIPELINE, "--yes"), Moment(steps.STEPS[step], seen))
-    lab.fact("steps", ", ".join(steps.STEPS[step] for step in chosen))
+        struck += kill_at(lab, ("savepoint", "restore", PIPELINE, "--yes"), Moment(RESTORE.name_of(step), seen))
+    lab.fact("steps", ", ".join(RESTORE.name_of(step) for step in chosen))
     lab.fact("struck", f"{struck}/{KILLS}")
-    if any(operation.step < steps.DONE for operation in read_operations(lab.home)):
+    if any(operation.step < steps.DONE for operation in read_restores(lab.home)):
         run_command(lab, "savepoint", "restore", PIPELINE, "--yes")
     require(head(lab.home) != "t1", "the head has not moved")
     after = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.savepoint import operation as steps
-from rivertwice.savepoint.operation import read_operations
+from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations.record import read_restores
+from rivertwice.savepoint.operations.steps import UPGRADE
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.testing.savepoint_runs import Moment, begin, kill_at, prove_listed, run_command, take
@@ -12,7 +13,7 @@ from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 
 KILLS = 3
-UPGRADE = ("upgrade", PIPELINE, "--confirm")
+COMMAND = ("upgrade", PIPELINE, "--confirm")
 
 
 @case(
@@ -34,13 +35,13 @@ def upgraded(lab: Lab) -> None:
     for step in chosen:
 
         def seen(step: int = step) -> bool:
-            return any(step <= operation.step < steps.DONE for operation in read_operations(lab.home))
+            return any(step <= operation.step < steps.DONE for operation in read_restores(lab.home))
 
-        struck += kill_at(lab, UPGRADE, Moment(steps.STEPS[step], seen))
-    lab.fact("steps", ", ".join(steps.STEPS[step] for step in chosen))
+        struck += kill_at(lab, COMMAND, Moment(UPGRADE.name_of(step), seen))
+    lab.fact("steps", ", ".join(UPGRADE.name_of(step) for step in chosen))
     lab.fact("struck", f"{struck}/{KILLS}")
-    if any(operation.step < steps.DONE for operation in read_operations(lab.home)) or head(lab.home) == "t1":
-        run_command(lab, *UPGRADE)
+    if any(operation.step < steps.DONE for operation in read_restores(lab.home)) or head(lab.home) == "t1":
+        run_command(lab, *COMMAND)
     now = head(lab.home)
     require(now is not None and now != "t1", "the head has not moved")
     require(load_timeline(lab.home, str(now)).bundle == build_bundle(folder).id, f"{now} runs another definition")

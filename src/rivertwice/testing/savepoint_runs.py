@@ -14,7 +14,7 @@ from typing import Any
 
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.catalogue import Savepoint, list_savepoints, verify_files
-from rivertwice.savepoint.operation import read_fall_back
+from rivertwice.savepoint.operations.record import read_fall_back
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.memory import load_memory

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from homes.operations import patch_effect
 from homes.rewind import DEFINITION, RewindWorld, make_template
 from homes.savepoint import FINGERPRINT, NOW, commit_batches, make_home, row
 from rivertwice.instants import utc_now
-from rivertwice.savepoint import restore, restore_steps, rewind_observe, rewind_steps
+from rivertwice.savepoint.operations import restore_checks, rewind, rewind_observe
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
@@ -41,16 +42,15 @@ def world(tmp_path, monkeypatch):
     class Definition:
         source = ("flights", Source)
 
-    monkeypatch.setattr(restore, "current_fingerprint", lambda *_: FINGERPRINT)
-    monkeypatch.setattr(restore_steps, "load_state_definition", lambda *_: Definition)
-    monkeypatch.setattr(restore, "equivalent_bundles", lambda *_: {"b"})
-    monkeypatch.setattr(restore_steps, "equivalent_bundles", lambda *_: {"b"})
-    monkeypatch.setattr(restore_steps, "oldest_offsets", lambda *_, **__: {"flights": begin})
-    monkeypatch.setattr(restore.kafka, "begin_offsets", lambda *_: begin)
-    monkeypatch.setattr(restore.kafka, "topic_id", lambda *_: "id")
-    monkeypatch.setattr(restore_steps, "session_of", lambda *_: None)
-    monkeypatch.setattr(restore_steps, "replay_source", from_kafka)
-    monkeypatch.setattr(restore_steps, "replay_recorded", replay_files)
+    patch_effect(monkeypatch, "current_fingerprint", lambda *_: FINGERPRINT)
+    patch_effect(monkeypatch, "load_state_definition", lambda *_: Definition)
+    patch_effect(monkeypatch, "equivalent_bundles", lambda *_: {"b"})
+    patch_effect(monkeypatch, "oldest_offsets", lambda *_, **__: {"flights": begin})
+    monkeypatch.setattr(restore_checks.kafka, "begin_offsets", lambda *_: begin)
+    monkeypatch.setattr(restore_checks.kafka, "topic_id", lambda *_: "id")
+    patch_effect(monkeypatch, "session_of", lambda *_: None)
+    patch_effect(monkeypatch, "replay_source", from_kafka)
+    patch_effect(monkeypatch, "replay_recorded", replay_files)
     return settings, home, taken, begin
 
 
@@ -66,10 +66,9 @@ def rewind_template(tmp_path_factory):
 def rewind_world(rewind_template, tmp_path, monkeypatch):
     """A copy of it; the driver that catches up only writes batches."""
     made = RewindWorld(rewind_template, tmp_path)
-    monkeypatch.setattr(rewind_observe, "read_definition", lambda *_: DEFINITION)
-    monkeypatch.setattr(rewind_steps, "read_definition", lambda *_: DEFINITION)
-    monkeypatch.setattr(rewind_observe, "current_fingerprint", lambda *_: FINGERPRINT)
+    patch_effect(monkeypatch, "read_definition", lambda *_: DEFINITION)
+    patch_effect(monkeypatch, "current_fingerprint", lambda *_: FINGERPRINT)
     monkeypatch.setattr(rewind_observe.kafka, "begin_offsets", lambda *_: made.begin)
     monkeypatch.setattr(rewind_observe.kafka, "topic_id", lambda *_: "id")
-    monkeypatch.setattr(rewind_steps, "run_to_goal", made.catch_up)
+    monkeypatch.setattr(rewind, "run_to_goal", made.catch_up)
     return made

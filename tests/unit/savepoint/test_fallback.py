@@ -5,14 +5,16 @@ from datetime import timedelta
 
 import pytest
 
+from homes.operations import Crash, die_around, patch_effect
 from homes.savepoint import FINGERPRINT, savepoint, write_checkpoint
 from rivertwice.errors import FingerprintError, ReplayMismatchError, SavepointError, ServiceError, TableDamageError
 from rivertwice.instants import utc_now
-from rivertwice.savepoint import fallback, restore, restore_steps
-from rivertwice.savepoint import operation as steps
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.savepoint.fallback import describe_fallen, fall_back, select_candidates
-from rivertwice.savepoint.operation import FallBackReport, read_fall_back, read_operations, write_fall_back
+from rivertwice.savepoint.operations import fall_back as fall_back_module
+from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations import restore
+from rivertwice.savepoint.operations.fall_back import describe_fallen, fall_back, select_candidates
+from rivertwice.savepoint.operations.record import FallBackReport, read_fall_back, read_operations, write_fall_back
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store.delta_log import entry_path
@@ -83,7 +85,7 @@ def test_one_whose_manifest_is_not_what_the_ledger_says_is_passed_over(world):
 def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, monkeypatch):
     settings, home, taken, _ = world
     newer = proved_again(world)
-    real = restore_steps.replay_recorded
+    real = restore.replay_recorded
 
     def disagree(spark, settings, definition, checkpoint, rows, **named):
         if len(rows) == 1:
@@ -91,7 +93,7 @@ def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, mon
             raise ReplayMismatchError(message)
         real(spark, settings, definition, checkpoint, rows, **named)
 
-    monkeypatch.setattr(restore_steps, "replay_recorded", disagree)
+    patch_effect(monkeypatch, "replay_recorded", disagree)
     fallen = fall_back(settings, "p", progress=print)
     assert fallen.report is not None
     assert (fallen.report.savepoint, head(home)) == (taken.id, fallen.report.timeline)
@@ -113,11 +115,8 @@ def test_without_a_proved_one_it_is_refused_with_the_way_out(world):
 def test_an_interrupted_restore_is_gone_on_with_first(world, monkeypatch):
     settings, home, _, _ = world
 
-    class Crash(BaseException):
-        pass
-
     with monkeypatch.context() as patch:
-        patch.setattr(restore_steps, "create_timeline", lambda *_: (_ for _ in ()).throw(Crash))
+        die_around(patch, "create_timeline")
         with pytest.raises(Crash):
             fall_back(settings, "p", progress=print)
     fallen = fall_back(settings, "p", since=utc_now() - timedelta(days=1), progress=print)
@@ -136,7 +135,7 @@ def test_a_head_that_moved_since_needs_nothing_more(world):
 
 def test_a_living_driver_is_nothing_to_fall_back_from(world, monkeypatch):
     settings, home, _, _ = world
-    monkeypatch.setattr(fallback, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
+    monkeypatch.setattr(fall_back_module, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
     with pytest.raises(ServiceError, match="nothing was done"):
         fall_back(settings, "p", progress=print)
     assert read_operations(home) == []
@@ -170,7 +169,7 @@ def test_over_a_damaged_table_it_is_refused_and_no_savepoint_is_blamed(world):
 
 def test_savepoints_of_another_definition_are_refused(world, monkeypatch):
     settings, home, _, _ = world
-    monkeypatch.setattr(restore, "current_fingerprint", lambda *_: {**FINGERPRINT, "semantics": "new"})
+    patch_effect(monkeypatch, "current_fingerprint", lambda *_: {**FINGERPRINT, "semantics": "new"})
     with pytest.raises(FingerprintError, match="semantics"):
         fall_back(settings, "p", progress=print)
     assert head(home) == "t1"

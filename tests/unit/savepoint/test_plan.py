@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homes.savepoint import NOW, row, savepoint
-from rivertwice.errors import FingerprintError, LedgerError, LogGapError, RequestError, SavepointError
-from rivertwice.savepoint.operation import DONE, MOVED, Operation, select_unfinished
+from homes.savepoint import row, savepoint
+from rivertwice.errors import FingerprintError, LedgerError, LogGapError, SavepointError
 from rivertwice.savepoint.plan import (
     KAFKA,
     REPLAY_TOPIC,
@@ -140,21 +139,6 @@ def test_a_shifted_offsets_file_says_the_same_of_the_replay_topic(offsets, base)
 def test_the_span_of_rows_is_from_the_first_start_to_the_last_end():
     assert span([row(3), row(4)], "flights") == {0: (30, 50)}
     assert span([], "flights") == {}
-
-
-def operation(step, savepoint_id="sp-t1-2-00000002"):
-    return Operation("restore-1", savepoint_id, "t1", "t2", True, NOW, step)
-
-
-def test_an_interrupted_restore_is_gone_on_with_and_a_finished_one_is_not():
-    assert select_unfinished([operation(DONE)], None) is None
-    assert select_unfinished([operation(DONE), operation(MOVED)], None).step == MOVED
-    assert select_unfinished([operation(MOVED)], "sp-t1-2-00000002").step == MOVED
-
-
-def test_another_restore_waits_for_the_interrupted_one():
-    with pytest.raises(RequestError, match="was interrupted after 'head moved'"):
-        select_unfinished([operation(MOVED)], "sp-t1-9-00000009")
 
 
 def test_a_partition_added_on_the_way_is_covered_from_its_first_record() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from rivertwice.cli import cli
 from rivertwice.errors import RequestError, SavepointError
 from rivertwice.savepoint import prune
 from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest, verify_files
-from rivertwice.savepoint.operation import DONE, Operation, advance, write_operation
+from rivertwice.savepoint.operations.record import DONE, Restore, write_operation
 from rivertwice.savepoint.prune import (
     delete_savepoint,
     held_savepoints,
@@ -181,9 +182,10 @@ def test_a_proved_one_stays_while_the_newer_proved_one_is_damaged(tmp_path):
 def test_an_interrupted_restores_savepoint_outlives_its_lease(tmp_path):
     settings, home = make_home(tmp_path)
     older, _ = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
-    operation = write_operation(home, Operation("restore-00000000", older.id, "t1", "t2", True, NOW))
+    operation = Restore("restore-00000000", older.id, "t1", "t2", True, NOW)
+    write_operation(home, operation)
     assert prune_savepoints(home, keep=0, now=NOW).protected[older.id] == "needed by restore-00000000"
-    advance(home, operation, DONE)
+    write_operation(home, replace(operation, step=DONE))
     assert prune_savepoints(home, keep=0, now=NOW).deleted == (older.id,)
 
 

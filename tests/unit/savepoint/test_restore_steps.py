@@ -6,15 +6,16 @@ from dataclasses import asdict
 
 import pytest
 
+from homes.operations import Crash, die_around, patch_effect
 from homes.savepoint import add_timeline, commit_batches, row
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
-from rivertwice.savepoint import operation as steps
-from rivertwice.savepoint import restore, restore_steps
 from rivertwice.savepoint.beginning import BEGINNING
-from rivertwice.savepoint.operation import only_restore, read_operations
+from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations.fork import last_in_changelog
+from rivertwice.savepoint.operations.record import only_operation, read_operations
+from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prune import remove_savepoints
-from rivertwice.savepoint.restore import restore_savepoint
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.store.delta_log import entry_path
@@ -26,10 +27,6 @@ from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, pat
 from rivertwice.timeline.sequence import head, read_sequence
 
 pytestmark = pytest.mark.long
-
-
-class Crash(BaseException):
-    """The process dies here."""
 
 
 def check_restored(home, report):
@@ -90,15 +87,8 @@ def test_every_batch_is_replayed_from_the_beginning_without_a_savepoint(world):
 )
 def test_a_killed_restore_from_the_beginning_ends_the_same(world, monkeypatch, effect, after):
     settings, home, _, _ = world
-    real = getattr(restore_steps, effect)
-
-    def dying(*args, **named):
-        if after:
-            real(*args, **named)
-        raise Crash
-
     with monkeypatch.context() as patch:
-        patch.setattr(restore_steps, effect, dying)
+        die_around(patch, effect, after=after)
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", BEGINNING)
     report = restore_savepoint(settings, "p")  # without a word it goes on with what was cut off
@@ -108,7 +98,7 @@ def test_a_killed_restore_from_the_beginning_ends_the_same(world, monkeypatch, e
 
 def test_an_upgraded_stream_is_not_restored_from_the_beginning(world, monkeypatch):
     settings, home, _, _ = world
-    monkeypatch.setattr(restore, "equivalent_bundles", lambda *_: set())
+    patch_effect(monkeypatch, "equivalent_bundles", lambda *_: set())
     with pytest.raises(FingerprintError, match="the stream was upgraded"):
         restore_savepoint(settings, "p", BEGINNING)
     assert (head(home), read_operations(home)) == ("t1", [])
@@ -117,8 +107,8 @@ def test_an_upgraded_stream_is_not_restored_from_the_beginning(world, monkeypatc
 def test_an_erasure_at_rest_drains_nothing_and_reads_the_archive_alone(world, monkeypatch):
     settings, home, _, _ = world
     asked = []
-    monkeypatch.setattr(
-        restore_steps, "oldest_offsets", lambda *_, archive_only: asked.append(archive_only) or {"flights": {0: 0}}
+    patch_effect(
+        monkeypatch, "oldest_offsets", lambda *_, archive_only: asked.append(archive_only) or {"flights": {0: 0}}
     )
     with at_rest(home, "er-1", utc_now(), running="x"):
         restore_savepoint(settings, "p", BEGINNING, keep_intent=True, rewritten_by="er-1")
@@ -131,16 +121,8 @@ def test_an_erasure_at_rest_drains_nothing_and_reads_the_archive_alone(world, mo
 @pytest.mark.parametrize("effect", STEPS)
 def test_killed_around_any_effect_and_run_again_the_result_is_the_same(world, monkeypatch, effect, after):
     settings, home, taken, _ = world
-    module = restore_steps if hasattr(restore_steps, effect) else restore
-    real = getattr(module, effect)
-
-    def dying(*args, **named):
-        if after:
-            real(*args, **named)
-        raise Crash
-
     with monkeypatch.context() as patch:
-        patch.setattr(module, effect, dying)
+        die_around(patch, effect, after=after)
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", taken.id)
     finished = effect == "release_savepoint"
@@ -153,20 +135,11 @@ def test_killed_around_any_effect_and_run_again_the_result_is_the_same(world, mo
         assert read_operations(home)[0].step == steps.DONE
 
 
-@pytest.mark.parametrize("count", range(1, 8))
+@pytest.mark.parametrize("count", range(1, 9))
 def test_killed_around_any_record_and_run_again_the_result_is_the_same(world, monkeypatch, count):
     settings, home, taken, _ = world
-    real, seen = restore.advance, []
-
-    def dying(*args, **named):
-        seen.append(args)
-        if len(seen) == count:
-            raise Crash
-        return real(*args, **named)
-
     with monkeypatch.context() as patch:
-        for module in (restore, restore_steps):
-            patch.setattr(module, "advance", dying)
+        die_around(patch, "write_operation", count=count)
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", taken.id)
     check_restored(home, restore_savepoint(settings, "p", taken.id))
@@ -175,7 +148,7 @@ def test_killed_around_any_record_and_run_again_the_result_is_the_same(world, mo
 def test_batches_that_come_in_while_it_was_interrupted_are_replayed_too(world, monkeypatch):
     settings, home, taken, _ = world
     with monkeypatch.context() as patch:
-        patch.setattr(restore_steps, "create_timeline", lambda *_: (_ for _ in ()).throw(Crash))
+        die_around(patch, "create_timeline")
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", taken.id)
     commit_batches(home, [row(7)])
@@ -187,7 +160,7 @@ def test_batches_that_come_in_while_it_was_interrupted_are_replayed_too(world, m
 def test_a_parent_that_went_on_behind_a_finished_child_gets_another_child(world, monkeypatch):
     settings, home, taken, _ = world
     with monkeypatch.context() as patch:
-        patch.setattr(restore_steps, "seal_timeline", lambda *_, **__: (_ for _ in ()).throw(Crash))
+        die_around(patch, "seal_timeline")
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", taken.id)
     commit_batches(home, [row(7)])
@@ -245,7 +218,7 @@ def test_a_savepoint_off_the_path_is_refused(world):
 def test_a_driver_that_does_not_stop_ends_the_restore(world, monkeypatch):
     settings, home, taken, _ = world
     with monkeypatch.context() as patch:
-        patch.setattr(restore_steps, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
+        patch_effect(patch, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
         with pytest.raises(ServiceError, match="did not stop within 0 s"):
             restore_savepoint(settings, "p", taken.id, drain_seconds=0.1)
     assert head(home) == "t1"
@@ -264,7 +237,7 @@ def test_a_stream_that_was_not_wanted_stays_stopped(world):
 
 def test_two_restores_at_once_are_refused(world):
     settings, home, taken, _ = world
-    with only_restore(home), pytest.raises(LostRaceError, match="is restoring"):
+    with only_operation(home), pytest.raises(LostRaceError, match="is restoring"):
         restore_savepoint(settings, "p", taken.id)
 
 
@@ -272,10 +245,10 @@ def test_another_savepoint_waits_for_the_interrupted_restore(world, monkeypatch)
     settings, _, taken, _ = world
     other = take_savepoint(settings, "p", now=utc_now())
     with monkeypatch.context() as patch:
-        patch.setattr(restore_steps, "download", lambda *_: (_ for _ in ()).throw(Crash))
+        die_around(patch, "download")
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", taken.id)
-    with pytest.raises(RequestError, match="finish it first"):
+    with pytest.raises(RequestError, match="was cut off at 'fork decided'"):
         restore_savepoint(settings, "p", other.id)
 
 
@@ -291,10 +264,10 @@ def test_the_fork_is_the_changelogs_last_batch_where_it_lost_newer_ones(world):
 def test_a_restore_goes_on_behind_its_seal_from_the_same_batch(world, monkeypatch):
     settings, home, taken, _ = world
     with monkeypatch.context() as patch:
-        patch.setattr(restore_steps, "move_head", lambda *_, **__: (_ for _ in ()).throw(Crash))
+        die_around(patch, "move_head")
         with pytest.raises(Crash):
             restore_savepoint(settings, "p", taken.id)
-    assert restore_steps.last_in_changelog(home, "t1") == 6
+    assert last_in_changelog(home, "t1") == 6
     assert restore_savepoint(settings, "p", taken.id).forked_at == 6
 
 
@@ -303,7 +276,7 @@ def test_a_savepoint_after_the_changelogs_end_is_refused_for_an_older(world):
     entry_path(home.tables.changelog, delta.open_table(home.tables.changelog).version()).unlink()
     for batch in (5, 4):
         entry_path(home.tables.changelog, delta.open_table(home.tables.changelog).version()).unlink()
-        assert restore_steps.last_in_changelog(home, "t1") == (batch - 1 if batch == 5 else None)
+        assert last_in_changelog(home, "t1") == (batch - 1 if batch == 5 else None)
     with pytest.raises(SavepointError, match="stands at batch 3, but the changelog of p ends at batch -1"):
         restore_savepoint(settings, "p", taken.id)
     with pytest.raises(SavepointError, match="no proved savepoint on the head's path"):

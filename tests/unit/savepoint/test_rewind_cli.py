@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from rivertwice.cli import cli
-from rivertwice.savepoint.rewind_record import read_rewinds
+from rivertwice.savepoint.operations.record import read_rewinds
 from rivertwice.store.delta_mend import delete_rows
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.intent import read_intent

@@ -17,8 +17,8 @@ from homes.rewind import DEFINITION, emitted_rows
 from homes.savepoint import FINGERPRINT, TOPIC, row, savepoint
 from rivertwice.errors import FingerprintError, LogGapError, RequestError, SavepointError
 from rivertwice.instants import EPOCH
-from rivertwice.savepoint.rewind_compare import compare_emitted
-from rivertwice.savepoint.rewind_plan import (
+from rivertwice.savepoint.operations.rewind_compare import compare_emitted
+from rivertwice.savepoint.operations.rewind_plan import (
     Emitted,
     Reread,
     World,

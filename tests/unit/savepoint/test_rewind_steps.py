@@ -6,20 +6,23 @@ from dataclasses import asdict
 
 import pytest
 
+from homes.operations import Crash, die_around, patch_effect
 from homes.rewind import commit
 from homes.savepoint import FINGERPRINT, TOPIC, row
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
-from rivertwice.savepoint import restore, restore_steps, rewind, rewind_observe, rewind_steps
-from rivertwice.savepoint import rewind_record as steps
 from rivertwice.savepoint.catalogue import load_savepoint
-from rivertwice.savepoint.operation import only_restore, read_operations
+from rivertwice.savepoint.operations import effects
+from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations.catch_up import run_to_goal
+from rivertwice.savepoint.operations.drain import hold_stream, let_go_of_stream
+from rivertwice.savepoint.operations.effects import abandon_operation
+from rivertwice.savepoint.operations.record import only_operation, read_restores, read_rewinds
+from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.operations.rewind import choose_savepoint, rewind_stream, show_rewind
+from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.records import encode_record
-from rivertwice.savepoint.restore import restore_savepoint
-from rivertwice.savepoint.rewind import abandon_rewind, choose_savepoint, rewind_stream, show_rewind
-from rivertwice.savepoint.rewind_record import read_rewinds
-from rivertwice.savepoint.rewind_steps import run_to_goal
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.store.files import read_json, replace_json
@@ -31,10 +34,6 @@ from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger, timeli
 from rivertwice.timeline.sequence import head, read_sequence
 
 pytestmark = pytest.mark.long
-
-
-class Crash(BaseException):
-    """The process dies here."""
 
 
 @pytest.fixture
@@ -110,15 +109,8 @@ def test_stopped_before_the_head_moves_everything_serves_as_before(world):
     ],
 )
 def test_killed_around_any_effect_and_run_again_the_result_is_the_same(world, monkeypatch, effect, after):
-    real = getattr(rewind_steps, effect)
-
-    def dying(*args, **named):
-        if after:
-            real(*args, **named)
-        raise Crash
-
     with monkeypatch.context() as patch:
-        patch.setattr(rewind_steps, effect, dying)
+        die_around(patch, effect, after=after)
         with pytest.raises(Crash):
             rewind_stream(world.settings, "p")
     assert rewind_stream(world.settings, "p").resumed
@@ -126,19 +118,10 @@ def test_killed_around_any_effect_and_run_again_the_result_is_the_same(world, mo
     assert read_intent(world.home).desired == "running"
 
 
-@pytest.mark.parametrize("count", range(1, 8))
+@pytest.mark.parametrize("count", range(1, 9))
 def test_killed_around_any_record_and_run_again_the_result_is_the_same(world, monkeypatch, count):
-    real, seen = rewind_steps.advance_rewind, []
-
-    def dying(*args, **named):
-        seen.append(args)
-        if len(seen) == count:
-            raise Crash
-        return real(*args, **named)
-
     with monkeypatch.context() as patch:
-        for module in (rewind, rewind_steps):
-            patch.setattr(module, "advance_rewind", dying)
+        die_around(patch, "write_operation", count=count)
         with pytest.raises(Crash):
             rewind_stream(world.settings, "p")
     rewind_stream(world.settings, "p")
@@ -155,25 +138,25 @@ def test_a_head_that_went_on_during_the_rewind_is_caught_up_with(world):
 
 
 def test_a_batch_between_the_look_and_the_seal_is_caught_up_with(world, monkeypatch):
-    real = rewind_steps.seal_timeline
+    real = effects.seal_timeline
 
     def slow(home, pipeline, timeline):
         if path_ledger(home)[-1].batch != 7:
             commit(home, row(7, emitted=1), {(70, "k"): 1})
         real(home, pipeline, timeline)
 
-    monkeypatch.setattr(rewind_steps, "seal_timeline", slow)
+    patch_effect(monkeypatch, "seal_timeline", slow)
     report = rewind_stream(world.settings, "p")
     assert (report.moved, report.compared_at, report.records) == (True, 7, 40)
 
 
-@pytest.mark.parametrize("effect", ["download", "create_timeline", "run_to_goal", "compare_paths"])
+@pytest.mark.parametrize("effect", ["download", "create_timeline", "run_to_goal", "compare_emitted"])
 def test_given_up_the_old_head_goes_on_from_its_own_checkpoint(world, monkeypatch, effect):
     with monkeypatch.context() as patch:
-        patch.setattr(rewind_steps, effect, lambda *_: (_ for _ in ()).throw(Crash))
+        die_around(patch, effect)
         with pytest.raises(Crash):
             rewind_stream(world.settings, "p")
-    given = abandon_rewind(world.home, now=utc_now())
+    given = abandon_operation(world.settings, "p", REWIND)
     assert (given.head, head(world.home), given.running) == ("t1", "t1", True)
     assert all((world.home.root / name.partition(" ")[0]).exists() for name in given.left)
     assert read_intent(world.home).desired == "running"
@@ -187,32 +170,32 @@ def test_given_up_the_old_head_goes_on_from_its_own_checkpoint(world, monkeypatc
 def test_a_stop_asked_for_meanwhile_stands_when_it_is_given_up(world):
     rewind_stream(world.settings, "p", stop_before_head=True)
     write_intent(world.home, "stopped", "somebody", utc_now())
-    assert not abandon_rewind(world.home, now=utc_now()).running
+    assert not abandon_operation(world.settings, "p", REWIND).running
     assert read_intent(world.home).by == "somebody"
 
 
 def test_once_the_head_is_sealed_it_can_only_be_finished(world, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(rewind_steps, "move_head", lambda *_, **__: (_ for _ in ()).throw(Crash))
+        die_around(patch, "move_head")
         with pytest.raises(Crash):
             rewind_stream(world.settings, "p")
     with pytest.raises(RequestError, match="only be finished"):
-        abandon_rewind(world.home, now=utc_now())
+        abandon_operation(world.settings, "p", REWIND)
     rewind_stream(world.settings, "p")
     with pytest.raises(RequestError, match="nothing to give up"):
-        abandon_rewind(world.home, now=utc_now())
+        abandon_operation(world.settings, "p", REWIND)
 
 
 def test_no_restore_and_no_other_rewind_begins_under_an_unfinished_one(world):
     other = take_savepoint(world.settings, "p", now=utc_now())
     rewind_stream(world.settings, "p", stop_before_head=True)
-    with pytest.raises(RequestError, match="a restore would move the head under it"):
+    with pytest.raises(RequestError, match="a restore now would move the head under it"):
         restore_savepoint(world.settings, "p", world.taken.id)
-    with pytest.raises(RequestError, match="finish it first"):
+    with pytest.raises(RequestError, match="was cut off at 'caught up and compared'"):
         rewind_stream(world.settings, "p", other.id)
-    with only_restore(world.home), pytest.raises(LostRaceError, match="is restoring"):
+    with only_operation(world.home), pytest.raises(LostRaceError, match="is restoring"):
         rewind_stream(world.settings, "p")
-    assert read_operations(world.home) == []
+    assert read_restores(world.home) == []
 
 
 def test_prune_spares_the_savepoint_an_unfinished_rewind_goes_on_with(world):
@@ -231,10 +214,10 @@ def test_a_later_restore_and_prune_keep_the_newest_proved_of_the_path(world, mon
     assert set(prune_savepoints(world.home, keep=0, now=utc_now()).protected) == {gone.id, world.taken.id}
     assert choose_savepoint(world.home, None).id == world.taken.id
     with monkeypatch.context() as patch:
-        patch.setattr(restore, "_check", lambda *_: (_ for _ in ()).throw(Crash))
+        die_around(patch, "check_restore")
         with pytest.raises(Crash):
             restore_savepoint(world.settings, "p")
-    assert [one.savepoint for one in read_operations(world.home)] == [world.taken.id]
+    assert [one.savepoint for one in read_restores(world.home)] == [world.taken.id]
 
 
 def test_a_changed_definition_and_a_lost_log_are_refused_first(world, monkeypatch):
@@ -242,7 +225,7 @@ def test_a_changed_definition_and_a_lost_log_are_refused_first(world, monkeypatc
     with pytest.raises(LogGapError, match="flights-0 offsets 40 to 41"):
         rewind_stream(world.settings, "p")
     world.begin[0] = 0
-    monkeypatch.setattr(rewind_observe, "current_fingerprint", lambda *_: {**FINGERPRINT, "state": "x"})
+    patch_effect(monkeypatch, "current_fingerprint", lambda *_: {**FINGERPRINT, "state": "x"})
     with pytest.raises(FingerprintError, match="changed: state"):
         rewind_stream(world.settings, "p")
     assert (read_rewinds(world.home), read_intent(world.home).by) == ([], "test")
@@ -278,7 +261,7 @@ class FakeProcess:
 
 
 def test_a_driver_that_ends_before_the_goal_is_named_with_its_reason(world, monkeypatch):
-    monkeypatch.setattr(rewind_steps, "start_catching_up", lambda *_: FakeProcess(1))
+    patch_effect(monkeypatch, "start_catching_up", lambda *_: FakeProcess(1))
     write_exit(world.home, Exit(2, utc_now(), "disk", "no space", clean=False))
     goal = Goal("t2", "rewind-1", {TOPIC: {"0": 70}}, 6000)
     with pytest.raises(ServiceError, match="disk: no space"):
@@ -287,7 +270,7 @@ def test_a_driver_that_ends_before_the_goal_is_named_with_its_reason(world, monk
 
 def test_a_driver_that_read_everything_and_went_idle_has_caught_up(world, monkeypatch):
     started = []
-    monkeypatch.setattr(rewind_steps, "start_catching_up", lambda *_: started.append(1) or FakeProcess(0))
+    patch_effect(monkeypatch, "start_catching_up", lambda *_: started.append(1) or FakeProcess(0))
     goal = Goal("t2", "rewind-1", {TOPIC: {"0": 40}}, 9000)
     run_to_goal(world.settings, world.home, goal, lambda: row(3), print)
     assert started == [1]
@@ -297,8 +280,8 @@ def test_a_driver_that_read_everything_and_went_idle_has_caught_up(world, monkey
 
 def test_a_driver_that_outlived_the_rewind_is_gone_on_with(world, monkeypatch):
     ends = iter([Owner(3, 1, 0.0, "t2"), Owner(3, 1, 0.0, "t2"), None])
-    monkeypatch.setattr(rewind_steps, "lease_owner", lambda _: next(ends))
-    monkeypatch.setattr(rewind_steps, "start_catching_up", lambda *_: pytest.fail("another was started"))
+    patch_effect(monkeypatch, "lease_owner", lambda _: next(ends))
+    patch_effect(monkeypatch, "start_catching_up", lambda *_: pytest.fail("another was started"))
     goal = Goal("t2", "rewind-1", {TOPIC: {"0": 40}}, 3000)
     run_to_goal(world.settings, world.home, goal, lambda: row(3), print)
     assert read_json(world.home.drain)["by"] == "rewind-1"  # kept fresh, so that the agent leaves it alone
@@ -306,8 +289,7 @@ def test_a_driver_that_outlived_the_rewind_is_gone_on_with(world, monkeypatch):
 
 def test_a_driver_that_does_not_stop_ends_the_rewind(world, monkeypatch):
     with monkeypatch.context() as patch:
-        for module in (restore_steps, rewind_steps):
-            patch.setattr(module, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
+        patch_effect(patch, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
         with pytest.raises(ServiceError, match="run the rewind again"):
             rewind_stream(world.settings, "p", drain_seconds=0.1)
     assert head(world.home) == "t1"
@@ -316,6 +298,7 @@ def test_a_driver_that_does_not_stop_ends_the_rewind(world, monkeypatch):
 
 
 def test_a_marker_of_somebody_else_stays_when_the_block_ends(world):
-    with rewind_steps.held_stream(world.home, "rewind-1"):
-        replace_json(world.home.drain, {"by": "somebody"})
+    hold_stream(world.home, "rewind-1")
+    replace_json(world.home.drain, {"by": "somebody"})
+    let_go_of_stream(world.home, "rewind-1")
     assert read_json(world.home.drain) == {"by": "somebody"}

@@ -14,12 +14,13 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, RequestError
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.pipeline.upgrade import decide_upgrade
-from rivertwice.savepoint.operation import Operation, read_operations, write_operation
-from rivertwice.savepoint.restore import require_same_aim, require_way
-from rivertwice.savepoint.restore_steps import plan_child
+from rivertwice.savepoint.operations.fork import plan_child
+from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
+from rivertwice.savepoint.operations.restore import require_same_aim
+from rivertwice.savepoint.operations.restore_checks import require_way
 from rivertwice.timeline.lineage import Fork, create_timeline, fork_of, load_timeline, path_of, path_semantics
 
-OPERATION = Operation("restore-1", "sp", "t1", "t2", was_running=True, started_at=NOW, forked_at=6)
+OPERATION = Restore("restore-1", "sp", "t1", "t2", was_running=True, started_at=NOW, forked_at=6)
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def test_an_upgrades_child_runs_the_new_definition_from_the_same_fork(
     save_bundle(new, home.bundles)
     add_timeline(home, "t1")
     parent = load_timeline(home, "t1")
-    plain = plan_child(home, parent, row(6), OPERATION)
+    plain = plan_child(home, parent, row(6), OPERATION, NOW)
     assert (plain.bundle, plain.fingerprint, plain.parent, plain.first_batch) == ("b", FINGERPRINT, Fork("t1", 6), 7)
-    child = plan_child(home, parent, row(6), replace(OPERATION, bundle=new.id))
+    child = plan_child(home, parent, row(6), replace(OPERATION, bundle=new.id), NOW)
     assert (child.bundle, child.fingerprint) == (new.id, new.fingerprint.hashes())
     assert replace(child, bundle="b", fingerprint=FINGERPRINT, created_at=NOW) == replace(plain, created_at=NOW)
 
@@ -77,13 +78,12 @@ def test_an_upgrades_record_is_read_back_and_an_older_one_is_a_restore(
 
 def test_an_upgrade_does_not_go_on_with_something_else_that_was_cut_off(bundles: tuple[Bundle, Bundle]) -> None:
     old, new = bundles
-    require_same_aim(None, new)
-    require_same_aim(replace(OPERATION, bundle=new.id), new)
+    require_same_aim(replace(OPERATION, bundle=new.id), new.id)
     require_same_aim(replace(OPERATION, bundle=new.id), None)  # `savepoint restore` finishes it too
     with pytest.raises(RequestError, match="a restore, was cut off"):
-        require_same_aim(OPERATION, new)
+        require_same_aim(OPERATION, new.id)
     with pytest.raises(RequestError, match="an upgrade to bundle"):
-        require_same_aim(replace(OPERATION, bundle=old.id), new)
+        require_same_aim(replace(OPERATION, bundle=old.id), new.id)
 
 
 def test_what_cannot_go_on_is_refused_with_every_reason(bundles: tuple[Bundle, Bundle], tmp_path: Path) -> None:

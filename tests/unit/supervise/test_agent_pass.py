@@ -63,7 +63,7 @@ import os, sys
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.processes import own_start
-from rivertwice.savepoint.operation import FallBackReport, write_fall_back
+from rivertwice.savepoint.operations.record import FallBackReport, write_fall_back
 home = Settings.from_env().pipeline("p")
 how = (home.root / "how").read_text()
 if how != "dies":

@@ -152,7 +152,7 @@ def test_an_upgrade_over_a_damaged_table_is_refused_and_names_the_repair(made, m
     tear_commit(home.tables.changelog, "ledger", 3, EMPTY)
     definition = settings.definitions / "p" / "pipeline.yaml"
     definition.write_text(definition.read_text().replace("watermark: 1 hour", "watermark: 2 hours"))
-    monkeypatch.setattr("rivertwice.savepoint.upgrade._require_checked", lambda *_: None)
+    monkeypatch.setattr("rivertwice.savepoint.operations.upgrade._require_checked", lambda *_: None)
     options = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
     answer = CliRunner().invoke(cli, [*options, "upgrade", "p", "--savepoint", taken.id, "--unproved", "--confirm"])
     assert answer.exit_code == 1

@@ -10,7 +10,7 @@ import pytest
 from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
 from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.savepoint.rewind_compare import compare_emitted
+from rivertwice.savepoint.operations.rewind_compare import compare_emitted
 from rivertwice.timeline.key_view import as_folded, check_request, folded_views, select_rows
 
 YAML = """

@@ -262,7 +262,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the head moves though the parent went on",
-        rules={"decide_move": lambda operation, head, last: "moved" if head == operation.child else "move"},
+        "moved without a last look",
         focus=replace(RESTORES, people=True),
     ),
     Mutation("the parent is not sealed before the head moves", "parent not sealed", focus=TWO_HOSTS),
@@ -281,10 +281,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a rewind's head moves though the old head went on",
-        rules={"decide_rewind_move": lambda rewind, head, _: "moved" if head == rewind.child else "move"},
+        "moved without a last look",
         focus=BESIDE,
     ),
-    Mutation("a restore begins under an unfinished rewind", rules={"require_no_rewind": _nothing}, focus=MIXED),
+    Mutation("a restore begins under an unfinished rewind", "begun under another operation", focus=MIXED),
     # log, backfill
     Mutation("an archive's chunk is committed apart from its ends", "archive commit without its ends", focus=ARCHIVES),
     Mutation(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rivertwice.savepoint.operation import MOVED
-from rivertwice.savepoint.rewind_record import MOVED as REWOUND
+from rivertwice.savepoint.operations.record import MOVED, Restore, Rewind
 from rivertwice.testing.model.agent import look_served
 from rivertwice.testing.model.checkpoints import start_of
 from rivertwice.testing.model.events import produce
@@ -50,7 +49,7 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
     memory = world.memory
     return fail(
         "live again once nothing fails",
-        f"head {world.head()}, intent {world.intent}, {world.unfinished()}, "
+        f"head {world.head()}, intent {world.intent}, {world.unfinished(Restore)}, "
         f"broken: {'' if memory is None else memory.broken_because}, last exit: {world.exit}",
     )
 
@@ -72,14 +71,14 @@ class People:
     def look(self, *, late: bool) -> str:
         """Look once, and act; return how it ended, or nothing."""
         world = self.world
-        if world.unfinished():
+        if world.unfinished(Restore):
             self.restores += 1
-            moved = world.unfinished()[-1].step >= MOVED
+            moved = world.unfinished(Restore)[-1].step >= MOVED
             world.spawn("restore" if self.restores < 6 or moved or self.restores % 2 else "abandon")
             return reason_to_stand(world) if self.restores > 12 else ""
-        if world.unfinished_rewinds():
+        if world.unfinished(Rewind):
             self.rewinds += 1
-            moved = world.unfinished_rewinds()[-1].step >= REWOUND
+            moved = world.unfinished(Rewind)[-1].step >= MOVED
             world.spawn("rewind" if self.rewinds < 6 or moved or self.rewinds % 2 else "give up")
             return reason_to_stand(world) if self.rewinds > 12 else ""
         if is_at_end(world):
@@ -145,8 +144,8 @@ def reason_to_stand(world: World) -> str:
             return "the checkpoint is damaged and no savepoint is proved"
         if any(world.begin):
             return "the checkpoint is damaged and its records are gone"
-    if world.unfinished() and any(world.begin):
+    if world.unfinished(Restore) and any(world.begin):
         return "a restore needs records that are gone"
-    if world.unfinished_rewinds() and any(world.begin):
+    if world.unfinished(Rewind) and any(world.begin):
         return "a rewind needs records that are gone"
     return ""

@@ -11,16 +11,11 @@ from rivertwice.backfill.plan import plan_backfill
 from rivertwice.log.addresses import plan_chunks
 from rivertwice.log.archive import check_unmoved, plan_extension
 from rivertwice.savepoint import (
-    operation,
     plan,
     prune,
-    restore_steps,
-    rewind,
-    rewind_plan,
-    rewind_record,
-    rewind_steps,
     trim,
 )
+from rivertwice.savepoint.operations import fork, rewind_plan
 from rivertwice.store import lease_terms
 from rivertwice.stream import begin, catch_up, damage, seal, side, sink
 from rivertwice.supervise import classify, decide, memory
@@ -65,16 +60,9 @@ class Rules:
     select_protected: Rule = prune.select_protected
     select_prunable: Rule = prune.select_prunable
     find_holder: Rule = prune.find_holder
-    select_unfinished: Rule = operation.select_unfinished
-    plan_fork: Rule = restore_steps.plan_fork
-    decide_move: Rule = restore_steps.decide_move
-    is_same_fork: Rule = restore_steps.is_same_fork
+    plan_fork: Rule = fork.plan_fork
+    is_same_fork: Rule = fork.is_same_fork
     find_refusals: Rule = rewind_plan.find_refusals
-    select_unfinished_rewind: Rule = rewind_record.select_unfinished_rewind
-    require_no_rewind: Rule = rewind_record.require_no_rewind
-    require_no_restore: Rule = rewind_record.require_no_restore
-    decide_rewind_move: Rule = rewind_steps.decide_move
-    select_given_up: Rule = rewind.select_given_up
     has_caught_up: Rule = catch_up.has_caught_up
     plan_backfill: Rule = plan_backfill
     check_head: Rule = publishing.check_head

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from rivertwice.errors import RivertwiceError
+from rivertwice.savepoint.operations.record import Rewind
 from rivertwice.testing.model import agent, archive, backfills, driver, restores, rewinds, savepoints
 from rivertwice.testing.model.events import apply_event
 from rivertwice.testing.model.final import check_final, check_proved
@@ -209,7 +210,7 @@ class Run:
     def _again(self) -> Decision | None:
         """Let a person go on with a rewind that stands, or give it up."""
         draw, world = self.random, self.world
-        if not world.unfinished_rewinds() or any(one.kind in ("rewind", "give up") for one in world.processes.values()):
+        if not world.unfinished(Rewind) or any(one.kind in ("rewind", "give up") for one in world.processes.values()):
             return None
         if draw.random() > 0.15:
             return None

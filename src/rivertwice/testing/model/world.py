@@ -6,15 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.errors import LogGapError, LostRaceError
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.operation import DONE, Operation
-from rivertwice.savepoint.rewind_record import DONE as REWOUND
-from rivertwice.savepoint.rewind_record import Rewind
+from rivertwice.savepoint.operations.record import DONE, Operation
 from rivertwice.store.lease_terms import Held
 from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.judge import Judge
@@ -27,6 +25,7 @@ from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import HEAD, Entry
 
+Found = TypeVar("Found")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PARTITIONS = (0, 1)
 KEPT = 4  # batches a live checkpoint keeps; a real one keeps 100
@@ -123,7 +122,6 @@ class World:
         self.dead_ranges: dict[tuple[str, int], dict[str, list[int]]] = {}
         self.savepoints: dict[str, Saved] = {}
         self.operations: dict[str, Operation] = {}
-        self.rewinds: dict[str, Rewind] = {}
         self.archive: list[tuple[int, int, int]] = []  # partition, first, end of each chunk
         self.archived: OffsetRanges = {}
         self.plans: dict[str, BackfillPlan] = {}
@@ -366,17 +364,13 @@ class World:
         """Let a timeline serve."""
         return self.append_entry(HEAD, {"timeline": timeline, "reason": reason}, expected)
 
-    def unfinished(self) -> list[Operation]:
-        """Return the restores that are not done."""
-        return [operation for operation in self.operations.values() if operation.step < DONE]
-
-    def unfinished_rewinds(self) -> list[Rewind]:
-        """Return the rewinds that are not done."""
-        return [rewind for rewind in self.rewinds.values() if rewind.step < REWOUND]
+    def unfinished(self, kind: type[Found]) -> list[Found]:
+        """Return the operations of a kind that are not done."""
+        return [found for found in self.operations.values() if found.step < DONE and isinstance(found, kind)]
 
     def needed(self) -> list[str]:
-        """Return the savepoints that an interrupted restore or rewind will go on with."""
-        return [one.savepoint for one in self.unfinished()] + [one.savepoint for one in self.unfinished_rewinds()]
+        """Return the savepoints that an interrupted operation will go on with."""
+        return [found.savepoint for found in self.operations.values() if found.step < DONE]
 
     def fingerprint(self) -> dict[str, str]:
         """Return the hashes of the definition as it is now."""

@@ -1,6 +1,6 @@
 """Put the newest proved savepoint in the place of a damaged live checkpoint; nothing that is served changes.
 
-Usage: python -m rivertwice.savepoint.fallback --pipeline NAME [--since ISO]
+Usage: python -m rivertwice.savepoint.operations.fall_back --pipeline NAME [--since ISO]
 The agent starts it when a driver ends with class `checkpoint`. It is an ordinary restore (`restore`): recorded ranges are
 replayed and compared up to the last committed batch, a child timeline forks there and becomes the head. What differs:
 
@@ -29,13 +29,13 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
 from rivertwice.instants import parse_iso, utc_now
 from rivertwice.processes import own_start
-from rivertwice.savepoint import operation as steps
-from rivertwice.savepoint.abandon import abandon_restore
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
-from rivertwice.savepoint.operation import FallBackReport, read_operations, write_fall_back
+from rivertwice.savepoint.operations.effects import Progress, abandon_operation
+from rivertwice.savepoint.operations.engine import ShownStep
+from rivertwice.savepoint.operations.record import DONE, FallBackReport, read_restores, write_fall_back
+from rivertwice.savepoint.operations.restore import RestorePlan, RestoreReport, restore_savepoint, show_restore
+from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.plan import is_on_path
-from rivertwice.savepoint.restore import RestoreReport, restore_savepoint
-from rivertwice.savepoint.restore_steps import Progress
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.lineage import Segment, head_path
 from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
@@ -59,6 +59,36 @@ class Fallen:
 
     report: RestoreReport | None
     passed_over: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A savepoint that a fall-back would try: where it stands, what would be replayed, and why it cannot be used, if it cannot."""
+
+    savepoint: str
+    batch: int | None
+    replay: int | None
+    refusal: str | None
+
+
+@dataclass(frozen=True)
+class FallBackPlan:
+    """What a fall-back would do; nothing is done.
+
+    Attributes:
+        candidates: in the order in which they would be tried.
+        savepoint: the one that would be taken; None if none can be used.
+        resumes: the restore that was cut off and would be resumed, or None.
+        steps: what would be done, in order.
+        message: what it comes to, in one sentence; without a savepoint, what a person can do.
+    """
+
+    pipeline: str
+    candidates: tuple[Candidate, ...]
+    savepoint: str | None
+    resumes: str | None
+    steps: tuple[ShownStep, ...]
+    message: str
 
 
 def select_candidates(savepoints: Sequence[Savepoint], path: Sequence[Segment]) -> list[Savepoint]:
@@ -137,14 +167,43 @@ def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: 
             progress(f"{name} is passed over: {error}")
             passed_over[name] = str(error)
             if _unfinished(home):
-                abandon_restore(home, now=utc_now())
+                abandon_operation(settings, pipeline, RESTORE)
         else:
             return Fallen(report, passed_over)
     raise SavepointError(describe_none(pipeline, there.sound, passed_over))
 
 
+def show_fall_back(settings: Settings, pipeline: str) -> FallBackPlan:
+    """Return which savepoint would take the place of a damaged checkpoint now; nothing is done.
+
+    Bytes of savepoints are read, and recorded batches compared, only when it is done.
+    """
+    home = settings.pipeline(pipeline)
+    there = survey_savepoints(home)
+    tried = [Candidate(name, None, None, why) for name, why in there.damaged.items()]
+    interrupted = _unfinished(home)
+    names = [found.id for found in select_candidates(there.sound, head_path(home))]
+    taken: RestorePlan | None = None
+    for name in names if interrupted is None else [interrupted]:
+        plan = show_restore(settings, pipeline, name, unproved=interrupted is not None)
+        tried.append(Candidate(name, plan.batch, plan.replay, plan.refusal))
+        if taken is None and plan.refusal is None:
+            taken = plan
+    refused = {found.savepoint: found.refusal for found in tried if found.refusal is not None}
+    return FallBackPlan(
+        pipeline=pipeline,
+        candidates=tuple(tried),
+        savepoint=None if taken is None else taken.savepoint,
+        resumes=None if taken is None else taken.resumes,
+        steps=() if taken is None else taken.steps,
+        message=describe_none(pipeline, there.sound, refused)
+        if taken is None
+        else f"{taken.savepoint} would be taken: {taken.replay} recorded batches replayed, each compared with the ledger",
+    )
+
+
 def _unfinished(home: PipelineHome) -> str | None:
-    found = [operation.savepoint for operation in read_operations(home) if operation.step < steps.DONE]
+    found = [restore.savepoint for restore in read_restores(home) if restore.step < DONE]
     return found[-1] if found else None
 
 
@@ -179,7 +238,7 @@ def describe_fallen(fallen: Fallen, seconds: float) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Fall back once; return the exit code."""
-    parser = argparse.ArgumentParser(prog="rivertwice.savepoint.fallback", description=__doc__)
+    parser = argparse.ArgumentParser(prog="rivertwice.savepoint.operations.fall_back", description=__doc__)
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")
     parser.add_argument("--since", default=None, help="when the damage was noticed, ISO 8601")
     arguments = parser.parse_args(argv)

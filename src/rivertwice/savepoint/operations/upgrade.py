@@ -1,6 +1,6 @@
 """Upgrade: let a changed definition go on from the state that the old one left, on a new timeline.
 
-It is a restore whose child runs the new definition (see `restore`): the parent is drained, the recorded batches since a proved
+It is a restore whose child runs the new definition (`steps.UPGRADE`): the parent is drained, the recorded batches since a proved
 savepoint are replayed under the old definition and compared, the child forks at the parent's last committed batch L and becomes
 the head. Records up to L were taken by the old definition, those behind it by the new one, none by both and none by neither.
 What is served does not change: windows that the old one emitted stay, and so does what was published of them. A window that
@@ -21,11 +21,15 @@ from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.fingerprint import Change
 from rivertwice.pipeline.upgrade import Decision, decide_upgrade
 from rivertwice.savepoint.catalogue import load_savepoint
-from rivertwice.savepoint.operation import read_operations, select_unfinished
+from rivertwice.savepoint.operations import engine
+from rivertwice.savepoint.operations.drain import DRAIN_S
+from rivertwice.savepoint.operations.effects import Progress
+from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
+from rivertwice.savepoint.operations.restore import RestoreReport, require_same_aim, restore_savepoint
+from rivertwice.savepoint.operations.restore_checks import choose_savepoint, require_way
+from rivertwice.savepoint.operations.steps import UPGRADE
 from rivertwice.savepoint.plan import require_fingerprint
 from rivertwice.savepoint.prove import print_nothing, session_of
-from rivertwice.savepoint.restore import DRAIN_S, RestoreReport, choose_savepoint, require_way, restore_savepoint
-from rivertwice.savepoint.restore_steps import Progress
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import publications_of
@@ -46,6 +50,8 @@ class UpgradePlan:
         savepoint: which savepoint it would be built on; None if none is proved.
         replay: how many recorded batches would be replayed.
         publications: publications that go on serving.
+        resumes: the upgrade that was cut off and would be resumed, or None.
+        steps: what would be done, in order.
         refusal: why it cannot be done now, or None.
     """
 
@@ -60,6 +66,8 @@ class UpgradePlan:
     savepoint: str | None
     replay: int
     publications: int
+    resumes: str | None
+    steps: tuple[engine.ShownStep, ...]
     refusal: str | None
 
 
@@ -82,16 +90,23 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
     """
     home = settings.pipeline(pipeline)
     line, new, decision = _observe(settings, home)
+    found = _cut_off(home, new.id)
     rows = timeline_ledger(home, line.timeline)
     serving = path_semantics(home, path_of(home, line.timeline))
     last = rows[-1].batch if rows else None
     chosen = None if savepoint_id is None else load_savepoint(home, savepoint_id)
     refusal: str | None = None
     try:
-        require_way(decision, pipeline)
-        _require_checked(settings, home, new, None)
+        other = engine.select_unfinished(read_operations(home), UPGRADE, None, pipeline)
+        if other is not None:
+            require_same_aim(other, new.id)
+        if found is None:
+            require_way(decision, pipeline)
+            _require_checked(settings, home, new, None)
         if chosen is None:
-            chosen = choose_savepoint(home, None, line.timeline)
+            chosen = choose_savepoint(
+                home, None if found is None else found.savepoint, line.timeline, unproved=found is not None
+            )
         require_fingerprint(chosen.manifest, line.fingerprint)
     except RivertwiceError as error:
         refusal = str(error)
@@ -106,7 +121,9 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
         new_bundle=new.id,
         savepoint=None if chosen is None else chosen.id,
         replay=0 if chosen is None else sum(row.batch > chosen.manifest.batch for row in rows),
-        publications=sum(one.semantics in serving for one in publications_of(read_sequence(home))),
+        publications=sum(each.semantics in serving for each in publications_of(read_sequence(home))),
+        resumes=None if found is None else found.id,
+        steps=engine.explain(UPGRADE, found),
         refusal=refusal,
     )
 
@@ -132,8 +149,7 @@ def upgrade_stream(
     """
     home = settings.pipeline(pipeline)
     _, new, decision = _observe(settings, home)
-    found = select_unfinished(read_operations(home), savepoint_id)
-    if found is None or found.bundle != new.id:  # one that was cut off behind the head's move finds nothing changed
+    if _cut_off(home, new.id) is None:  # one that was cut off behind the head's move finds nothing changed
         require_way(decision, pipeline)
         _require_checked(settings, home, new, spark)
     save_bundle(new, home.bundles)
@@ -148,6 +164,12 @@ def upgrade_stream(
         upgrade_to=new,
     )
     return UpgradeReport(new.id, tuple(change.component for change in decision.changes), report)
+
+
+def _cut_off(home: PipelineHome, bundle: str) -> Restore | None:
+    """Return the upgrade to this definition that was cut off, or None."""
+    unfinished = [found for found in read_restores(home) if found.step < DONE and found.bundle == bundle]
+    return unfinished[-1] if unfinished else None
 
 
 def describe_change(change: Change) -> tuple[str, str, str]:

@@ -11,8 +11,8 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.model import Definition
 from rivertwice.savepoint.bundles import current_fingerprint
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.rewind_compare import count_windows, read_emitted
-from rivertwice.savepoint.rewind_plan import Emitted, World, behind_fork
+from rivertwice.savepoint.operations.rewind_compare import count_windows, read_emitted
+from rivertwice.savepoint.operations.rewind_plan import Emitted, World, behind_fork
 from rivertwice.store import delta
 from rivertwice.timeline.intact import check_rows, require_whole_logs
 from rivertwice.timeline.ledger import LedgerRow, read_ledger

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rivertwice.errors import LogGapError, RequestError, RivertwiceError, SavepointError
 from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.operations.engine import ShownStep
 from rivertwice.savepoint.plan import require_fingerprint, require_recorded
 from rivertwice.stream.begin import check_topics
 from rivertwice.timeline.ledger import LedgerRow
@@ -98,6 +99,8 @@ class RewindPlan:
         changed: parts of the fingerprint that differ from the savepoint's.
         refusals: why it cannot be done; empty if it can.
         estimate_s: reading again at the pace of the newest batches; None without any.
+        resumes: the rewind that was cut off and would be resumed, or None.
+        steps: what would be done, in order.
     """
 
     pipeline: str
@@ -120,6 +123,8 @@ class RewindPlan:
     changed: tuple[str, ...]
     refusals: tuple[str, ...]
     estimate_s: float | None
+    resumes: str | None = None
+    steps: tuple[ShownStep, ...] = ()
 
 
 def behind_fork(old: Sequence[LedgerRow], new: Sequence[LedgerRow]) -> tuple[list[LedgerRow], list[LedgerRow]]:

@@ -1,0 +1,81 @@
+"""Run a driver on a timeline that is not the head, until it has read what the head has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import ServiceError
+from rivertwice.processes import start_detached
+from rivertwice.savepoint.operations.drain import hold_stream
+from rivertwice.setup.java import java_env
+from rivertwice.store.log_files import open_log
+from rivertwice.stream.catch_up import Goal, covers, has_caught_up
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.ledger import LedgerRow
+
+DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
+_POLL_S = 0.1
+_TOLD_S = 5.0
+
+
+def run_to_goal(
+    settings: Settings, home: PipelineHome, goal: Goal, last: Callable[[], LedgerRow], progress: Callable[[str], None]
+) -> None:
+    """Run a driver on the goal's timeline until it has caught up and has gone; one that lives is resumed.
+
+    Raises:
+        ServiceError: it ended before the goal; the message says why, and its log where.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    told = 0.0
+    while True:
+        owner = lease_owner(home)
+        running = process.poll() is None if process is not None else owner is not None
+        if not running and owner is None:
+            row = last()
+            if has_caught_up(goal, row.end_offsets, row.batch_watermark_ms):
+                return
+            if process is not None:
+                if process.returncode == 0 and covers(row.end_offsets, goal.offsets):
+                    return  # every record is read; none is left that could raise the watermark
+                raise ServiceError(_ended_early(home, goal, process.returncode))
+            process = start_catching_up(settings, home, goal)
+            progress(f"a driver (pid {process.pid}) catches up on timeline {goal.timeline}; its log is logs/rewind.log")
+        if time.monotonic() - told > _TOLD_S:
+            told = time.monotonic()
+            hold_stream(home, goal.by)  # the agent takes an old one for a driver that is stuck
+            row = last()
+            progress(f"timeline {goal.timeline} stands at batch {row.batch}; {left_to(goal, row)} records are left")
+        time.sleep(_POLL_S)
+
+
+def left_to(goal: Goal, row: LedgerRow) -> int:
+    """Return how many records lie between a batch's end and the goal."""
+    return sum(
+        max(0, int(end) - int(row.end_offsets.get(topic, {}).get(partition, 0)))
+        for topic, parts in goal.offsets.items()
+        for partition, end in parts.items()
+    )
+
+
+def start_catching_up(settings: Settings, home: PipelineHome, goal: Goal) -> subprocess.Popen[bytes]:
+    """Start a driver on a timeline that is not the head, in a session of its own, so that it outlives this process."""
+    command = [*DRIVER, "--pipeline", home.root.name, "--catch-up", goal.to_text()]
+    with open_log(home.logs / "rewind.log") as log:
+        env = {**os.environ, **java_env(settings), **settings.to_env()}
+        return start_detached(command, env=env, cwd=settings.project, output=log)
+
+
+def _ended_early(home: PipelineHome, goal: Goal, code: int | None) -> str:
+    record = read_exit(home)
+    why = "it left no record" if record is None else f"{record.failure}: {record.message[:1000]}"
+    return (
+        f"the driver that catches up on timeline {goal.timeline} ended with {code} before it was there ({why}); the head is "
+        "what it was and serves; see logs/rewind.log, cure it and run the rewind again, or give it up with --abandon"
+    )

@@ -1,0 +1,264 @@
+"""What every operation touches: records, the savepoint's lease, the stream, the head."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.instants import utc_now
+from rivertwice.savepoint.beginning import BEGINNING, beginning_of
+from rivertwice.savepoint.catalogue import Savepoint, load_savepoint, savepoint_store
+from rivertwice.savepoint.operations import engine
+from rivertwice.savepoint.operations.drain import (
+    DRAIN_S,
+    drain_stream,
+    end_catching_up,
+    hold_stream,
+    let_go_of_stream,
+)
+from rivertwice.savepoint.operations.record import (
+    Operation,
+    forget_operation,
+    only_operation,
+    read_operations,
+    write_operation,
+)
+from rivertwice.savepoint.operations.steps import Plan, R, Step
+from rivertwice.savepoint.prove import print_nothing
+from rivertwice.savepoint.records import lease_savepoint, release_savepoint
+from rivertwice.store import delta
+from rivertwice.stream.lease import lease_owner
+from rivertwice.stream.seal import app_of, is_sealed, seal_timeline
+from rivertwice.timeline.intent import Intent, read_intent, write_intent
+from rivertwice.timeline.sequence import head, last_seq, move_head
+
+LEASE = timedelta(hours=6)
+Progress = Callable[[str], None]
+Result = TypeVar("Result")
+
+
+@dataclass
+class HomeEffects(Generic[R]):
+    """The effects of an operation on a pipeline's home; a subclass adds what is its own.
+
+    Attributes:
+        settings, home: where things lie.
+        progress: told of every step.
+        drain_seconds: how long to wait for a running driver.
+        keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
+        savepoint: what the operation is built on, once it is leased.
+    """
+
+    settings: Settings
+    home: PipelineHome
+    progress: Progress = print_nothing
+    drain_seconds: float = DRAIN_S
+    keep_intent: bool = False
+    savepoint: Savepoint = field(init=False)
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+        return self.home.root.name
+
+    @property
+    def effects(self) -> Mapping[int, Callable[[R], R]]:
+        """By a step's number, what does it; a step that is not named here is common to all."""
+        raise NotImplementedError
+
+    def begin(self, savepoint: str | None) -> R:
+        """Decide what is to be done, and refuse what cannot be."""
+        raise NotImplementedError
+
+    def accept(self, found: R) -> None:
+        """Go on with whatever was cut off."""
+
+    def operations(self) -> Sequence[Operation]:
+        """Return all operations of the pipeline, oldest first."""
+        return read_operations(self.home)
+
+    def write(self, record: R) -> None:
+        """Write the record, whole."""
+        write_operation(self.home, record)
+
+    def forget(self, record: R) -> None:
+        """Remove the record of what was refused before it touched anything."""
+        forget_operation(self.home, record)
+
+    def lease(self, record: R) -> Generator[str | int]:
+        """Load the savepoint and keep prune away from it; the beginning needs no lease."""
+        self.savepoint = load(self.home, record)
+        if record.savepoint != BEGINNING:
+            lease_savepoint(self.savepoint.store, record.savepoint, record.id, now=utc_now(), length=LEASE)
+        yield "leased"
+
+    def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
+        """Do a step."""
+        yield from ()  # a kill anywhere inside is a kill before the record of the step
+        return self.effects[step.number](record)
+
+    def stop(self, record: R) -> R:
+        """Bring the stream to rest; a driver that works for the operation itself is left alone."""
+        intent = read_intent(self.home)
+        wanted = not self.keep_intent and intent is not None and intent.desired == "running"
+        if wanted and not record.was_running:  # somebody started the stream since it was cut off
+            record = replace(record, was_running=True)
+            self.write(record)
+        owner = lease_owner(self.home)
+        if owner is not None and owner.timeline == record.child:
+            self.progress(f"the driver that catches up (pid {owner.pid}) lives; it is resumed")
+            if wanted:
+                self.want("stopped", record.id)
+        else:
+            drain_stream(self.home, record.id, wanted, self.drain_seconds, self.progress)
+        return record
+
+    def wake(self, record: R) -> R:
+        """Want the stream running again, if the operation stopped it."""
+        engine.wake_stream(self, record)
+        return record
+
+    def hold(self, record: R) -> None:
+        """Let nobody but the operation's own driver start the stream."""
+        hold_stream(self.home, record.id)
+
+    def let_go(self, record: R) -> None:
+        """Undo `hold`."""
+        let_go_of_stream(self.home, record.id)
+
+    def release(self, record: R) -> None:
+        """End the lease."""
+        if record.savepoint != BEGINNING:
+            release_savepoint(savepoint_store(self.home), record.savepoint, record.id)
+
+    def clear(self, record: R) -> None:
+        """Throw scratch away."""
+        shutil.rmtree(self.home.scratch / record.id, ignore_errors=True)
+
+    def end_own_driver(self, record: R) -> Generator[str | int]:
+        """End a driver that catches up for the operation."""
+        yield from ()
+        end_catching_up(self.home, record.child, self.drain_seconds)
+
+    def intent(self) -> Intent | None:
+        """Return what is wanted of the stream."""
+        return read_intent(self.home)
+
+    def want(self, desired: str, by: str) -> None:
+        """Want the stream running or stopped."""
+        write_intent(self.home, desired, by=by, now=utc_now())
+        self.progress("the stream is wanted again" if desired == "running" else "the stream is wanted stopped")
+
+    def head(self) -> str | None:
+        """Return the timeline that serves."""
+        return head(self.home)
+
+    def last_seq(self) -> int:
+        """Return the number of the sequence's newest entry."""
+        return last_seq(self.home)
+
+    def last_batch(self, record: R) -> int:
+        """Return the last committed batch of the timeline that serves until the head moves."""
+        raise NotImplementedError
+
+    def is_sealed(self, timeline: str) -> bool:
+        """Say whether a timeline takes no further batch."""
+        return is_sealed(delta.applied_version(self.home.tables.changelog, app_of(self.pipeline, timeline)))
+
+    def seal(self, timeline: str) -> None:
+        """Let a timeline take no further batch."""
+        seal_timeline(self.home, self.pipeline, timeline)
+
+    def reason(self, record: R) -> str:
+        """Return why the head moves, for the sequence."""
+        raise NotImplementedError
+
+    def move_head(self, record: R, expected_seq: int) -> None:
+        """Let the child serve, if nothing was appended to the sequence since."""
+        move_head(self.home, record.child, reason=self.reason(record), expected_seq=expected_seq, now=utc_now())
+        self.progress(f"the head moved from {record.serving} to {record.child}")
+
+
+@dataclass(frozen=True)
+class AbandonReport:
+    """What giving up came to.
+
+    Attributes:
+        stopped_after: the last step that was done.
+        head: the timeline that serves, as before the operation.
+        left: what stays behind; none of it serves anything.
+        running: whether the stream is wanted running again.
+    """
+
+    operation: str
+    savepoint: str
+    stopped_after: str
+    head: str
+    left: tuple[str, ...]
+    running: bool
+
+
+def finish(steps: Generator[Any, None, Result]) -> Result:
+    """Let the engine go to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+
+def load(home: PipelineHome, record: Operation) -> Savepoint:
+    """Return what an operation is built on.
+
+    Raises:
+        SavepointError: it is gone, or damaged.
+    """
+    if record.savepoint == BEGINNING:
+        return beginning_of(home, record.parent)
+    return load_savepoint(home, record.savepoint)
+
+
+def abandon_operation(
+    settings: Settings,
+    pipeline: str,
+    plan: Plan[Any],
+    *,
+    progress: Progress = print_nothing,
+    drain_seconds: float = DRAIN_S,
+) -> AbandonReport:
+    """Abandon what was cut off: what serves goes on serving, and its stream can go on from its own checkpoint.
+
+    The stream is wanted running again if the operation stopped it and nobody asked for anything since.
+
+    Raises:
+        RequestError: nothing was cut off, or it is too late.
+        LostRaceError: a process works on an operation at this moment.
+        ServiceError: the driver that catches up does not end.
+    """
+    home = settings.pipeline(pipeline)
+    with only_operation(home):
+        effects: HomeEffects[Any] = HomeEffects(settings, home, progress, drain_seconds)
+        done = finish(engine.abandon(plan, effects))
+    record = done.record
+    return AbandonReport(
+        operation=record.id,
+        savepoint=record.savepoint,
+        stopped_after=done.stopped_after,
+        head=done.head,
+        left=_left(home, record),
+        running=done.running,
+    )
+
+
+def _left(home: PipelineHome, record: Operation) -> tuple[str, ...]:
+    folder = home.timeline(record.child)
+    found = [f"operations/{record.id}.json (its record)"]
+    if (folder / "timeline.json").exists():
+        found.append(f"timelines/{record.child} (a recorded timeline off the head's path: none of its batches counts)")
+    elif folder.exists():
+        found.append(f"timelines/{record.child} (a checkpoint without a record; it may be deleted)")
+    return tuple(found)

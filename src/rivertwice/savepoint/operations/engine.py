@@ -1,0 +1,329 @@
+"""One engine for every operation: it records, runs, resumes, abandons and explains. Pure but for the effects it is given.
+
+An operation is an ordered tuple of steps. A step that is done is recorded; one that is cut off is done again, and so must be
+repeatable. Everything here is a generator that yields the name of what has just become durable: the product runs it to its
+end, the protocol model (`rivertwice.testing.model`) kills and pauses it wherever it yields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol
+
+from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.savepoint.operations.record import ABANDONED, DONE, DRAINED, MOVED, RECORDED, Operation
+from rivertwice.savepoint.operations.steps import Plan, R, Step, plan_of
+from rivertwice.timeline.intent import Intent
+
+LOOKED, SEALED, HEAD_MOVED = "head and last batch looked at", "old head sealed", "head moved"
+MOVE, ALREADY, AGAIN = "move", "moved already", "do the steps before again"
+SKIPPED, REPEATED, TO_DO = "done", "done, and done again", "to do"
+
+
+class Effects(Protocol[R]):
+    """What an operation reads and changes outside itself; each effect is atomic, or can be repeated."""
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+
+    def operations(self) -> Sequence[Operation]:
+        """Return all operations of the pipeline, oldest first."""
+
+    def write(self, record: R) -> None:
+        """Write the record, whole."""
+
+    def forget(self, record: R) -> None:
+        """Remove the record of what was refused before it touched anything."""
+
+    def accept(self, found: R) -> None:
+        """Refuse to go on with what was cut off, if something else is asked for."""
+
+    def begin(self, savepoint: str | None) -> R:
+        """Decide what is to be done, and refuse what cannot be."""
+
+    def lease(self, record: R) -> Generator[str | int]:
+        """Load the savepoint and keep prune away from it."""
+
+    def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
+        """Do a step; return the record with what came of it."""
+
+    def hold(self, record: R) -> None:
+        """Let nobody but the operation's own driver start the stream."""
+
+    def let_go(self, record: R) -> None:
+        """Undo `hold`."""
+
+    def release(self, record: R) -> None:
+        """End the lease."""
+
+    def clear(self, record: R) -> None:
+        """Throw scratch away."""
+
+    def end_own_driver(self, record: R) -> Generator[str | int]:
+        """End a driver that works for the operation alone."""
+
+    def intent(self) -> Intent | None:
+        """Return what is wanted of the stream."""
+
+    def want(self, desired: str, by: str) -> None:
+        """Want the stream running or stopped."""
+
+    def head(self) -> str | None:
+        """Return the timeline that serves."""
+
+    def last_seq(self) -> int:
+        """Return the number of the sequence's newest entry."""
+
+    def last_batch(self, record: R) -> int:
+        """Return the last committed batch of the timeline that serves until the head moves."""
+
+    def is_sealed(self, timeline: str) -> bool:
+        """Say whether a timeline takes no further batch."""
+
+    def seal(self, timeline: str) -> None:
+        """Let a timeline take no further batch."""
+
+    def move_head(self, record: R, expected_seq: int) -> None:
+        """Let the child serve, if nothing was appended to the sequence since."""
+
+
+@dataclass(frozen=True)
+class Ran(Generic[R]):
+    """How far an operation came: its record, and whether it was resumed."""
+
+    record: R
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class Abandoned(Generic[R]):
+    """What giving up came to: the record, the last step that was done, what serves, whether the stream is wanted again."""
+
+    record: R
+    stopped_after: str
+    head: str
+    running: bool
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """A step for people: what it does, and whether that is done, to do, or done again."""
+
+    number: int
+    does: str
+    state: str
+
+
+def run(
+    plan: Plan[R], effects: Effects[R], savepoint: str | None, *, stop_after: int | None = None
+) -> Generator[str | int, None, Ran[R]]:
+    """Run an operation, or go on with the one that was cut off.
+
+    Args:
+        plan: which.
+        effects: what it touches.
+        savepoint: what it is built on; None goes on with what was cut off, or lets `begin` choose.
+        stop_after: number of the step to stop behind; None goes to the end.
+
+    Raises:
+        RequestError: another operation is not finished.
+        RivertwiceError: a step was refused. Before the first one that touches anything, nothing is left behind.
+    """
+    found = select_unfinished(effects.operations(), plan, savepoint, effects.pipeline)
+    if found is None:
+        record = effects.begin(savepoint)
+        effects.write(record)
+        yield plan.name_of(RECORDED)
+    else:
+        effects.accept(found)
+        record = found
+    touching = False
+    try:
+        yield from effects.lease(record)
+        for step in plan.steps:
+            if not step.is_due(record.step):
+                continue
+            touching = touching or step.touches
+            if step.at_rest:
+                effects.hold(record)
+            record = yield from _do(plan, effects, step, record)
+            if step.number == stop_after:
+                break
+            if step.number == MOVED:
+                effects.let_go(record)
+    except Exception:
+        if not touching and record.step < DRAINED:
+            effects.forget(record)
+            effects.release(record)
+        effects.let_go(record)
+        raise
+    effects.let_go(record)
+    if record.step >= DONE:
+        effects.clear(record)
+        effects.release(record)
+    return Ran(record, found is not None)
+
+
+def _do(plan: Plan[R], effects: Effects[R], step: Step, record: R) -> Generator[str | int, None, R]:
+    done = yield from effects.do(step, record)
+    done = replace(done, step=max(done.step, step.number))
+    if done != record:
+        effects.write(done)
+        yield plan.name_of(done.step)
+    return done
+
+
+def abandon(plan: Plan[R], effects: Effects[R]) -> Generator[str | int, None, Abandoned[R]]:
+    """Abandon the operation that was cut off: what serves goes on serving, and what was half made counts for nothing.
+
+    Killed behind the mark, what is left is a lease that runs out, scratch, and a stopped stream that `rivertwice start` starts.
+
+    Raises:
+        RequestError: none was cut off, or it is too late.
+    """
+    head = effects.head()
+    found = select_abandonable(effects.operations(), plan, head, effects)
+    yield from effects.end_own_driver(found)
+    abandoned = replace(found, step=ABANDONED)
+    effects.write(abandoned)
+    yield plan.name_of(ABANDONED)
+    effects.let_go(found)
+    effects.release(found)
+    effects.clear(found)
+    running = is_intent_ours(found, effects.intent())
+    if running:
+        effects.want("running", f"{found.id} (given up)")
+    return Abandoned(abandoned, plan.name_of(found.step), str(head), running)
+
+
+def explain(plan: Plan[R], found: R | None) -> tuple[ShownStep, ...]:
+    """Return the steps for people; `found` is the operation that would be resumed, if one was cut off. Pure."""
+    recorded = RECORDED if found is None else found.step
+    return tuple(
+        ShownStep(
+            step.number, step.does, TO_DO if recorded < step.number else REPEATED if step.is_due(recorded) else SKIPPED
+        )
+        for step in plan.steps
+    )
+
+
+def move_head(effects: Effects[R], record: R, again: Any) -> Generator[str | int, None, R]:
+    """Seal what serves, and let the child serve: the step that counts.
+
+    Args:
+        effects: what it touches.
+        record: of the operation.
+        again: generator function; takes over what the serving timeline has committed since, and returns the record.
+
+    Raises:
+        LostRaceError: another timeline became the head meanwhile.
+    """
+    while True:
+        seen, last = effects.last_seq(), effects.last_batch(record)
+        found = decide_move(record, effects.head(), last)
+        yield LOOKED
+        if found == MOVE:
+            effects.seal(record.serving)
+            yield SEALED
+            found = decide_move(record, effects.head(), effects.last_batch(record))
+        if found == MOVE:
+            effects.move_head(record, seen)
+            yield HEAD_MOVED
+        if found != AGAIN:
+            return record
+        record = yield from again(record)
+
+
+def wake_stream(effects: Effects[R], record: R) -> None:
+    """Want the stream running again, if the operation stopped it and nobody has asked for anything since."""
+    if is_intent_ours(record, effects.intent()):
+        effects.want("running", record.id)
+
+
+def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint: str | None, pipeline: str) -> R | None:
+    """Return the operation that must be resumed, or None to begin a new one. Pure.
+
+    Args:
+        operations: all of the pipeline, oldest first.
+        plan: what is asked for.
+        savepoint: what it is to be built on; None: whatever the interrupted one is.
+        pipeline: its name, for the message.
+
+    Raises:
+        RequestError: an operation of another sort, or of another savepoint, was cut off; two half ones cannot be told apart later.
+    """
+    unfinished = [found for found in operations if found.step < DONE]
+    if not unfinished:
+        return None
+    found = unfinished[-1]
+    if isinstance(found, plan.record) and savepoint in (None, found.savepoint):
+        return found
+    cut_off = plan_of(found)
+    message = (
+        f"{found.id} of savepoint {found.savepoint} was cut off at '{cut_off.name_of(found.step)}', and a {plan.noun} now would "
+        f"move the head under it; finish it (`{cut_off.finish.format(pipeline=pipeline)}`) or give it up "
+        f"(`{cut_off.abandon.format(pipeline=pipeline)}`)"
+    )
+    raise RequestError(message)
+
+
+def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str | None, effects: Effects[R]) -> R:
+    """Return the operation that was cut off and can be given up.
+
+    Raises:
+        RequestError: there is none; or its child serves, or what serves is sealed and the child was about to: then it can only
+            be finished.
+    """
+    unfinished = [found for found in operations if found.step < DONE and isinstance(found, plan.record)]
+    if not unfinished:
+        message = (
+            f"no {plan.noun} of {effects.pipeline} was cut off, so there is nothing to give up; see "
+            f"`rivertwice savepoint list {effects.pipeline}`"
+        )
+        raise RequestError(message)
+    found = unfinished[-1]
+    moved = found.step >= MOVED or head == found.child
+    if moved or (head == found.serving and effects.is_sealed(found.serving)):
+        what = (
+            f"has moved the head to {found.child} already"
+            if moved
+            else f"has sealed {found.serving}, which takes no further batch, and was about to move the head to {found.child}"
+        )
+        message = (
+            f"{found.id} of savepoint {found.savepoint} {what}; it can only be finished: "
+            f"`{plan.finish.format(pipeline=effects.pipeline)}`"
+        )
+        raise RequestError(message)
+    return found
+
+
+def is_intent_ours(record: Operation, intent: Intent | None) -> bool:
+    """Say whether the stream stands still because of this operation, so that it should run again. Pure."""
+    return record.was_running and intent is not None and (intent.desired, intent.by) == ("stopped", record.id)
+
+
+def decide_move(record: Operation, head: str | None, last: int) -> str:
+    """Return what is to be done about the head. Pure.
+
+    Args:
+        record: of the operation.
+        head: the head timeline.
+        last: last committed batch of the timeline that serves until the head moves.
+
+    Returns:
+        `MOVE`, `ALREADY` if the child is the head, or `AGAIN` if the serving timeline went on behind what the child took over.
+
+    Raises:
+        LostRaceError: another timeline is the head.
+    """
+    if head == record.child:
+        return ALREADY
+    if head != record.serving:
+        message = (
+            f"{record.id} began when {record.serving} was the head, now {head} is: somebody moved it by hand; nothing served "
+            "changed; give the operation up (--abandon) and look again"
+        )
+        raise LostRaceError(message)
+    return MOVE if last == record.reached else AGAIN

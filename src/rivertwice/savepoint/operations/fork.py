@@ -1,0 +1,70 @@
+"""Where a restore leaves its parent: the last batch that the changelog has, whatever checkpoint and ledger table say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from rivertwice.config import PipelineHome
+from rivertwice.pipeline.bundle import load_bundle
+from rivertwice.savepoint.operations.record import FORKED, Restore
+from rivertwice.store import delta
+from rivertwice.stream.seal import SEALED, app_of, is_sealed
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_ledger
+from rivertwice.timeline.lineage import Fork, Segment, Timeline, fork_of, load_timeline, path_of, select_on_path
+
+_BEFORE_SEAL = 16  # commits with a ledger row that are looked at for the batch before a seal
+
+
+def rows_of(home: PipelineHome, parent: str) -> list[LedgerRow]:
+    """Return the committed batches of a timeline's path, as far as the changelog still has them."""
+    rows = select_on_path(read_ledger(home), path_of(home, parent))
+    return up_to_changelog(rows, parent, last_in_changelog(home, parent))
+
+
+def last_in_changelog(home: PipelineHome, timeline: str) -> int | None:
+    """Return a timeline's last batch that the changelog has, whatever the ledger's table says; None: none of its own."""
+    changelog = home.tables.changelog
+    applied = delta.applied_version(changelog, app_of(load_timeline(home, timeline).pipeline, timeline))
+    if not is_sealed(applied):
+        return applied
+    found = [LedgerRow.from_json(data) for _, data in delta.commits(changelog, METADATA_KEY, limit=_BEFORE_SEAL)]
+    own = [row.batch for row in found if row.timeline == timeline]
+    return max(own) if own else SEALED  # its commits are dropped from the log: it was sealed long ago
+
+
+def up_to_changelog(rows: Sequence[LedgerRow], timeline: str, last: int | None) -> list[LedgerRow]:
+    """Return a path's rows without those of its last timeline that the changelog does not have. Pure.
+
+    A changelog that lost its newest commits is behind the ledger's table, which has copies. Forking there would leave out what they read.
+    """
+    return [row for row in rows if row.timeline != timeline or (last is not None and row.batch <= last)]
+
+
+def path_in_changelog(path: Sequence[Segment], last: int | None) -> list[Segment]:
+    """Return a path whose last timeline ends where the changelog does. Pure."""
+    *before, own = path
+    end = own.first - 1 if last is None else last
+    return [*before, replace(own, last=end if own.last is None else min(own.last, end))]
+
+
+def plan_fork(restore: Restore, last: int) -> Restore:
+    """Return the restore with its fork decided at the parent's last batch; one that had decided so stays as it is. Pure."""
+    if restore.step >= FORKED and restore.forked_at == last:
+        return restore
+    return replace(restore, step=FORKED, forked_at=last)
+
+
+def is_same_fork(line: Timeline, restore: Restore) -> bool:
+    """Say whether a child's record, which is final, leaves the parent where the restore forks now. Pure."""
+    return line.parent == Fork(restore.parent, restore.forked_at if restore.forked_at is not None else -1)
+
+
+def plan_child(home: PipelineHome, parent: Timeline, last: LedgerRow, restore: Restore, now: datetime) -> Timeline:
+    """Return the record of the child: the parent's definition, or of an upgrade the new one."""
+    line = fork_of(parent, last, restore.child, now)
+    if restore.bundle is None:
+        return line
+    fingerprint = load_bundle(home.bundles, restore.bundle).fingerprint.hashes()
+    return replace(line, bundle=restore.bundle, fingerprint=fingerprint)

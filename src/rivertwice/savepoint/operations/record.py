@@ -1,0 +1,202 @@
+"""The write-ahead records of operations: what was decided stands on disk before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LostRaceError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.locks import lock_or_refuse
+from rivertwice.processes import Started
+from rivertwice.store.files import read_json, replace_json
+
+FORMAT = 1
+RECORDED, CHECKED, DRAINED = 1, 2, 3
+FORKED, REPLAYED, CREATED = 4, 5, 6
+"""Of a restore."""
+COPIED, BRANCHED, COMPARED = 4, 5, 6
+"""Of a rewind."""
+MOVED, DONE, ABANDONED = 7, 8, 9
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Restore:
+    """A restore under way, done or abandoned; an upgrade and a fall-back are restores, too.
+
+    Attributes:
+        id: `restore-<8 hex>`.
+        savepoint: a savepoint's id, or `beginning`.
+        parent, child: the head timeline it began with, and the one it makes.
+        was_running: whether the stream was wanted before it began, so that it can be wanted again.
+        step: number of the last step that is done.
+        forked_at: the parent's last committed batch, once known.
+        replayed: how many recorded batches were replayed.
+        bundle: of an upgrade the definition that the child runs; None: the parent's.
+        rewritten_by: the erasure that rewrote the archive, from which then everything is read; None: Kafka's records count, too.
+    """
+
+    id: str
+    savepoint: str
+    parent: str
+    child: str
+    was_running: bool
+    started_at: datetime
+    step: int = RECORDED
+    forked_at: int | None = None
+    replayed: int = 0
+    bundle: str | None = None
+    rewritten_by: str | None = None
+
+    @property
+    def serving(self) -> str:
+        """The timeline that serves until the head moves."""
+        return self.parent
+
+    @property
+    def reached(self) -> int | None:
+        """The last batch of the serving timeline that the child takes over, once known."""
+        return self.forked_at
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """A rewind under way, done or abandoned.
+
+    Attributes:
+        id: `rewind-<8 hex>`.
+        parent, batch: the fork: the savepoint's own timeline and batch.
+        head: the timeline that serves until the head moves.
+        child: the timeline that is made.
+        was_running: whether the stream was wanted before it began, so that it can be wanted again.
+        plan: what was planned: records, rows, windows.
+        step: number of the last step that is done.
+        head_batch: the head's last batch that the child has caught up with, once it has.
+        batches, records: what the child had committed and read when it had caught up.
+        comparison: what came out, as `rewind_compare.Comparison`, once the child has caught up.
+    """
+
+    id: str
+    savepoint: str
+    parent: str
+    batch: int
+    head: str
+    child: str
+    was_running: bool
+    started_at: datetime
+    plan: Mapping[str, int]
+    step: int = RECORDED
+    head_batch: int | None = None
+    batches: int = 0
+    records: int = 0
+    comparison: Mapping[str, Any] | None = None
+
+    @property
+    def serving(self) -> str:
+        """The timeline that serves until the head moves."""
+        return self.head
+
+    @property
+    def reached(self) -> int | None:
+        """The last batch of the serving timeline that the child has caught up with, once known."""
+        return self.head_batch
+
+
+Operation = Restore | Rewind
+
+
+def read_operations(home: PipelineHome) -> list[Operation]:
+    """Return all operations of a pipeline, oldest first."""
+    return sorted([*read_restores(home), *read_rewinds(home)], key=lambda found: found.started_at)
+
+
+def read_restores(home: PipelineHome) -> list[Restore]:
+    """Return all restores of a pipeline, upgrades and fall-backs among them, oldest first."""
+    return sorted(_read(home, "restore-*", Restore, "started_at"), key=lambda found: found.started_at)
+
+
+def read_rewinds(home: PipelineHome) -> list[Rewind]:
+    """Return all rewinds of a pipeline, oldest first."""
+    return sorted(_read(home, "rewind-*", Rewind, "started_at"), key=lambda found: found.started_at)
+
+
+def write_operation(home: PipelineHome, operation: Operation) -> None:
+    """Write a record, whole."""
+    _write(home, operation.id, operation, "started_at")
+
+
+def forget_operation(home: PipelineHome, operation: Operation) -> None:
+    """Remove the record of an operation that was refused before it touched anything."""
+    (home.operations / f"{operation.id}.json").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class FallBackReport:
+    """What the agent's fall-back came to; `operations/fall-back.json`, replaced by the next one.
+
+    Attributes:
+        pid, pid_started: the process that did it.
+        restored: whether a savepoint took the damaged checkpoint's place.
+        message: one sentence for events and pages.
+        savepoint, timeline, forked_at, replayed: of the restore, if there was one.
+        passed_over: savepoint id to why it could not be used.
+    """
+
+    pid: int
+    pid_started: Started
+    at: datetime
+    restored: bool
+    message: str
+    seconds: float
+    savepoint: str | None = None
+    timeline: str | None = None
+    forked_at: int | None = None
+    replayed: int | None = None
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_fall_back(home: PipelineHome, report: FallBackReport) -> None:
+    """Record what the fall-back came to."""
+    _write(home, "fall-back", report, "at")
+
+
+def read_fall_back(home: PipelineHome) -> FallBackReport | None:
+    """Return what the last fall-back came to, or None."""
+    return next(iter(_read(home, "fall-back", FallBackReport, "at")), None)
+
+
+@contextmanager
+def only_operation(home: PipelineHome) -> Iterator[None]:
+    """Let one process work on an operation at a time; the system frees the lock when it dies.
+
+    Raises:
+        LostRaceError: another process restores, upgrades, rewinds or repairs this pipeline.
+    """
+
+    def refuse(holder: str) -> LostRaceError:
+        message = f"{holder} is restoring {home.root.name}; nothing was done; wait for it and look again"
+        return LostRaceError(message)
+
+    with lock_or_refuse(home.operations / "lock", refuse):
+        yield
+
+
+def _write(home: PipelineHome, name: str, record: Restore | Rewind | FallBackReport, instant: str) -> None:
+    values = {"format": FORMAT, **asdict(record), instant: to_iso(getattr(record, instant))}
+    replace_json(home.operations / f"{name}.json", values)
+
+
+def _read(home: PipelineHome, pattern: str, made: type[Found], instant: str) -> list[Found]:
+    """Return the records whose names match, in the names' order; one of another format is left out."""
+    found = []
+    for path in sorted(home.operations.glob(f"{pattern}.json")):
+        data = read_json(path)
+        if data is not None and data.get("format") == FORMAT:
+            values = {key: value for key, value in data.items() if key != "format"}
+            found.append(made(**{**values, instant: parse_iso(values[instant])}))
+    return found

@@ -1,0 +1,386 @@
+"""Restore a savepoint, or the very beginning, into a new timeline that serves exactly what the old one served.
+
+Its steps, and which of them are done again after an interruption, stand in `steps.RESTORE`. Killed anywhere and run again, the
+result is the same. The child's checkpoint is there whole or not at all, for it is renamed into the child's folder; only with
+the move of the head does the child count, and up to the fork the path is the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NoReturn
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LostRaceError, RequestError, RivertwiceError, SavepointError
+from rivertwice.instants import utc_now
+from rivertwice.pipeline.bundle import Bundle
+from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
+from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
+from rivertwice.savepoint.catalogue import PROVED, download, verify_files
+from rivertwice.savepoint.feed import oldest_offsets, replay_source
+from rivertwice.savepoint.operations import engine
+from rivertwice.savepoint.operations.drain import DRAIN_S
+from rivertwice.savepoint.operations.effects import HomeEffects, Progress, finish, load
+from rivertwice.savepoint.operations.fork import is_same_fork, plan_child, plan_fork, rows_of
+from rivertwice.savepoint.operations.record import (
+    CHECKED,
+    CREATED,
+    DONE,
+    DRAINED,
+    FORKED,
+    MOVED,
+    REPLAYED,
+    Restore,
+    only_operation,
+    read_operations,
+)
+from rivertwice.savepoint.operations.restore_checks import check_restore, choose_savepoint
+from rivertwice.savepoint.operations.steps import RESTORE, UPGRADE, Step
+from rivertwice.savepoint.plan import plan_replay
+from rivertwice.savepoint.prove import print_nothing, session_of
+from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name
+from rivertwice.timeline.sequence import head
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """What a restore did.
+
+    Attributes:
+        savepoint: its id, or `beginning`.
+        timeline: the new head.
+        parent: the timeline it forked from.
+        forked_at: last batch of the parent that counts.
+        replayed: recorded batches that were replayed and agreed.
+        resumed: whether an interrupted restore was resumed.
+        running: whether the stream is wanted again.
+    """
+
+    operation: str
+    savepoint: str
+    timeline: str
+    parent: str
+    forked_at: int
+    replayed: int
+    resumed: bool
+    running: bool
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What a restore would do; nothing is done.
+
+    Attributes:
+        savepoint: a savepoint's id, or `beginning`.
+        proved: whether it is proved; the beginning needs no proof, for every batch is compared.
+        timeline, batch: where it stands; -1 before the first batch.
+        parent: the head, which the new timeline would leave.
+        forks_at: its last committed batch, as far as is known now: a running stream goes on until it is drained.
+        replay: how many recorded batches would be replayed and compared.
+        source: `kafka`, or `replay topic`, which is fed from the archive where Kafka no longer has the records.
+        resumes: the restore that was cut off and would be resumed, or None.
+        steps: what would be done, in order.
+        refusal: why it cannot be done now, or None.
+    """
+
+    pipeline: str
+    savepoint: str
+    proved: bool
+    timeline: str
+    batch: int
+    parent: str
+    forks_at: int | None
+    replay: int | None
+    source: str | None
+    resumes: str | None
+    steps: tuple[engine.ShownStep, ...]
+    refusal: str | None
+
+
+@dataclass
+class RestoreEffects(HomeEffects[Restore]):
+    """The effects of a restore.
+
+    Attributes:
+        spark: the session to use; None starts the pipeline's own.
+        unproved: accept a savepoint that is not proved; every replayed batch is compared all the same.
+        bundle: id of the definition that the child runs, of an upgrade; None: the parent's.
+        rewritten_by: an erasure that keeps the stream at rest, so nothing is drained, and has rewritten the archive, from which
+            alone is read.
+    """
+
+    spark: SparkSession | None = None
+    unproved: bool = False
+    bundle: str | None = None
+    rewritten_by: str | None = field(default=None)
+
+    @property
+    def effects(self) -> Mapping[int, Callable[[Restore], Restore]]:
+        """By a step's number, what does it."""
+        return {
+            CHECKED: self.check,
+            DRAINED: self.stop,
+            FORKED: self.decide_fork,
+            REPLAYED: self.replay,
+            CREATED: self.create,
+            DONE: self.wake,
+        }
+
+    def do(self, step: Step, record: Restore) -> Generator[str | int, None, Restore]:
+        """Do a step."""
+        if step.number == MOVED:
+            return (yield from engine.move_head(self, record, self.fork_again))
+        return (yield from super().do(step, record))
+
+    def accept(self, found: Restore) -> None:
+        """Refuse an upgrade while something else is cut off."""
+        require_same_aim(found, self.bundle)
+
+    def begin(self, savepoint: str | None) -> Restore:
+        """Decide what is to be done."""
+        parent = head(self.home)
+        chosen = (
+            BEGINNING
+            if savepoint == BEGINNING
+            else choose_savepoint(self.home, savepoint, parent, unproved=self.unproved).id
+        )
+        if parent is None:
+            message = f"{self.pipeline} has no head timeline, so there is nothing to restore; start the stream first"
+            raise SavepointError(message)
+        intent = read_intent(self.home)
+        return Restore(
+            id=f"restore-{secrets.token_hex(4)}",
+            savepoint=chosen,
+            parent=parent,
+            child=next_timeline_name(self.home),
+            was_running=not self.keep_intent and intent is not None and intent.desired == "running",
+            started_at=utc_now(),
+            bundle=self.bundle,
+            rewritten_by=self.rewritten_by,
+        )
+
+    def check(self, restore: Restore) -> Restore:
+        """Refuse what cannot be restored; read every byte of the savepoint once."""
+        check_restore(self.settings, self.home, self.savepoint.manifest, restore)
+        if restore.step < CHECKED and restore.savepoint != BEGINNING:
+            verify_files(self.savepoint)
+        self.progress(f"{restore.id}: {restore.savepoint} into timeline {restore.child}")
+        return restore
+
+    def stop(self, restore: Restore) -> Restore:
+        """Bring the stream to rest; under an erasure it is."""
+        return restore if restore.rewritten_by is not None else super().stop(restore)
+
+    def decide_fork(self, restore: Restore) -> Restore:
+        """Decide the fork at the parent's last batch."""
+        return plan_fork(restore, self.last_batch(restore))
+
+    def last_batch(self, record: Restore) -> int:
+        """Return the parent's last batch in the changelog."""
+        return rows_of(self.home, record.parent)[-1].batch
+
+    def replay(self, restore: Restore) -> Restore:
+        """Make the child's checkpoint of the savepoint and the recorded batches behind it."""
+        home, manifest = self.home, self.savepoint.manifest
+        target = home.checkpoint(restore.child)
+        if restore.step >= REPLAYED and target.exists():
+            return restore
+        shutil.rmtree(target, ignore_errors=True)  # of an attempt that forked earlier
+        work = home.scratch / restore.id / secrets.token_hex(4)  # a killed attempt's JVM may still write into its own
+        if restore.savepoint == BEGINNING:
+            make_empty_checkpoint(work)
+        else:
+            download(self.savepoint, work)
+        definition = load_state_definition(home, manifest)
+        rows = rows_of(home, restore.parent)
+        plan = plan_replay(
+            manifest,
+            rows,
+            until=restore.forked_at or 0,
+            begin=oldest_offsets(self.settings, definition, manifest, archive_only=restore.rewritten_by is not None),
+            bundles=equivalent_bundles(home, manifest, rows),
+        )
+        self.progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch}")
+        if plan.rows:
+            session = self.spark or session_of(self.settings, definition)
+            name = f"rivertwice-replay-{restore.id}"
+            with replay_source(
+                session, self.settings, definition, manifest, plan, name=name, progress=self.progress
+            ) as topics:
+                replay_recorded(
+                    session,
+                    self.settings,
+                    definition,
+                    work,
+                    plan.rows,
+                    before=rows,
+                    topic_override=topics,
+                    progress=self.progress,
+                )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work.rename(target)
+        return replace(restore, replayed=len(plan.rows))
+
+    def create(self, restore: Restore) -> Restore:
+        """Record the child."""
+        last = rows_of(self.home, restore.parent)[-1]
+        if last.batch != restore.forked_at:
+            raise LostRaceError(_moved_on(restore, last.batch))
+        parent = load_timeline(self.home, restore.parent)
+        create_timeline(self.home, plan_child(self.home, parent, last, restore, utc_now()))
+        if not is_same_fork(load_timeline(self.home, restore.child), restore):  # of an attempt that forked earlier
+            self._take_another_child(restore)
+        return restore
+
+    def fork_again(self, restore: Restore) -> Generator[str | int, None, Restore]:
+        """Take another child, for the record of this one is final and leaves the parent too early."""
+        yield from ()
+        self._take_another_child(restore)
+
+    def _take_another_child(self, restore: Restore) -> NoReturn:
+        another = next_timeline_name(self.home)
+        self.write(replace(restore, step=CHECKED, child=another, forked_at=None, replayed=0))
+        raise LostRaceError(_moved_on(restore, self.last_batch(restore)))
+
+    def reason(self, record: Restore) -> str:
+        """Return why the head moves."""
+        what = "restore from" if record.bundle is None else f"upgrade to bundle {record.bundle[:12]} from"
+        return f"{what} {record.savepoint} ({record.id})"
+
+
+def restore_savepoint(
+    settings: Settings,
+    pipeline: str,
+    savepoint_id: str | None = None,
+    *,
+    progress: Progress = print_nothing,
+    spark: SparkSession | None = None,
+    drain_seconds: float = DRAIN_S,
+    unproved: bool = False,
+    keep_intent: bool = False,
+    upgrade_to: Bundle | None = None,
+    rewritten_by: str | None = None,
+) -> RestoreReport:
+    """Restore a savepoint of the head's path; by default the newest proved one.
+
+    Args:
+        settings: where things lie.
+        pipeline: the pipeline's name.
+        savepoint_id: which savepoint, or `BEGINNING`; None resumes an interrupted restore, or takes the newest proved one.
+        progress: told of every step.
+        spark: the session to use; None starts the pipeline's own.
+        drain_seconds: how long to wait for a running driver.
+        unproved: accept a savepoint that is not proved; every replayed batch is compared all the same.
+        keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
+        upgrade_to: the definition that the new timeline runs, stored already; None: the one that the old timeline runs.
+        rewritten_by: see `RestoreEffects`.
+
+    Raises:
+        SavepointError: none is proved, the named one is not and `unproved` is false, or the chosen one is missing, damaged
+            or off the head's path.
+        FingerprintError: the definition is another one now, or cannot go on from this state.
+        LogGapError: the records after it are gone.
+        ReplayMismatchError: a recorded batch gave another result; the old head goes on serving.
+        RequestError: another operation is not finished.
+        ServiceError: the driver did not stop in time.
+        LostRaceError: another process works on an operation, or the head moved meanwhile.
+    """
+    home = settings.pipeline(pipeline)
+    effects = RestoreEffects(
+        settings,
+        home,
+        progress,
+        drain_seconds,
+        keep_intent,
+        spark=spark,
+        unproved=unproved,
+        bundle=None if upgrade_to is None else upgrade_to.id,
+        rewritten_by=rewritten_by,
+    )
+    with only_operation(home):
+        ran = finish(engine.run(RESTORE if upgrade_to is None else UPGRADE, effects, savepoint_id))
+    return RestoreReport(
+        operation=ran.record.id,
+        savepoint=ran.record.savepoint,
+        timeline=ran.record.child,
+        parent=ran.record.parent,
+        forked_at=ran.record.forked_at or 0,
+        replayed=ran.record.replayed,
+        resumed=ran.resumed,
+        running=ran.record.was_running,
+    )
+
+
+def show_restore(
+    settings: Settings, pipeline: str, savepoint_id: str | None = None, *, unproved: bool = False
+) -> RestorePlan:
+    """Return what a restore would do; nothing is done. The savepoint's bytes are read only when it is done.
+
+    Raises:
+        SavepointError: there is nothing to restore: no head, no such savepoint, or none is proved.
+        RequestError: another operation is not finished.
+    """
+    home = settings.pipeline(pipeline)
+    effects = RestoreEffects(settings, home, unproved=unproved)
+    found = engine.select_unfinished(read_operations(home), RESTORE, savepoint_id, pipeline)
+    restore = found or effects.begin(savepoint_id)
+    savepoint = load(home, restore)
+    refusal, rows, source = None, rows_of(home, restore.parent), None
+    try:
+        rows = check_restore(settings, home, savepoint.manifest, restore, remember=False)
+        source = _source(settings, home, restore)
+    except RivertwiceError as error:
+        refusal = str(error)
+    return RestorePlan(
+        pipeline=pipeline,
+        savepoint=restore.savepoint,
+        proved=restore.savepoint == BEGINNING or savepoint.status == PROVED,
+        timeline=savepoint.manifest.timeline,
+        batch=savepoint.manifest.batch,
+        parent=restore.parent,
+        forks_at=rows[-1].batch if rows else None,
+        replay=sum(row.batch > savepoint.manifest.batch for row in rows),
+        source=source,
+        resumes=None if found is None else found.id,
+        steps=engine.explain(RESTORE, found),
+        refusal=refusal,
+    )
+
+
+def _source(settings: Settings, home: PipelineHome, restore: Restore) -> str:
+    manifest = load(home, restore).manifest
+    rows = rows_of(home, restore.parent)
+    definition = load_state_definition(home, manifest)
+    begin = oldest_offsets(settings, definition, manifest, archive_only=restore.rewritten_by is not None)
+    bundles = equivalent_bundles(home, manifest, rows)
+    return plan_replay(manifest, rows, until=rows[-1].batch, begin=begin, bundles=bundles).source
+
+
+def require_same_aim(found: Restore, bundle: str | None) -> None:
+    """Refuse an upgrade while something else was cut off; an upgrade that was cut off is resumed by a restore too. Pure.
+
+    Raises:
+        RequestError: a restore, or an upgrade to another definition, is not finished.
+    """
+    if bundle is not None and found.bundle != bundle:
+        what = "a restore" if found.bundle is None else f"an upgrade to bundle {found.bundle[:12]}"
+        message = (
+            f"{found.id}, {what}, was cut off; finish it first (`rivertwice savepoint restore NAME` without an id) or give it up "
+            "(with --abandon), then upgrade"
+        )
+        raise RequestError(message)
+
+
+def _moved_on(restore: Restore, last: int) -> str:
+    return (
+        f"{restore.id} forked {restore.parent} at batch {restore.forked_at}, but meanwhile it has batch {last}: somebody "
+        "started the stream; nothing served changed; run the restore again"
+    )

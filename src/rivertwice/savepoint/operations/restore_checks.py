@@ -1,0 +1,174 @@
+"""What a restore or an upgrade is built on, and what refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import FingerprintError, RequestError, SavepointError
+from rivertwice.log import kafka
+from rivertwice.pipeline.bundle import Bundle, load_bundle
+from rivertwice.pipeline.upgrade import REFUSED, SAME, Decision, decide_upgrade
+from rivertwice.savepoint.beginning import BEGINNING
+from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
+from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints, load_savepoint, select_newest
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.operations.fork import last_in_changelog, path_in_changelog, rows_of
+from rivertwice.savepoint.operations.record import Restore
+from rivertwice.savepoint.plan import (
+    is_on_path,
+    require_fingerprint,
+    require_on_path,
+    require_one_definition,
+    require_reach,
+    require_recorded,
+)
+from rivertwice.stream.begin import check_topics
+from rivertwice.timeline.intact import check_rows, require_whole_logs
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.lineage import Segment, load_timeline, path_of
+
+
+def newest_proved(home: PipelineHome, path: Sequence[Segment], wanted: str) -> Savepoint:
+    """Return the newest proved savepoint of a head's path; of all, if there is no path yet.
+
+    `wanted` goes on with the sentence that says that there is none.
+
+    Raises:
+        SavepointError: there is none.
+    """
+    there = [found for found in list_savepoints(home) if not path or is_on_path(found.manifest, path)]
+    newest = select_newest(there, proved=True)
+    if newest is None:
+        message = (
+            f"{home.root.name} has no proved savepoint on the head's path{wanted}; prove one (`rivertwice savepoint prove`), or "
+            "name one and say --unproved"
+        )
+        raise SavepointError(message)
+    return newest
+
+
+def choose_savepoint(
+    home: PipelineHome, savepoint_id: str | None, parent: str | None, *, unproved: bool = False
+) -> Savepoint:
+    """Return the named savepoint, or the newest proved one of a head's path.
+
+    Raises:
+        SavepointError: there is none, or the named one is not proved, and `unproved` is false.
+    """
+    if savepoint_id is not None:
+        named = load_savepoint(home, savepoint_id)
+        if not unproved:
+            require_proved(named)
+        return named
+    path = [] if parent is None else path_in_changelog(path_of(home, parent), last_in_changelog(home, parent))
+    return newest_proved(home, path, ", and a restore is not built on an unproved one by default")
+
+
+def require_proved(savepoint: Savepoint) -> None:
+    """Check that a savepoint is proved.
+
+    Raises:
+        SavepointError: it was only taken.
+    """
+    if savepoint.status != PROVED:
+        message = (
+            f"savepoint {savepoint.id} was taken and never proved, so it is not known whether a stream can go on from it; "
+            "nothing was done; prove it first (`rivertwice savepoint prove`), take the newest proved one (no id), or say "
+            "--unproved"
+        )
+        raise SavepointError(message)
+
+
+def require_way(decision: Decision, pipeline: str) -> None:
+    """Check that a changed definition can go on from the old one's state.
+
+    Raises:
+        FingerprintError: it cannot.
+        RequestError: nothing that matters changed.
+    """
+    if decision.way == SAME:
+        message = (
+            f"nothing in the definition of {pipeline} changed that matters to its results: there is nothing to upgrade"
+        )
+        raise RequestError(message)
+    if decision.way == REFUSED:
+        told = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
+        message = (
+            f"the new definition of {pipeline} cannot go on from the old one's state ({told}); nothing was done; put the definition "
+            "back, or start the new one as a pipeline of another name, which reads the log from its beginning"
+        )
+        raise FingerprintError(message)
+
+
+def require_in_changelog(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
+    """Check that a savepoint does not lie behind what the changelog still has. Pure.
+
+    Raises:
+        SavepointError: it does; its state holds records whose rows are gone.
+    """
+    last = rows[-1].batch if rows else -1
+    if manifest.batch > last:
+        message = (
+            f"savepoint {manifest.savepoint} stands at batch {manifest.batch}, but the changelog of {manifest.pipeline} ends at batch "
+            f"{last}: it lost the commits between, and a stream that went on from there would leave their rows out; nothing was "
+            f"done; write them again (`rivertwice repair {manifest.pipeline}`), or use an older savepoint"
+        )
+        raise SavepointError(message)
+
+
+def check_restore(
+    settings: Settings, home: PipelineHome, manifest: Manifest, restore: Restore, *, remember: bool = True
+) -> list[LedgerRow]:
+    """Refuse a restore that cannot be done; return the committed batches of the parent's path.
+
+    Args:
+        settings: where things lie.
+        home: of the pipeline.
+        manifest: of the savepoint, or of the beginning.
+        restore: what is to be done.
+        remember: False writes nothing down, for people who only ask.
+
+    Raises:
+        TableDamageError: a table has lost what was committed.
+        FingerprintError: the definition is another one now, or cannot go on from this state.
+        SavepointError: it is off the head's path, or the ledger contradicts it.
+        LogGapError: the records after it are gone, or the topic is another.
+    """
+    current = current_fingerprint(settings, manifest.pipeline)
+    if restore.bundle is None:
+        require_fingerprint(manifest, current)
+    else:
+        _check_upgrade(home, manifest, restore.parent, load_bundle(home.bundles, restore.bundle), current)
+    from_beginning = restore.savepoint == BEGINNING
+    if not from_beginning:
+        require_on_path(manifest, path_of(home, restore.parent))
+    require_whole_logs(home)
+    rows = rows_of(home, restore.parent)
+    check_rows(home, rows, read_ledger(home), remember=remember)
+    topic_ids = {topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids}
+    check_topics(manifest.topic_ids, topic_ids, manifest.pipeline)
+    require_in_changelog(manifest, rows)
+    if from_beginning:
+        require_one_definition(manifest, rows, equivalent_bundles(home, manifest, rows))
+    else:
+        require_recorded(manifest, rows)
+    last = rows[-1]
+    for topic in manifest.topic_ids:
+        end = {partition: bounds[1] for partition, bounds in last.ranges(topic).items()}
+        require_reach(end, kafka.begin_offsets(settings, topic), batch=last.batch, topic=topic)
+    return rows
+
+
+def _check_upgrade(
+    home: PipelineHome, manifest: Manifest, parent: str, new: Bundle, current: Mapping[str, str]
+) -> None:
+    line = load_timeline(home, parent)
+    require_fingerprint(manifest, line.fingerprint)
+    if new.fingerprint.hashes() != current:
+        message = (
+            f"the definition of {manifest.pipeline} changed again since the upgrade to bundle {new.id[:12]} began; nothing more was "
+            f"done; put that definition back, or give the upgrade up (`rivertwice upgrade {manifest.pipeline} --abandon`)"
+        )
+        raise FingerprintError(message)
+    require_way(decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint), manifest.pipeline)

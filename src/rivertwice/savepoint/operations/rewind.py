@@ -1,0 +1,297 @@
+"""Rewind: go back to a savepoint's own batch, and let the stream compute what followed again. An explicit act.
+
+`show_rewind` says what would change and changes nothing. The steps of a confirmed one stand in `steps.REWIND`; killed anywhere
+and run again, the result is the same kind of path: the old one up to the fork, then the new timeline's own batches, which are
+its own (other boundaries drop other late rows). The head serves while the child catches up, and its stream stands: a pipeline
+has one driver. If the head went on before it was sealed, the child catches up again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.instants import utc_now
+from rivertwice.savepoint.catalogue import PROVED, Savepoint, download, load_savepoint, verify_files
+from rivertwice.savepoint.operations import engine
+from rivertwice.savepoint.operations.catch_up import run_to_goal
+from rivertwice.savepoint.operations.drain import DRAIN_S
+from rivertwice.savepoint.operations.effects import HomeEffects, Progress, finish
+from rivertwice.savepoint.operations.record import (
+    BRANCHED,
+    CHECKED,
+    COMPARED,
+    COPIED,
+    DONE,
+    DRAINED,
+    MOVED,
+    Rewind,
+    only_operation,
+    read_operations,
+)
+from rivertwice.savepoint.operations.restore_checks import newest_proved
+from rivertwice.savepoint.operations.rewind_compare import compare_emitted, read_emitted
+from rivertwice.savepoint.operations.rewind_observe import observe_rewind, read_definition
+from rivertwice.savepoint.operations.rewind_plan import RewindPlan, behind_fork, find_refusals, plan_rewind
+from rivertwice.savepoint.operations.steps import REWIND, Step
+from rivertwice.savepoint.prove import print_nothing
+from rivertwice.stream.catch_up import Goal
+from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.lineage import (
+    Fork,
+    create_timeline,
+    fork_of,
+    load_timeline,
+    next_timeline_name,
+    path_of,
+    timeline_ledger,
+)
+from rivertwice.timeline.sequence import head
+
+NUMBERS = ("batches", "records", "rows", "windows", "dead")
+"""Of a plan what is recorded, to be held against what then happens."""
+
+
+@dataclass(frozen=True)
+class RewindReport:
+    """What a rewind did so far.
+
+    Attributes:
+        timeline: the new one; forked_at: `T@M`, where it left.
+        head: what serves now: the new timeline, or the old one if it was stopped before the head.
+        moved: whether the head has moved.
+        planned: the numbers that were shown: batches, records, rows, windows, dead.
+        batches, records: what the new timeline had committed and read when it had caught up.
+        compared_at: the old head's last batch that both have come to.
+        comparison: rows by what became of them, with examples.
+        resumed: whether an interrupted rewind was resumed.
+        running: whether the stream is wanted again.
+    """
+
+    operation: str
+    savepoint: str
+    timeline: str
+    forked_at: str
+    head: str
+    moved: bool
+    planned: Mapping[str, int]
+    batches: int
+    records: int
+    compared_at: int | None
+    comparison: Mapping[str, Any]
+    resumed: bool
+    running: bool
+
+
+@dataclass
+class RewindEffects(HomeEffects[Rewind]):
+    """The effects of a rewind; `unproved` accepts a savepoint that is not proved."""
+
+    unproved: bool = False
+
+    @property
+    def effects(self) -> Mapping[int, Callable[[Rewind], Rewind]]:
+        """By a step's number, what does it."""
+        return {
+            CHECKED: self.check,
+            DRAINED: self.stop,
+            COPIED: self.copy,
+            BRANCHED: self.create,
+            COMPARED: self.catch_up,
+            DONE: self.wake,
+        }
+
+    def do(self, step: Step, record: Rewind) -> Generator[str | int, None, Rewind]:
+        """Do a step."""
+        if step.number == MOVED:
+            return (yield from engine.move_head(self, record, self.catch_up_again))
+        return (yield from super().do(step, record))
+
+    def begin(self, savepoint: str | None) -> Rewind:
+        """Decide what is to be done, and refuse what cannot be."""
+        home, head_now = self.home, _require_head(self.home)
+        chosen = choose_savepoint(home, savepoint)
+        proved = chosen.status == PROVED
+        world = observe_rewind(self.settings, home, chosen.manifest, head_now)
+        refusals = find_refusals(chosen.manifest, world, proved=proved or self.unproved)
+        if refusals:
+            raise refusals[0]
+        plan = plan_rewind(chosen.manifest, world, proved=proved, unproved=self.unproved)
+        intent = read_intent(home)
+        return Rewind(
+            id=f"rewind-{secrets.token_hex(4)}",
+            savepoint=chosen.id,
+            parent=chosen.manifest.timeline,
+            batch=chosen.manifest.batch,
+            head=head_now,
+            child=next_timeline_name(home),
+            was_running=intent is not None and intent.desired == "running",
+            started_at=utc_now(),
+            plan={name: getattr(plan, name) for name in NUMBERS},
+        )
+
+    def check(self, rewind: Rewind) -> Rewind:
+        """Read every byte of the savepoint."""
+        verify_files(self.savepoint)
+        self.progress(f"{rewind.id}: back to {rewind.savepoint}, on timeline {rewind.child}")
+        return rewind
+
+    def copy(self, rewind: Rewind) -> Rewind:
+        """Copy the savepoint's checkpoint; it is there whole or not at all."""
+        target = self.home.checkpoint(rewind.child)
+        shutil.rmtree(target, ignore_errors=True)  # of an attempt that was killed before it was recorded
+        work = self.home.scratch / rewind.id / secrets.token_hex(4)
+        download(self.savepoint, work)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work.rename(target)
+        return rewind
+
+    def create(self, rewind: Rewind) -> Rewind:
+        """Record the child: it leaves the savepoint's own batch."""
+        home = self.home
+        rows = timeline_ledger(home, rewind.parent)
+        last = next(row for row in rows if row.batch == rewind.batch)
+        create_timeline(home, fork_of(load_timeline(home, rewind.parent), last, rewind.child, utc_now()))
+        if load_timeline(home, rewind.child).parent != Fork(rewind.parent, rewind.batch):
+            self.write(replace(rewind, step=CHECKED, child=next_timeline_name(home)))
+            message = (
+                f"somebody else made timeline {rewind.child} meanwhile; nothing served changed; run the rewind again, it takes "
+                "another name"
+            )
+            raise LostRaceError(message)
+        return rewind
+
+    def last_batch(self, record: Rewind) -> int:
+        """Return the head's last batch."""
+        return timeline_ledger(self.home, record.head)[-1].batch
+
+    def catch_up(self, rewind: Rewind) -> Rewind:
+        """Run a driver on the child until it has what the head has, and compare what both emitted."""
+        home = self.home
+        if head(home) == rewind.child:
+            return rewind
+        last = timeline_ledger(home, rewind.head)[-1]
+        goal = Goal(rewind.child, rewind.id, last.end_offsets, last.batch_watermark_ms)
+        run_to_goal(self.settings, home, goal, lambda: timeline_ledger(home, rewind.child)[-1], self.progress)
+        if rewind.step >= COMPARED and rewind.head_batch == last.batch:
+            return rewind
+        gone, came = behind_fork(timeline_ledger(home, rewind.head), timeline_ledger(home, rewind.child))
+        own = [row for row in came if row.timeline == rewind.child]
+        definition = read_definition(self.settings, self.pipeline)
+        found = compare_emitted(read_emitted(home, gone, definition), read_emitted(home, came, definition), definition)
+        return replace(
+            rewind,
+            head_batch=last.batch,
+            batches=len(own),
+            records=sum(row.read for row in own),
+            comparison=asdict(found),
+        )
+
+    def catch_up_again(self, rewind: Rewind) -> Generator[str | int, None, Rewind]:
+        """Catch up with what the head has committed since."""
+        yield from ()
+        self.progress(f"{rewind.head} has committed batches since; {rewind.child} catches up with them")
+        caught_up = self.catch_up(rewind)
+        self.write(caught_up)
+        return caught_up
+
+    def reason(self, record: Rewind) -> str:
+        """Return why the head moves."""
+        return f"rewind to {record.savepoint} ({record.id})"
+
+
+def show_rewind(
+    settings: Settings, pipeline: str, savepoint_id: str | None = None, *, unproved: bool = False
+) -> RewindPlan:
+    """Return what a rewind would change; nothing is done.
+
+    Raises:
+        SavepointError: there is no such savepoint, or none is proved.
+        RequestError: the pipeline never ran, or another operation is not finished.
+    """
+    home = settings.pipeline(pipeline)
+    found = engine.select_unfinished(read_operations(home), REWIND, savepoint_id, pipeline)
+    savepoint = choose_savepoint(home, found.savepoint if found is not None else savepoint_id)
+    world = observe_rewind(settings, home, savepoint.manifest, _require_head(home))
+    plan = plan_rewind(savepoint.manifest, world, proved=savepoint.status == PROVED, unproved=unproved)
+    return replace(plan, resumes=None if found is None else found.id, steps=engine.explain(REWIND, found))
+
+
+def choose_savepoint(home: PipelineHome, savepoint_id: str | None) -> Savepoint:
+    """Return the named savepoint, or the newest proved one of the head's path.
+
+    Raises:
+        SavepointError: there is none.
+    """
+    if savepoint_id is not None:
+        return load_savepoint(home, savepoint_id)
+    return newest_proved(home, path_of(home, _require_head(home)), " to go back to")
+
+
+def rewind_stream(
+    settings: Settings,
+    pipeline: str,
+    savepoint_id: str | None = None,
+    *,
+    unproved: bool = False,
+    stop_before_head: bool = False,
+    progress: Progress = print_nothing,
+    drain_seconds: float = DRAIN_S,
+) -> RewindReport:
+    """Rewind, or resume the rewind that was cut off or stopped before the head.
+
+    Args:
+        settings: where things lie.
+        pipeline: the pipeline's name.
+        savepoint_id: which savepoint; None resumes an unfinished rewind, or takes the newest proved one.
+        unproved: accept a savepoint that is not proved.
+        stop_before_head: leave the new timeline caught up and compared; what serves goes on serving, the stream stands.
+        progress: told of every step.
+        drain_seconds: how long to wait for a running driver.
+
+    Raises:
+        SavepointError: not proved, missing or damaged, or the ledger contradicts it.
+        FingerprintError: the definition is another one now.
+        LogGapError: Kafka no longer has the records to read again, or the topic is another.
+        RequestError: another operation is not finished, or there is nothing to go back from.
+        ServiceError: the driver did not stop, or the one that catches up failed.
+        LostRaceError: the head moved meanwhile, or another process works on an operation.
+    """
+    home = settings.pipeline(pipeline)
+    effects = RewindEffects(settings, home, progress, drain_seconds, unproved=unproved)
+    stop_after = COMPARED if stop_before_head else None
+    with only_operation(home):
+        ran = finish(engine.run(REWIND, effects, savepoint_id, stop_after=stop_after))
+    return _report(ran.record, resumed=ran.resumed)
+
+
+def _report(rewind: Rewind, *, resumed: bool) -> RewindReport:
+    moved = rewind.step >= MOVED
+    return RewindReport(
+        operation=rewind.id,
+        savepoint=rewind.savepoint,
+        timeline=rewind.child,
+        forked_at=f"{rewind.parent}@{rewind.batch}",
+        head=rewind.child if moved else rewind.head,
+        moved=moved,
+        planned=rewind.plan,
+        batches=rewind.batches,
+        records=rewind.records,
+        compared_at=rewind.head_batch,
+        comparison=rewind.comparison or {},
+        resumed=resumed,
+        running=moved and rewind.was_running,
+    )
+
+
+def _require_head(home: PipelineHome) -> str:
+    found = head(home)
+    if found is None:
+        message = f"{home.root.name} has no head timeline: it never ran, so there is nothing to go back from"
+        raise RequestError(message)
+    return found

@@ -1,0 +1,162 @@
+"""What each operation does, in order. Values only: `engine` does them, the effects do the work.
+
+A restore serves exactly what was served before: up to L, the parent's last batch, the path is the same. An upgrade is a restore
+whose child runs another definition. A rewind goes back to the savepoint's own batch and computes what followed again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from rivertwice.savepoint.operations.record import (
+    ABANDONED,
+    BRANCHED,
+    CHECKED,
+    COMPARED,
+    COPIED,
+    CREATED,
+    DONE,
+    DRAINED,
+    FORKED,
+    MOVED,
+    RECORDED,
+    REPLAYED,
+    Operation,
+    Restore,
+    Rewind,
+)
+
+R = TypeVar("R", Restore, Rewind)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of an operation.
+
+    Attributes:
+        number: what is recorded once it is done; stored since 0.1, so it never changes.
+        name: what has happened once it is done.
+        does: what it does, for people who ask beforehand.
+        again_until: it is done again after an interruption until this number is recorded; 0: once it is done, never again.
+        touches: whether it touches the stream or the tables. A refusal before the first step that does leaves nothing behind.
+        at_rest: whether nobody else may start the stream while it is done.
+    """
+
+    number: int
+    name: str
+    does: str
+    again_until: int = 0
+    touches: bool = True
+    at_rest: bool = False
+
+    def is_due(self, recorded: int) -> bool:
+        """Say whether it must be done, by the number that is recorded."""
+        return recorded < max(self.number, self.again_until)
+
+
+@dataclass(frozen=True)
+class Plan(Generic[R]):
+    """An operation as a value: its steps in order, and how people finish it and give it up.
+
+    Attributes:
+        record: the type of its record.
+        noun: what it is called.
+        finish, abandon: commands; `{pipeline}` stands for the pipeline's name.
+    """
+
+    record: type[R]
+    noun: str
+    finish: str
+    abandon: str
+    steps: tuple[Step, ...]
+
+    def name_of(self, number: int) -> str:
+        """Return what has happened once a step is done."""
+        names = {RECORDED: "recorded", ABANDONED: "given up", **{step.number: step.name for step in self.steps}}
+        return names[number]
+
+
+RESTORE = Plan(
+    Restore,
+    "restore",
+    finish="rivertwice savepoint restore {pipeline}",
+    abandon="rivertwice savepoint restore {pipeline} --abandon",
+    steps=(
+        Step(
+            CHECKED,
+            "checked",
+            "refuse tables that lost rows, another definition, a damaged file, a savepoint off the head's path, a log that no longer reaches",
+            again_until=CREATED,
+            touches=False,
+        ),
+        Step(
+            DRAINED, "parent drained", "want the stream stopped, and wait until its driver has gone", again_until=MOVED
+        ),
+        Step(
+            FORKED,
+            "fork decided",
+            "decide the fork: the parent's last batch in the changelog, whatever its checkpoint says",
+            again_until=CREATED,
+        ),
+        Step(
+            REPLAYED,
+            "recorded batches replayed",
+            "fetch the savepoint and replay the recorded batches up to the fork, each compared with the ledger",
+            again_until=CREATED,
+        ),
+        Step(CREATED, "timeline created", "record the child: it leaves the parent behind the fork"),
+        Step(MOVED, "head moved", "seal the parent and move the head; nothing that is served changes"),
+        Step(DONE, "done", "want the stream running again, if it was"),
+    ),
+)
+
+UPGRADE = replace(
+    RESTORE,
+    noun="upgrade",
+    steps=(
+        replace(
+            RESTORE.steps[0],
+            does="refuse what a restore refuses, and a definition that cannot go on from the old one's state",
+        ),
+        *RESTORE.steps[1:4],
+        replace(
+            RESTORE.steps[4], does="record the child under the new definition: it leaves the parent behind the fork"
+        ),
+        *RESTORE.steps[5:],
+    ),
+)
+
+REWIND = Plan(
+    Rewind,
+    "rewind",
+    finish="rivertwice savepoint rewind {pipeline} --confirm",
+    abandon="rivertwice savepoint rewind {pipeline} --abandon",
+    steps=(
+        Step(CHECKED, "checked", "read every byte of the savepoint and compare it with the manifest", touches=False),
+        Step(
+            DRAINED,
+            "stream stopped",
+            "want the stream stopped, and wait until its driver has gone; it stands until the head has moved",
+            again_until=MOVED,
+        ),
+        Step(COPIED, "savepoint copied", "copy the savepoint into the child's folder", at_rest=True),
+        Step(BRANCHED, "timeline created", "record the child: it leaves the savepoint's own batch", at_rest=True),
+        Step(
+            COMPARED,
+            "caught up and compared",
+            "run a driver on the child until it has read what the head has; compare every row both have emitted",
+            again_until=MOVED,
+            at_rest=True,
+        ),
+        Step(MOVED, "head moved", "seal the old head and move the head; only now does the child count", at_rest=True),
+        Step(DONE, "done", "want the stream running again, if it was"),
+    ),
+)
+
+PLANS: tuple[Plan[Any], ...] = (RESTORE, REWIND)
+
+
+def plan_of(record: Operation) -> Plan[Any]:
+    """Return the plan of a stored record; an upgrade's is a restore's."""
+    return next(plan for plan in PLANS if isinstance(record, plan.record))

@@ -1,0 +1,64 @@
+"""Break the effects of operations, wherever the product has imported them."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rivertwice.savepoint.operations import (
+    catch_up,
+    drain,
+    effects,
+    fall_back,
+    fork,
+    restore,
+    restore_checks,
+    rewind,
+    rewind_observe,
+)
+
+MODULES: tuple[ModuleType, ...] = (
+    effects,
+    drain,
+    fork,
+    restore,
+    restore_checks,
+    rewind,
+    rewind_observe,
+    catch_up,
+    fall_back,
+)
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def patch_effect(patch: pytest.MonkeyPatch, name: str, value: Any) -> None:
+    """Let a function of that name be another one in every module of the operations that has it.
+
+    Raises:
+        AssertionError: none has it, so the test would break nothing.
+    """
+    having = [module for module in MODULES if hasattr(module, name)]
+    assert having, f"no module of the operations has {name}"
+    for module in having:
+        patch.setattr(module, name, value)
+
+
+def die_around(patch: pytest.MonkeyPatch, name: str, *, after: bool = False, count: int = 1) -> None:
+    """Let the process die before, or right after, the call of an effect; of several the one with this number."""
+    real = next(getattr(module, name) for module in MODULES if hasattr(module, name))
+    seen: list[int] = []
+
+    def dying(*args: Any, **named: Any) -> Any:
+        seen.append(1)
+        if len(seen) < count:
+            return real(*args, **named)
+        if after:
+            real(*args, **named)
+        raise Crash
+
+    patch_effect(patch, name, dying)
