@@ -18,8 +18,9 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ from rivertwice.savepoint.budget import (
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles, load_state_definition
 from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import oldest_offsets, replay_source
+from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.plan import (
     ReplayPlan,
     is_on_path,
@@ -106,38 +108,88 @@ def prove_savepoint(
         batches=budget.batches if batches is None else batches,
         wait_s=budget.wait_s if wait_seconds is None else wait_seconds,
     )
-    deadline = Deadline.after(budget.wait_s)
-    began = time.monotonic()
+    attempt = Attempt(settings, home, savepoint, budget, Deadline.after(budget.wait_s), time.monotonic(), progress)
     require_fingerprint(savepoint.manifest, current_fingerprint(settings, pipeline))
     too_large = decide_over_bytes(savepoint.manifest.size, budget)
     if too_large is not None:
-        proof = unproved(savepoint, too_large, began)
-        _record_attempt(savepoint, asdict(proof))
-        progress(too_large)
-        return proof
-    holder = f"prove-{secrets.token_hex(4)}"
-    scratch = home.scratch / holder
-    lease_savepoint(savepoint.store, savepoint.id, holder, now=utc_now(), length=LEASE)
+        return _note(savepoint, unproved(savepoint, too_large, attempt.began), progress)
+    lease_savepoint(savepoint.store, savepoint.id, attempt.holder, now=utc_now(), length=LEASE)
     try:
         progress(f"fetching {savepoint.id}: {len(savepoint.manifest.files)} files, {savepoint.manifest.size} bytes")
-        download(savepoint, scratch / "replayed")
-        definition = load_state_definition(home, savepoint.manifest)
-        path = _path(home, savepoint)
-        if spark is None:
-            spark = session_of(settings, definition)
-        proof = _prove(spark, settings, home, savepoint, definition, path, holder, budget, deadline, began, progress)
+        download(savepoint, attempt.replayed)
+        proof = _prove(attempt, spark or session_of(settings, attempt.definition))
     except ReplayMismatchError as error:
         _record_attempt(savepoint, {"proved": False, "reason": str(error), "made_at": to_iso(utc_now())})
         raise
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        release_savepoint(savepoint.store, savepoint.id, holder)
+        shutil.rmtree(attempt.scratch, ignore_errors=True)
+        release_savepoint(savepoint.store, savepoint.id, attempt.holder)
+    return _note(savepoint, proof, progress)
+
+
+def _note(savepoint: Savepoint, proof: Proof, progress: Progress) -> Proof:
+    """Record a proof, or an attempt that came to none."""
     if proof.proved:
         savepoint.store.put_if_absent(f"{savepoint.id}/{PROOF}", encode_record(asdict(proof)))
     else:
         _record_attempt(savepoint, asdict(proof))
     progress(proof.reason)
     return proof
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt to prove a savepoint.
+
+    Attributes:
+        deadline: until when it waits for batches.
+        began: by the monotonic clock, in seconds.
+        holder: its lease and its scratch are called so.
+    """
+
+    settings: Settings
+    home: PipelineHome
+    savepoint: Savepoint
+    budget: ProofBudget
+    deadline: Deadline
+    began: float
+    progress: Progress
+    holder: str = field(default_factory=lambda: f"prove-{secrets.token_hex(4)}")
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the savepoint."""
+        return self.savepoint.manifest
+
+    @property
+    def scratch(self) -> Path:
+        """Where it works."""
+        return self.home.scratch / self.holder
+
+    @property
+    def replayed(self) -> Path:
+        """The savepoint's copy, which the replay goes on from."""
+        return self.scratch / "replayed"
+
+    @property
+    def second(self) -> Path:
+        """The second copy of the running checkpoint, to compare with."""
+        return self.scratch / "second"
+
+    @cached_property
+    def definition(self) -> Definition:
+        """The definition whose state the savepoint holds."""
+        return load_state_definition(self.home, self.manifest)
+
+    @cached_property
+    def path(self) -> list[Segment]:
+        """The path that the savepoint lies on: the head's, or its own timeline's."""
+        path = head_path(self.home)
+        return path if is_on_path(self.manifest, path) else path_of(self.home, self.manifest.timeline)
+
+    def rows(self) -> list[LedgerRow]:
+        """Return the committed batches of the path, as they are now."""
+        return select_on_path(read_ledger(self.home), self.path)
 
 
 def session_of(settings: Settings, definition: Definition) -> SparkSession:
@@ -157,89 +209,72 @@ def session_of(settings: Settings, definition: Definition) -> SparkSession:
     )
 
 
-def _prove(
-    spark: SparkSession,
-    settings: Settings,
-    home: PipelineHome,
-    savepoint: Savepoint,
-    definition: Definition,
-    path: Sequence[Segment],
-    holder: str,
-    budget: ProofBudget,
-    deadline: Deadline,
-    began: float,
-    progress: Progress,
-) -> Proof:
-    manifest = savepoint.manifest
-    scratch = home.scratch / holder
-
-    def follow() -> list[LedgerRow]:
-        return [row for row in select_on_path(read_ledger(home), path) if row.batch > manifest.batch]
-
-    progress(f"waiting for {budget.batches} batches after batch {manifest.batch}")
-    deadline.wait_until(
-        lambda: len(follow()) >= budget.batches or _idle(settings, home, definition, follow(), manifest.offsets)
-    )
-    second = copy_committed(home, path[-1].timeline, scratch / "second")
-    rows = select_on_path(read_ledger(home), path)
+def _prove(attempt: Attempt, spark: SparkSession) -> Proof:
+    _wait_for_batches(attempt)
+    committed = copy_committed(attempt.home, attempt.path[-1].timeline, attempt.second).batch
+    manifest, rows = attempt.manifest, attempt.rows()
     require_recorded(manifest, rows)
-    held = batches_in((f"commits/{entry.name}" for entry in (scratch / "second" / "commits").iterdir()), "commits")
-    last = select_proof_end(manifest.batch, wanted=budget.batches, committed=second.batch, retained=min(held))
-    too_many = decide_over_batches(manifest.batch, last, budget)
+    held = batches_in((f"commits/{entry.name}" for entry in (attempt.second / "commits").iterdir()), "commits")
+    last = select_proof_end(manifest.batch, wanted=attempt.budget.batches, committed=committed, retained=min(held))
+    too_many = decide_over_batches(manifest.batch, last, attempt.budget)
     if too_many is not None:
-        return unproved(savepoint, too_many, began)
+        return unproved(attempt.savepoint, too_many, attempt.began)
     plan = plan_replay(
         manifest,
         rows,
         until=last,
-        begin=oldest_offsets(settings, definition, manifest),
-        bundles=equivalent_bundles(home, manifest, rows),
+        begin=oldest_offsets(attempt.settings, attempt.definition, manifest),
+        bundles=equivalent_bundles(attempt.home, manifest, rows),
     )
     replay_began = time.monotonic()
-    done = _replay(spark, settings, definition, savepoint, plan, rows, scratch / "replayed", holder, budget, progress)
-    replay_seconds = time.monotonic() - replay_began
-    if len(done) < len(plan.rows):
-        reason = describe_out_of_time(len(done), len(plan.rows), budget)
-        return replace(unproved(savepoint, reason, began), batches=len(done), replay_seconds=round(replay_seconds, 3))
-    progress(f"comparing the state after batch {last}")
-    state = _compare_state(spark, scratch, last)
-    exhausted = not plan.rows and not _beyond(settings, definition, manifest.offsets)
-    reason = describe_proof(len(done), last, state.rows, exhausted=exhausted)
+    done = len(_replay(attempt, spark, plan, rows))
+    replay_seconds = round(time.monotonic() - replay_began, 3)
+    if done < len(plan.rows):
+        reason = describe_out_of_time(done, len(plan.rows), attempt.budget)
+        late = unproved(attempt.savepoint, reason, attempt.began)
+        return replace(late, batches=done, replay_seconds=replay_seconds)
+    attempt.progress(f"comparing the state after batch {last}")
+    state = _compare_state(attempt, spark, last)
+    exhausted = not plan.rows and not _beyond(attempt, manifest.offsets)
     return Proof(
-        savepoint=savepoint.id,
+        savepoint=attempt.savepoint.id,
         proved=bool(done) or exhausted,
-        batches=len(done),
+        batches=done,
         last_batch=last,
         state_rows=state.rows,
         state=dict(state.stores),
         source=plan.source,
-        seconds=round(time.monotonic() - began, 3),
-        replay_seconds=round(replay_seconds, 3),
-        reason=reason,
+        seconds=round(time.monotonic() - attempt.began, 3),
+        replay_seconds=replay_seconds,
+        reason=describe_proof(done, last, state.rows, exhausted=exhausted),
         made_at=to_iso(utc_now()),
     )
 
 
-def _replay(
-    spark: SparkSession,
-    settings: Settings,
-    definition: Definition,
-    savepoint: Savepoint,
-    plan: ReplayPlan,
-    path: Sequence[LedgerRow],
-    checkpoint: Path,
-    holder: str,
-    budget: ProofBudget,
-    progress: Progress,
-) -> list[ReplayedBatch]:
-    name = f"rivertwice-replay-{holder}"
-    deadline = Deadline.after(budget.replay_s)
-    with replay_source(spark, settings, definition, savepoint.manifest, plan, name=name, progress=progress) as topics:
+def _wait_for_batches(attempt: Attempt) -> None:
+    """Wait until the stream has committed enough batches behind the savepoint, or has nothing left to read."""
+    manifest, wanted = attempt.manifest, attempt.budget.batches
+    attempt.progress(f"waiting for {wanted} batches after batch {manifest.batch}")
+
+    def enough() -> bool:
+        rows = [row for row in attempt.rows() if row.batch > manifest.batch]
+        if len(rows) >= wanted or lease_owner(attempt.home) is None:  # without a driver nobody will commit anything
+            return True
+        return not _beyond(attempt, rows[-1].end_offsets if rows else manifest.offsets)
+
+    attempt.deadline.wait_until(enough)
+
+
+def _replay(attempt: Attempt, spark: SparkSession, plan: ReplayPlan, path: Sequence[LedgerRow]) -> list[ReplayedBatch]:
+    settings, definition, progress = attempt.settings, attempt.definition, attempt.progress
+    name = f"rivertwice-replay-{attempt.holder}"
+    deadline = Deadline.after(attempt.budget.replay_s)
+    with replay_source(spark, settings, definition, attempt.manifest, plan, name=name, progress=progress) as topics:
         return replay_recorded(
             spark,
             settings,
             definition,
-            checkpoint,
+            attempt.replayed,
             plan.rows,
             before=path,
             topic_override=topics,
@@ -278,9 +313,9 @@ def _alike(savepoints: Sequence[Savepoint], savepoint_id: str) -> list[Savepoint
     return [one for one in savepoints if one.manifest.fingerprint == own]
 
 
-def _compare_state(spark: SparkSession, scratch: Path, batch: int) -> StateDigest:
-    ours = read_state(spark, scratch / "replayed", batch)
-    difference = describe_difference(ours, read_state(spark, scratch / "second", batch))
+def _compare_state(attempt: Attempt, spark: SparkSession, batch: int) -> StateDigest:
+    ours = read_state(spark, attempt.replayed, batch)
+    difference = describe_difference(ours, read_state(spark, attempt.second, batch))
     if difference is not None:
         message = (
             f"{difference}, although every batch gave the recorded rows: later batches would differ; do not build on this "
@@ -290,29 +325,12 @@ def _compare_state(spark: SparkSession, scratch: Path, batch: int) -> StateDiges
     return ours
 
 
-def _path(home: PipelineHome, savepoint: Savepoint) -> list[Segment]:
-    path = head_path(home)
-    return path if is_on_path(savepoint.manifest, path) else path_of(home, savepoint.manifest.timeline)
-
-
-def _idle(
-    settings: Settings,
-    home: PipelineHome,
-    definition: Definition,
-    rows: Sequence[LedgerRow],
-    offsets: Offsets,
-) -> bool:
-    if lease_owner(home) is None:
-        return True  # nobody will commit anything
-    reached = rows[-1].end_offsets if rows else offsets
-    return not _beyond(settings, definition, reached)
-
-
-def _beyond(settings: Settings, definition: Definition, offsets: Offsets) -> bool:
+def _beyond(attempt: Attempt, offsets: Offsets) -> bool:
+    """Say whether the log has records behind these offsets."""
     return any(
         end > int(offsets.get(topic, {}).get(str(p), 0))
-        for topic in definition.topics
-        for p, end in kafka.end_offsets(settings, topic).items()
+        for topic in attempt.definition.topics
+        for p, end in kafka.end_offsets(attempt.settings, topic).items()
     )
 
 
