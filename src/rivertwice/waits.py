@@ -22,6 +22,10 @@ class Deadline:
         """Return the seconds left, 0 when it has passed."""
         return max(0.0, self.at - time.monotonic())
 
+    def is_over(self) -> bool:
+        """Say whether it has passed."""
+        return self.left() == 0
+
     def wait_until(self, condition: Callable[[], bool], *, every: float = 0.25) -> bool:
         """Wait for a condition; return whether it came true in time. It is looked at once at least."""
         return any(condition() for _ in self.polls(every))

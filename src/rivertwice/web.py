@@ -7,13 +7,14 @@ httpcore the path; both are hidden here, at their own loggers, so that no level 
 from __future__ import annotations
 
 import logging
-import time
 import zlib
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+
+from rivertwice.waits import Deadline
 
 ANSWER_S = 30.0
 """Seconds in which a whole answer must have come, however slowly it drips."""
@@ -95,9 +96,9 @@ def ask(client: httpx.Client, method: str, url: str, *, limit: int, **content: A
         AnswerError: the answer is larger, takes longer than `ANSWER_S`, or is packed other than by gzip or deflate.
         httpx.HTTPError: there is no answer. Its text may hold the address: show its type only.
     """
-    until = time.monotonic() + ANSWER_S
+    deadline = Deadline.after(ANSWER_S)
     with client.stream(method, url, **content) as answer:
-        body = read_answer(answer, limit, until)
+        body = read_answer(answer, limit, deadline)
         return Answer(answer.status_code, body, _retry_after(answer))
 
 
@@ -107,23 +108,23 @@ def send(client: httpx.Client, url: str, content: bytes, headers: dict[str, str]
     Raises:
         httpx.HTTPError: there is no answer. Its text may hold the address: show its type only.
     """
-    until = time.monotonic() + ANSWER_S
+    deadline = Deadline.after(ANSWER_S)
     with client.stream("POST", url, content=content, headers=headers) as answer:
         left = _IGNORED
         for part in answer.iter_raw(_PART):  # read to its end, a short answer leaves the connection usable
             left -= len(part)
-            if left < 0 or time.monotonic() > until:
+            if left < 0 or deadline.is_over():
                 break
         return Answer(answer.status_code, b"", _retry_after(answer))
 
 
-def read_answer(answer: httpx.Response, limit: int, until: float) -> bytes:
+def read_answer(answer: httpx.Response, limit: int, deadline: Deadline) -> bytes:
     """Return an answer's body, unpacked; no more than `limit` bytes of it are ever held.
 
     Args:
         answer: a stream that nobody has read yet.
         limit: bytes, after unpacking.
-        until: of `time.monotonic()`.
+        deadline: when it must be complete.
 
     Raises:
         AnswerError: as `ask`.
@@ -135,7 +136,7 @@ def read_answer(answer: httpx.Response, limit: int, until: float) -> bytes:
         if len(body) > limit:
             message = f"the answer has more than {limit} bytes, which are not read"
             raise AnswerError(message)
-        if time.monotonic() > until:
+        if deadline.is_over():
             message = f"the answer was not complete after {ANSWER_S:.0f} s"
             raise AnswerError(message)
     return bytes(body)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
@@ -34,6 +33,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import ConfigError
 from rivertwice.instants import utc_now
 from rivertwice.locks import lock_if_free
+from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
 MESSAGES = 20  # to one route in one pass
@@ -84,9 +84,9 @@ class Sender:
         waiting = due(state.alerts, name, route.severities)
         if not waiting or is_waiting(state.routes.get(name, RouteState()), self._now()):
             return 0
-        taken, failed, until = 0, Outcome(taken=True), time.monotonic() + TURN_S
+        taken, failed, turn = 0, Outcome(taken=True), Deadline.after(TURN_S)
         for alert in waiting[:MESSAGES]:
-            if time.monotonic() > until:
+            if turn.is_over():
                 break
             try:
                 outcome = send_message(self._settings, route, alert, self._env, self._now())

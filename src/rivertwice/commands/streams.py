@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.config import require_name
 from rivertwice.errors import ServiceError
+from rivertwice.waits import Deadline
 
 
 @click.command(epilog=example("rivertwice start flight_delays --wait"))
@@ -68,8 +68,7 @@ def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> 
     from rivertwice.timeline.intent import read_heartbeat
 
     home = frame.settings.pipeline(name)
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
+    for _ in Deadline.after(timeout).polls(0.2):
         owner, beat = lease_owner(home), read_heartbeat(home)
         if owner is not None and beat is not None and beat.epoch == owner.epoch and beat.state in {"running", "idle"}:
             return {"pid": owner.pid, "epoch": owner.epoch, "timeline": beat.timeline, "state": beat.state}
@@ -77,7 +76,6 @@ def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> 
         if memory.broken_at is not None and memory.broken_at >= asked_at:
             message = f"{name} did not start, and the agent has given up: {memory.broken_because}; see {home.logs / 'driver.log'}"
             raise ServiceError(message)
-        time.sleep(0.2)
     message = f"{name} does not run after {timeout} s; see `rivertwice agent status` and {home.logs / 'driver.log'}"
     raise ServiceError(message)
 
@@ -104,12 +102,9 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
         if wait:
             raise ServiceError(text)
         frame.progress(text)
-    deadline = time.monotonic() + timeout
-    while wait and (owner := lease_owner(home)) is not None:
-        if time.monotonic() > deadline:
-            message = f"driver pid {owner.pid} of {name} still drains after {timeout} s; see `rivertwice agent status`"
-            raise ServiceError(message)
-        time.sleep(0.2)
+    if wait and not Deadline.after(timeout).wait_until(lambda: lease_owner(home) is None, every=0.2):
+        message = f"the driver of {name} still drains after {timeout} s; see `rivertwice agent status`"
+        raise ServiceError(message)
     frame.emit({"pipeline": name, "desired": "stopped"}, f"{name}: {'stopped' if wait else 'stopped is wanted'}")
 
 

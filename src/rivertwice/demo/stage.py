@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent
 from rivertwice.timeline.intent import read_exit, read_heartbeat
+from rivertwice.waits import Deadline
 
 MARKER = "demo.json"
 PIPELINE = "flight_delays"
@@ -110,18 +110,15 @@ def wait_for(what: str, condition: Callable[[], Any], home: PipelineHome, timeou
     Raises:
         ServiceError: it did not within `timeout_s`; the message says what the driver last said.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
+    for _ in Deadline.after(timeout_s).polls():
         found = condition()
         if found:
             return found
-        if time.monotonic() > deadline:
-            message = (
-                f"{what} did not happen within {timeout_s:.0f} s; the driver last said {read_heartbeat(home)}, the last "
-                f"exit was {read_exit(home)}; see {home.logs}"
-            )
-            raise ServiceError(message)
-        time.sleep(0.25)
+    message = (
+        f"{what} did not happen within {timeout_s:.0f} s; the driver last said {read_heartbeat(home)}, the last "
+        f"exit was {read_exit(home)}; see {home.logs}"
+    )
+    raise ServiceError(message)
 
 
 def kill_driver(home: PipelineHome) -> tuple[int, int]:

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import secrets as random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,6 +37,7 @@ from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.orchestration.environment import SPARK_POOL
 from rivertwice.ports import held_ports
 from rivertwice.processes import end_sessions
+from rivertwice.waits import Deadline
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def start_airflow(
         _write_private(home.config, render_config(airflow_options(settings, port, secrets)))
         env = service_environment(settings)
         info = AirflowInfo(airflow_url(port), USER, secrets.password)
-        deadline = time.monotonic() + timeout
+        deadline = Deadline.after(timeout)
         _forget_dead(home)
         if _needs_migration(home) or _missing(home, SERVICES):
             with ForkServer(env, settings.project, home.logs / "fork_server.log") as fork_server:
@@ -267,11 +267,11 @@ def _await_health(
     info: AirflowInfo,
     wanted: Sequence[str],
     progress: Callable[[str], None],
-    deadline: float,
+    deadline: Deadline,
 ) -> None:
     marks = _read_services(home)
     said: set[str] = set()
-    while True:
+    for _ in deadline.polls():
         for name, mark in marks.items():
             if not is_alive(mark):
                 message = f"Airflow's {name} ended right after its start; see {home.logs / (name + '.log')}"
@@ -283,8 +283,6 @@ def _await_health(
                 progress(f"Airflow: {name} is healthy")
         if len(said) == len(wanted):
             return
-        if time.monotonic() > deadline:
-            waiting = ", ".join(name for name in wanted if name not in said)
-            message = f"Airflow at {info.url} is not healthy yet ({waiting}); see the logs in {home.logs}"
-            raise ServiceError(message)
-        time.sleep(0.25)
+    waiting = ", ".join(name for name in wanted if name not in said)
+    message = f"Airflow at {info.url} is not healthy yet ({waiting}); see the logs in {home.logs}"
+    raise ServiceError(message)

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.log.client_options import python_options
+from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
 TIMEOUT = 20.0  # seconds; a broker that was killed needs up to 5 s to come back
@@ -68,8 +69,8 @@ def refusal(settings: Settings) -> str | None:
         return None
     told: list[KafkaError] = []
     client = AdminClient(_config(settings) | {"error_cb": told.append})
-    deadline = time.monotonic() + REFUSAL_S
-    while time.monotonic() < deadline:
+    deadline = Deadline.after(REFUSAL_S)
+    while not deadline.is_over():
         client.poll(0.1)
         for error in told:
             if error.code() in _REFUSED or "SSL" in str(
@@ -136,10 +137,10 @@ def read_at(settings: Settings, places: Sequence[TopicPartition]) -> dict[tuple[
     reader = consumer(settings)
     found: dict[tuple[int, int], Message] = {}
     wanted = {(place.partition, place.offset) for place in places}
-    deadline = time.monotonic() + TIMEOUT
+    deadline = Deadline.after(TIMEOUT)
     try:
         reader.assign(list(places))
-        while wanted - found.keys() and time.monotonic() < deadline:
+        while wanted - found.keys() and not deadline.is_over():
             for message in reader.consume(500, 0.5):
                 if message.error() is None:
                     found[(int(message.partition() or 0), int(message.offset() or 0))] = message
@@ -180,12 +181,12 @@ def ensure_topic(settings: Settings, topic: str, partitions: int, config: Mappin
 
 def _described(settings: Settings, topic: str) -> list[int]:
     """Return the partitions of a topic that exists: a busy broker answers for one made a moment ago as if it did not."""
-    deadline = time.monotonic() + TIMEOUT
+    deadline = Deadline.after(TIMEOUT)
     while True:
         try:
             return _partitions(settings, topic)
         except ServiceError as error:
-            if not _is_unknown(error.__cause__) or time.monotonic() > deadline:
+            if not _is_unknown(error.__cause__) or deadline.is_over():
                 raise
         time.sleep(0.2)
 
@@ -226,7 +227,7 @@ def _partitions(settings: Settings, topic: str) -> list[int]:
 def _offsets(settings: Settings, topic: str, spec: OffsetSpec) -> dict[int, int]:
     wanted = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic)}
     client = admin(settings)
-    deadline = time.monotonic() + TIMEOUT
+    deadline = Deadline.after(TIMEOUT)
     with _explained(settings, f"reading the offsets of topic {topic}"):
         while True:
             asked = client.list_offsets(wanted, request_timeout=TIMEOUT)
@@ -234,7 +235,7 @@ def _offsets(settings: Settings, topic: str, spec: OffsetSpec) -> dict[int, int]
                 found = {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in asked.items()}
             except KafkaException as error:
                 # A topic made a moment ago has no leader yet; after a broker's restart the old leader is asked once.
-                if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline:
+                if error.args[0].code() not in _LEADERLESS or deadline.is_over():
                     raise
                 time.sleep(0.2)
             else:

@@ -11,6 +11,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import LogGapError, ServiceError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, describe, drop_empty
+from rivertwice.waits import Deadline
 
 PATIENCE_S = 30.0  # without a record or an end; a broker that was killed is back in 5 s
 _GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
@@ -76,8 +77,8 @@ def first_stamps(settings: Settings, topic: str, offsets: Mapping[int, int]) -> 
     reader = _open(settings, "read_uncommitted")
     try:
         reader.assign([TopicPartition(topic, partition, offset) for partition, offset in left.items()])
-        deadline = time.monotonic() + kafka.TIMEOUT
-        while left and time.monotonic() < deadline:
+        deadline = Deadline.after(kafka.TIMEOUT)
+        while left and not deadline.is_over():
             for message in reader.consume(50, 0.2):
                 partition = int(message.partition() or 0)
                 if partition in left and message.error() is None:

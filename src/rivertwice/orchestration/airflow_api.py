@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from rivertwice.errors import RequestError, ServiceError
+from rivertwice.waits import Deadline
 
 _FINAL = frozenset({"success", "failed"})
 _TRIES = 8
@@ -73,13 +74,11 @@ class AirflowClient:
         Raises:
             ServiceError: some are still missing; the message carries the import errors.
         """
-        deadline = time.monotonic() + timeout
-        while missing := dag_ids - self.dag_ids():
-            if time.monotonic() > deadline:
-                errors = "\n".join(self.import_errors()) or "no import errors are reported"
-                message = f"Airflow does not know {', '.join(sorted(missing))} after {timeout:.0f} s; {errors}"
-                raise ServiceError(message)
-            time.sleep(0.5)
+        if not Deadline.after(timeout).wait_until(lambda: not dag_ids - self.dag_ids(), every=0.5):
+            missing = ", ".join(sorted(dag_ids - self.dag_ids()))
+            errors = "\n".join(self.import_errors()) or "no import errors are reported"
+            message = f"Airflow does not know {missing} after {timeout:.0f} s; {errors}"
+            raise ServiceError(message)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
         """Start a run and return its id. The id is chosen here, so that asking again after a server error starts no second run.
@@ -124,9 +123,8 @@ class AirflowClient:
         Raises:
             ServiceError: the run had not ended after `timeout` seconds.
         """
-        deadline = time.monotonic() + timeout
-        said: dict[tuple[str, int], str] = {}
-        while True:
+        state, said = "queued", dict[tuple[str, int], str]()
+        for _ in Deadline.after(timeout).polls(interval):
             state = self.state(dag_id, run_id)
             for task in self.tasks(dag_id, run_id):
                 key = (task.task_id, task.map_index)
@@ -135,10 +133,8 @@ class AirflowClient:
                     progress(f"{dag_id} {task.task_id}: {task.state}")
             if state in _FINAL:
                 return state
-            if time.monotonic() > deadline:
-                message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s"
-                raise ServiceError(message)
-            time.sleep(interval)
+        message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s"
+        raise ServiceError(message)
 
     def runs(self, dag_id: str) -> list[str]:
         """Return the ids of a DAG's runs, oldest first."""

@@ -31,6 +31,7 @@ from rivertwice.store.home_identity import describe_copy, home_id
 from rivertwice.store.lease_store import StoreClaim, Watch, forward_clock, take_claim
 from rivertwice.store.lease_terms import Terms
 from rivertwice.store.places import open_store
+from rivertwice.waits import Deadline
 
 FORMAT = 1
 
@@ -271,8 +272,8 @@ def _claim_in_store(home: PipelineHome, timeline: str, now: datetime, terms: Ter
 def _wait_for_jvm(owner: Owner | None, patience_s: float = 10.0) -> None:
     if owner is None:
         return
-    deadline = time.monotonic() + patience_s
+    deadline = Deadline.after(patience_s)
     while is_alive(owner.jvm_pid, owner.jvm_started):
-        if time.monotonic() > deadline and owner.jvm_pid is not None:
+        if deadline.is_over() and owner.jvm_pid is not None:
             psutil.Process(owner.jvm_pid).kill()
         time.sleep(0.05)

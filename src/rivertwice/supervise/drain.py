@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -16,6 +15,7 @@ from rivertwice.processes import is_alive
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.act import ask_to_drain
 from rivertwice.supervise.memory import load_memory
+from rivertwice.waits import Deadline
 
 POLL_S = 0.1
 
@@ -47,15 +47,16 @@ def drain_all(
     for name, home in living.items():
         progress(f"draining {name} ...")
         ask_to_drain(home, by, utc_now())
-    deadline = time.monotonic() + seconds
+
+    def left() -> list[str]:
+        return [name for name in living if driver_lives(settings, name)]
+
     try:
-        while left := [name for name in living if driver_lives(settings, name)]:
-            if time.monotonic() > deadline:
-                pids = {name: owner.pid for name in left if (owner := lease_owner(homes[name]))}
-                logs = ", ".join(str(homes[name].logs / "driver.log") for name in left)
-                message = f"still draining after {seconds:.0f} s: {pids}; nothing was killed; look at {logs}"
-                raise ServiceError(message)
-            time.sleep(POLL_S)
+        if not Deadline.after(seconds).wait_until(lambda: not left(), every=POLL_S):
+            pids = {name: owner.pid for name in left() if (owner := lease_owner(homes[name]))}
+            logs = ", ".join(str(homes[name].logs / "driver.log") for name in pids)
+            message = f"still draining after {seconds:.0f} s: {pids}; nothing was killed; look at {logs}"
+            raise ServiceError(message)
     finally:
         for home in living.values():
             home.drain.unlink(missing_ok=True)

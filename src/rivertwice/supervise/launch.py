@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +16,7 @@ from rivertwice.instants import parse_iso
 from rivertwice.processes import Started, is_alive, start_detached
 from rivertwice.store.files import read_json
 from rivertwice.store.log_files import open_log
+from rivertwice.waits import Deadline
 
 START_SECONDS = 60.0
 STOP_SECONDS = 45.0
@@ -65,14 +65,12 @@ def start_agent(settings: Settings) -> AgentStatus:
             cwd=settings.project,
             output=output,
         )
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    for _ in Deadline.after(START_SECONDS).polls(0.05):
         running = agent_status(settings)
         if running is not None:
             return running
         if child.poll() is not None:
             break
-        time.sleep(0.05)
     message = f"the agent (pid {child.pid}) did not come up (return code {child.poll()}); read {log}, then try again"
     raise ServiceError(message)
 
@@ -93,13 +91,14 @@ def stop_agent(settings: Settings) -> int | None:
         )
         raise ServiceError(message)
     psutil.Process(running.pid).terminate()
-    deadline = time.monotonic() + STOP_SECONDS
-    while is_alive(running.pid, running.pid_started, lock=settings.home / "agent" / "lock"):
-        if time.monotonic() > deadline:
-            message = (
-                f"the agent (pid {running.pid}) still lives {STOP_SECONDS:.0f} s after SIGTERM; drivers are not touched; "
-                f"read {settings.home / 'agent' / 'log'}, then end process {running.pid}"
-            )
-            raise ServiceError(message)
-        time.sleep(0.05)
+    lock = settings.home / "agent" / "lock"
+    ended = Deadline.after(STOP_SECONDS).wait_until(
+        lambda: not is_alive(running.pid, running.pid_started, lock=lock), every=0.05
+    )
+    if not ended:
+        message = (
+            f"the agent (pid {running.pid}) still lives {STOP_SECONDS:.0f} s after SIGTERM; drivers are not touched; "
+            f"read {settings.home / 'agent' / 'log'}, then end process {running.pid}"
+        )
+        raise ServiceError(message)
     return running.pid

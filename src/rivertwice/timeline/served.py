@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from rivertwice.timeline.lineage import Segment, path_ledger, path_of, path_sema
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
 from rivertwice.timeline.serving import Publication, select_serving
 from rivertwice.timeline.serving import select_served as select_served
+from rivertwice.waits import Deadline
 
 METADATA_KEY = "served"
 _RACES = 5
@@ -280,19 +280,17 @@ def wait_served(home: PipelineHome, sequence: int, timeout: float) -> ServedStam
     Raises:
         ServiceError: it does not within `timeout` seconds.
     """
-    deadline = time.monotonic() + timeout
-    while True:
+    stamp = None
+    for _ in Deadline.after(timeout).polls(POLL_SECONDS):
         stamp = served_stamp(home)
         if stamp is not None and stamp.sequence >= sequence:
             return stamp
-        if time.monotonic() >= deadline:
-            shown = "was never built" if stamp is None else f"shows sequence {stamp.sequence}"
-            message = (
-                f"the served table of {home.root.name} {shown}, not {sequence}, after {timeout:g} s; the agent rebuilds it: "
-                "look at `rivertwice status` and the agent's log"
-            )
-            raise ServiceError(message)
-        time.sleep(POLL_SECONDS)
+    shown = "was never built" if stamp is None else f"shows sequence {stamp.sequence}"
+    message = (
+        f"the served table of {home.root.name} {shown}, not {sequence}, after {timeout:g} s; the agent rebuilds it: "
+        "look at `rivertwice status` and the agent's log"
+    )
+    raise ServiceError(message)
 
 
 def export_lines(rows: pa.Table) -> list[bytes]:
