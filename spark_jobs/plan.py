@@ -12,11 +12,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
-from rivertwice.backfill.plan import plan_backfill
-from rivertwice.backfill.prepare import look
-from rivertwice.backfill.session_plan import has_settled
+from rivertwice.backfill.prepare import plan_if_needed
 from rivertwice.backfill.store import note_planned, save_plan
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
@@ -53,14 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _plan(settings: Settings, request: BackfillRequest) -> BackfillPlan | None:
     with spark_on_demand(settings, f"plan {request.pipeline}") as spark:
-        view = look(settings, request, spark)
-    if request.range is None and not has_settled(view):
-        logger.info("every session of %s that is wanting is still open; nothing to do yet", request.pipeline)
-        return None
-    plan = plan_backfill(request, view)
-    for line in explain_plan(plan).splitlines():
-        logger.info("%s", line)
-    return plan
+        return plan_if_needed(settings, request, spark, logger.info)
 
 
 if __name__ == "__main__":

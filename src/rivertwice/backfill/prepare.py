@@ -1,18 +1,19 @@
-"""From a request to its plan: observe, of sessions look up those that are meant, plan."""
+"""From a request to its plan: observe, of sessions look up those that are meant, plan. The one way, for people and DAGs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rivertwice.backfill.components import Span
+from rivertwice.backfill.explain import explain_plan
+from rivertwice.backfill.late_queue import DUE, describe_queue
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView
-from rivertwice.backfill.observe import observe_backfill
+from rivertwice.backfill.observe import observe_backfill, observe_late_queue, wanting_ranges
 from rivertwice.backfill.plan import CHUNK_RECORDS, plan_backfill
 from rivertwice.backfill.session_observe import overlapping, spans_of
-from rivertwice.backfill.session_plan import asked_sessions
+from rivertwice.backfill.session_plan import asked_sessions, has_settled
 from rivertwice.backfill.session_reader import truth_reader
 from rivertwice.backfill.survey import ReadServed, Zone, survey_sessions
 from rivertwice.config import PipelineHome, Settings
@@ -20,10 +21,13 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import path_of, select_on_path
-from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.sequence import head, read_sequence, select_head
 from rivertwice.timeline.served import rows_served_by
 
-Spark = Callable[[], SparkSession]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Spark = Callable[[], "SparkSession"]
 """Gives a session when one is needed."""
 
 
@@ -47,6 +51,39 @@ def make_plan(
         LogGapError: records are needed that nobody has, or may be needed that are lost for ever.
     """
     return plan_backfill(request, look(settings, request, spark), chunk_records=chunk_records)
+
+
+def find_nothing_to_do(settings: Settings, request: BackfillRequest) -> str | None:
+    """Return why a request without a range has nothing to do now, or None. The log is not read."""
+    home = settings.pipeline(request.pipeline)
+    if request.late_at is not None:
+        queue = observe_late_queue(home, request.late_at)
+        due = any(window.state == DUE for window in queue)
+        return None if due else f"late queue of {request.pipeline}: {describe_queue(queue)}; nothing is due"
+    if request.range is None and head(home) is not None and not wanting_ranges(home):  # without a head the look refuses
+        return f"the newest reconcile of {request.pipeline} found no stale window; nothing to do"
+    return None
+
+
+def plan_if_needed(
+    settings: Settings, request: BackfillRequest, spark: Spark, say: Callable[[str], None]
+) -> BackfillPlan | None:
+    """Return the plan of what a schedule asks for, explained line by line; None, with the reason, if nothing is to be done.
+
+    The arguments and errors are those of `make_plan`; `say` is told each line.
+    """
+    nothing = find_nothing_to_do(settings, request)
+    if nothing is None:
+        view = look(settings, request, spark)
+        if request.range is None and not has_settled(view):
+            nothing = f"every session of {request.pipeline} that is stale is still open; nothing to do yet"
+    if nothing is not None:
+        say(nothing)
+        return None
+    plan = plan_backfill(request, view)
+    for line in explain_plan(plan).splitlines():
+        say(line)
+    return plan
 
 
 def look(settings: Settings, request: BackfillRequest, spark: Spark) -> BackfillView:
@@ -80,9 +117,9 @@ def look_up(settings: Settings, request: BackfillRequest, view: BackfillView, sp
 def served_reader(home: PipelineHome, definition: Definition, view: BackfillView) -> ReadServed:
     """Return what gives the sessions that were served when the view was taken, whatever was committed since."""
     entries = [entry for entry in read_sequence(home) if entry.seq <= view.sequence]
-    head = select_head(entries)
+    served_by = select_head(entries)
     seen = {(zone.timeline, zone.batch) for zone in view.batches}
-    path = [] if head is None else path_of(home, head)
+    path = [] if served_by is None else path_of(home, served_by)
     ledger = [row for row in select_on_path(read_ledger(home), path) if (row.timeline, row.batch) in seen]
     rows = rows_served_by(home, definition, entries, ledger)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
+from rivertwice.errors import RequestError, RivertwiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import Place, ReportedError, report_gate
 from rivertwice.orchestration.requests import (
@@ -142,23 +142,18 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
 
 def plan_backfill(pipeline: str) -> str:
     """Check the form, plan, explain and save; return the backfill's id, or nothing when nothing is to be done."""
-    from rivertwice.backfill.explain import explain_plan
     from rivertwice.backfill.model import BackfillRequest
-    from rivertwice.backfill.plan import observe_backfill
-    from rivertwice.backfill.plan import plan_backfill as plan_it
+    from rivertwice.backfill.prepare import plan_if_needed
     from rivertwice.backfill.store import save_plan
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         form = read_backfill(_conf(context), context["params"], utc_now())
         _skip_if_nothing_committed(settings, pipeline, context)
-        view = observe_backfill(settings, pipeline)
-        if form.range is None and not view.stale:
-            log.info("the newest reconcile of %s found no stale window; nothing to do", pipeline)
+        request = BackfillRequest(pipeline, form.range, form.reason or _who(context))
+        plan = plan_if_needed(settings, request, _no_spark, log.info)
+        if plan is None:
             return ""
-        plan = plan_it(BackfillRequest(pipeline, form.range, form.reason or _who(context)), view)
-        for line in explain_plan(plan).splitlines():
-            log.info("%s", line)
         if form.dry_run:
             log.info("this was a dry run; nothing is computed")
             return ""
@@ -168,14 +163,16 @@ def plan_backfill(pipeline: str) -> str:
 
 def check_backfill(pipeline: str) -> list[str]:
     """Check the form of a backfill of sessions and return the arguments of the job that plans it, none when nothing is stale."""
-    from rivertwice.backfill.observe import wanting_ranges
+    from rivertwice.backfill.model import BackfillRequest
+    from rivertwice.backfill.prepare import find_nothing_to_do
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         form = read_backfill(_conf(context), context["params"], utc_now())
         _skip_if_nothing_committed(settings, pipeline, context)
-        if form.range is None and not wanting_ranges(settings.pipeline(pipeline)):
-            log.info("the newest reconcile of %s found no stale session; nothing to do", pipeline)
+        nothing = find_nothing_to_do(settings, BackfillRequest(pipeline, form.range))
+        if nothing is not None:
+            log.info("%s", nothing)
             return []
     reason = f"--reason={form.reason or _who(context)}"
     arguments = ["--pipeline", pipeline, "--request", request_of(context["dag_run"].run_id), reason]
@@ -195,27 +192,26 @@ def find_planned(pipeline: str) -> str:
 
 def plan_correction(pipeline: str) -> str:
     """Plan and save a backfill of the windows of the late queue that are due; return its id, or nothing if none is."""
-    from rivertwice.backfill.explain import explain_plan
-    from rivertwice.backfill.late_queue import DUE, describe_queue
     from rivertwice.backfill.model import BackfillRequest
-    from rivertwice.backfill.plan import observe_backfill, observe_late_queue
-    from rivertwice.backfill.plan import plan_backfill as plan_it
+    from rivertwice.backfill.prepare import plan_if_needed
     from rivertwice.backfill.store import save_plan
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         read_nothing(_conf(context))
         _skip_if_nothing_committed(settings, pipeline, context)
-        home, now = settings.pipeline(pipeline), utc_now()
-        queue = observe_late_queue(home, now)
-        log.info("late queue of %s: %s", pipeline, describe_queue(queue))
-        if not any(one.state == DUE for one in queue):
+        request = BackfillRequest(pipeline, None, _who(context), utc_now())
+        plan = plan_if_needed(settings, request, _no_spark, log.info)
+        if plan is None:
             return ""
-        plan = plan_it(BackfillRequest(pipeline, None, _who(context), now), observe_backfill(settings, pipeline))
-        for line in explain_plan(plan).splitlines():
-            log.info("%s", line)
-        save_plan(home, plan)
+        save_plan(settings.pipeline(pipeline), plan)
     return plan.id
+
+
+def _no_spark() -> NoReturn:
+    """Give no session: a worker has none, so the DAG lets a Spark job plan what only records tell."""
+    message = "this pipeline's windows are known from their records alone; its DAG plans them in a Spark job"
+    raise RequestError(message)
 
 
 def publish_backfill(pipeline: str, backfill: str) -> int:
