@@ -9,7 +9,8 @@ import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
 from rivertwice.errors import RivertwiceError
-from rivertwice.supervise.lag_words import UNRESPONSIVE, is_lag_fresh, lag_text, stale_lag_text
+from rivertwice.supervise.health import UNRESPONSIVE
+from rivertwice.supervise.lag_words import is_lag_fresh, lag_text, stale_lag_text
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.checked import Judgement

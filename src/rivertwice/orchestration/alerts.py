@@ -11,8 +11,8 @@ from rivertwice.alerts.model import CRITICAL, WARNING, Alert, Cause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
-from rivertwice.orchestration.health import AGENT
 from rivertwice.reconcile.model import SERVED
+from rivertwice.supervise.health import AGENT
 from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
 SENDER_PATIENCE_S = 5.0

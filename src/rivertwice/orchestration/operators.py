@@ -15,10 +15,10 @@ from rivertwice.config import Settings
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import StreamFaultError
 from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment, submit_confs
-from rivertwice.orchestration.health import choose_grace
 from rivertwice.orchestration.outcomes import find_refusal
 from rivertwice.orchestration.run_names import reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
+from rivertwice.supervise.health import choose_grace
 
 
 class SuperviseEpoch(BaseOperator):

@@ -9,12 +9,11 @@ from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import from_ms, to_iso
-from rivertwice.orchestration.health import OK, Seen, classify_health
-from rivertwice.orchestration.observe import observe_pipeline
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.results import cause_rows, reconcile_runs, verdict_rows
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.store.files import read_json
+from rivertwice.supervise.health import OK, classify_health, observe_stream
 from rivertwice.supervise.lag_words import lag_text, stale_lag_text
 from rivertwice.supervise.view import view_stream
 from rivertwice.timeline.ledger import LedgerRow
@@ -133,7 +132,7 @@ def _gravity(word: str) -> int:
 
 
 def _stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    seen = observe_pipeline(settings, name)
+    seen = observe_stream(settings, name, now)
     health = classify_health(seen, now)
     agent = read_json(settings.home / "agent" / "heartbeat.json") or {}
     beat = seen.heartbeat
@@ -150,7 +149,7 @@ def _stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
         "driver": None
         if beat is None
         else {
-            "state": beat.state if seen.owner else _ended_state(seen),
+            "state": seen.state,
             "epoch": beat.epoch,
             "pid": beat.pid,
             "age_s": (now - beat.at).total_seconds(),
@@ -167,12 +166,6 @@ def _stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
 def describe_lag(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the lag as `rivertwice status` says it, with why it is not known now, and the pace of a driver that speaks."""
     return {"text": lag_text(item), "stale": stale_lag_text(item), "rows_per_s": item["rows_per_s"]}
-
-
-def _ended_state(seen: Seen) -> str:
-    """Return how a driver that holds no lease ended: drained when its own record says so, else gone."""
-    beat, last = seen.heartbeat, seen.last_exit
-    return "drained" if beat and last and last.clean and last.epoch == beat.epoch else "gone"
 
 
 def _timeline(home: PipelineHome) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from rivertwice.config import Settings
 from rivertwice.instants import parse_iso, utc_now
-from rivertwice.orchestration.health import OK, Seen, classify_health, describe_seen
-from rivertwice.orchestration.observe import observe_pipeline
+from rivertwice.supervise.health import OK, Seen, classify_health, describe_seen, observe_stream
 
 EPOCH_ENDED = "epoch"
 
@@ -81,7 +80,7 @@ class EpochTrigger(BaseTrigger):
         settings = Settings.from_env()
         watch = Watch(parse_iso(self.ends_at), self.grace)
         while True:
-            seen = await asyncio.to_thread(observe_pipeline, settings, self.pipeline)
+            seen = await asyncio.to_thread(observe_stream, settings, self.pipeline, self._clock())
             event = watch.judge(seen, self._clock())
             if event is not None:
                 yield TriggerEvent(event)  # type: ignore[no-untyped-call]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rivertwice.supervise.health import UNRESPONSIVE
+
 LAG_FRESH_S = 20.0
 """A driver asks the log for its end every five seconds; what is older was true once, and is shown with its age."""
-UNRESPONSIVE = "unresponsive"
 
 
 def is_lag_fresh(item: Mapping[str, Any]) -> bool:

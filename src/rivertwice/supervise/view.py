@@ -9,20 +9,15 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, to_iso
-from rivertwice.processes import is_alive
-from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.archiver import last_retention
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt
-from rivertwice.supervise.lag_words import UNRESPONSIVE
+from rivertwice.supervise.health import UNRESPONSIVE, classify_health, observe_stream
 from rivertwice.supervise.launch import agent_status
 from rivertwice.supervise.memory import Memory, load_memory
-from rivertwice.timeline.intent import Heartbeat, read_exit, read_heartbeat, read_intent
+from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import last_seq, read_sequence, select_head
-
-SILENT_AFTER_S = 10.0
-"""A driver speaks every second; one that lives and has not for so long is frozen, or the machine is."""
 
 
 def pipeline_names(settings: Settings) -> list[str]:
@@ -52,9 +47,10 @@ def view_stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
         consecutive_failures, is_backing_off, next_attempt, agent_action, sequence. Unknown values are None; never guessed.
     """
     home = settings.pipeline(name)
-    intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
+    seen = observe_stream(settings, name, now)
+    health = classify_health(seen, now)
+    intent, owner, beat, ended = seen.intent, seen.owner, seen.heartbeat, seen.last_exit
     memory = load_memory(settings, name)
-    ended = read_exit(home)
     entries = read_sequence(home)
     agent = agent_status(settings)
     timeline = select_head(entries)
@@ -62,16 +58,15 @@ def view_stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
         beat = _beat_of_head(home, timeline, beat)  # the head moved since: a restore, a rewind, an upgrade
     is_own = beat is not None and owner is not None and beat.epoch == owner.epoch
     age_s = None if beat is None else (now - beat.at).total_seconds()
-    speaks = is_own and age_s is not None and age_s <= SILENT_AFTER_S
+    speaks = is_own and seen.state != UNRESPONSIVE
     watermark = None if beat is None or beat.watermark_ms is None else to_iso(from_ms(beat.watermark_ms))
     return {
         "name": name,
         "defined": (settings.definitions / name / "pipeline.yaml").is_file(),
         "desired": None if intent is None else intent.desired,
         "desired_by": None if intent is None else intent.by,
-        "state": UNRESPONSIVE
-        if is_own and not speaks
-        else _state(owner is not None, beat.state if beat and is_own else None, memory),
+        "state": seen.state,
+        "health": {"word": health.word, "message": health.message},
         "driver": None if owner is None else {"pid": owner.pid, "epoch": owner.epoch},
         "timeline": timeline,
         "batch": None if beat is None else beat.batch,
@@ -120,18 +115,6 @@ def _patience(owned: bool, memory: Memory, now: datetime) -> dict[str, Any]:
         "is_backing_off": attempt is not None and attempt > now,
         "next_attempt": None if attempt is None or attempt <= now else to_iso(attempt),
     }
-
-
-def _state(owned: bool, said: str | None, memory: Memory) -> str:
-    if owned:
-        return said or "starting"
-    if memory.broken_at is not None:
-        return "given_up"
-    restore = memory.fall_back
-    if restore is not None and not restore.outcome and is_alive(restore.pid, restore.pid_started):
-        return "restoring"
-    known = memory.driver
-    return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
 
 
 def _reconcile(home: PipelineHome) -> Any:

@@ -1,4 +1,7 @@
-"""What supervision makes of what it sees. Pure: values and `now` go in, a word and a sentence come out."""
+"""Whether a stream does what is wanted: one look at its home, and one judgement, for `status`, Airflow's triggers and the page.
+
+The judgement is pure: values and `now` go in, a word and a sentence come out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.timeline.intent import Exit, Heartbeat, Intent
+from rivertwice.config import Settings
+from rivertwice.instants import parse_iso
+from rivertwice.processes import is_alive
+from rivertwice.store.files import read_json
+from rivertwice.stream.lease import Owner, lease_owner
+from rivertwice.supervise.decide import HUNG_AFTER
+from rivertwice.supervise.memory import Memory, load_memory
+from rivertwice.timeline.intent import Exit, Heartbeat, Intent, read_exit, read_heartbeat, read_intent
 
 OK = "ok"
 AGENT = "agent_dead"
@@ -15,7 +25,9 @@ DRIVER = "driver_down"
 GIVEN_UP = "given_up"
 
 AGENT_SILENT = timedelta(seconds=30)
-DRIVER_SILENT = timedelta(seconds=120)
+SPEAKS_WITHIN = timedelta(seconds=10)
+"""A driver speaks every second; one that was silent for longer is shown as unresponsive. The agent ends it after `HUNG_AFTER`."""
+UNRESPONSIVE = "unresponsive"
 
 
 @dataclass(frozen=True)
@@ -24,15 +36,17 @@ class Seen:
 
     Attributes:
         agent_at: the agent's last heartbeat.
-        owner: whether a live process holds the lease.
+        owner: the live process that holds the lease, or None.
+        state: starting, running, idle, draining, unresponsive, restoring, given_up, or down.
         given_up: why the agent starts no driver any more, if so.
     """
 
     intent: Intent | None
     agent_at: datetime | None
-    owner: bool
+    owner: Owner | None
     heartbeat: Heartbeat | None
     last_exit: Exit | None
+    state: str
     given_up: str | None = None
 
 
@@ -42,6 +56,39 @@ class Health:
 
     word: str
     message: str
+
+
+def observe_stream(settings: Settings, name: str, now: datetime) -> Seen:
+    """Return what lies in the home about one pipeline's stream."""
+    home = settings.pipeline(name)
+    agent = read_json(settings.home / "agent" / "heartbeat.json")
+    intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
+    memory = load_memory(settings, name)
+    broken = memory.broken_at is not None and (intent is None or intent.updated_at <= memory.broken_at)
+    return Seen(
+        intent=intent,
+        agent_at=parse_iso(agent["at"]) if agent else None,
+        owner=owner,
+        heartbeat=beat,
+        last_exit=read_exit(home),
+        state=find_state(owner, beat, memory, now, given_up=broken),
+        given_up=memory.broken_because if broken else None,
+    )
+
+
+def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now: datetime, *, given_up: bool) -> str:
+    """Return the state of a stream, as every surface shows it."""
+    if owner is not None:
+        if beat is None or beat.epoch != owner.epoch:
+            return "starting"
+        return UNRESPONSIVE if now - beat.at > SPEAKS_WITHIN else beat.state
+    if given_up:
+        return GIVEN_UP
+    restore = memory.fall_back
+    if restore is not None and not restore.outcome and is_alive(restore.pid, restore.pid_started):
+        return "restoring"
+    known = memory.driver
+    return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
 
 
 def classify_health(seen: Seen, now: datetime) -> Health:
@@ -56,15 +103,15 @@ def classify_health(seen: Seen, now: datetime) -> Health:
         return Health(GIVEN_UP, f"the agent has given up: {seen.given_up}; cure it, then `rivertwice start`")
     if seen.agent_at is None or now - seen.agent_at > AGENT_SILENT:
         said = "never" if seen.agent_at is None else f"{(now - seen.agent_at).total_seconds():.0f} s ago"
-        driver = "the driver still runs" if seen.owner else "no driver runs"
+        driver = "the driver still runs" if seen.owner is not None else "no driver runs"
         return Health(
             AGENT,
             f"the agent last spoke {said}; {driver}, but nobody would start it again: run `rivertwice agent start`",
         )
     beat = seen.heartbeat
-    if not seen.owner:
+    if seen.owner is None:
         return Health(DRIVER, f"running is wanted but no driver holds the lease{_ending(seen.last_exit)}")
-    if beat is not None and now - beat.at > DRIVER_SILENT:
+    if beat is not None and now - beat.at > HUNG_AFTER:
         silent = (now - beat.at).total_seconds()
         return Health(DRIVER, f"driver pid {beat.pid} (epoch {beat.epoch}) lives but last spoke {silent:.0f} s ago")
     return Health(OK, "running" if beat is None else f"epoch {beat.epoch}, batch {beat.batch}, {beat.state}")
@@ -88,7 +135,7 @@ def describe_seen(seen: Seen) -> Mapping[str, Any]:
         "pid": beat.pid if beat else None,
         "timeline": beat.timeline if beat else None,
         "batch": beat.batch if beat else None,
-        "state": beat.state if beat else None,
+        "state": seen.state,
         "watermark_ms": beat.watermark_ms if beat else None,
         "lag": beat.lag if beat else None,
     }

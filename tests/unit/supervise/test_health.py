@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from homes.project import FLIGHTS, make_project
+from homes.savepoint import add_timeline
 from rivertwice.config import Settings
-from rivertwice.instants import to_iso
-from rivertwice.orchestration.health import Seen, choose_grace, classify_health
+from rivertwice.instants import to_iso, utc_now
+from rivertwice.orchestration.page_data import describe_pipeline
 from rivertwice.orchestration.triggers import EpochTrigger, Watch
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.store.files import replace_json
-from rivertwice.timeline.intent import Exit, Heartbeat, Intent, write_intent
+from rivertwice.stream.lease import Owner
+from rivertwice.supervise.health import Seen, choose_grace, classify_health, describe_seen, observe_stream
+from rivertwice.supervise.memory import Memory, save_memory
+from rivertwice.supervise.view import view_stream
+from rivertwice.timeline.intent import Exit, Heartbeat, Intent, write_heartbeat, write_intent
 
 pytestmark = pytest.mark.airflow
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -28,9 +36,10 @@ def seen(now: datetime = NOW, **changes: Any) -> Seen:
     values: dict[str, Any] = {
         "intent": Intent("running", "test", NOW),
         "agent_at": now,
-        "owner": True,
+        "owner": Owner(3, 4711, 0.0, "t1"),
         "heartbeat": Heartbeat(3, 4711, "t1", "running", now, batch=12),
         "last_exit": None,
+        "state": "running",
     }
     return Seen(**{**values, **changes})
 
@@ -39,14 +48,14 @@ def seen(now: datetime = NOW, **changes: Any) -> Seen:
     ("changes", "word", "said"),
     [
         ({}, "ok", "epoch 3, batch 12, running"),
-        ({"intent": None, "agent_at": None, "owner": False}, "ok", "nobody has asked"),
-        ({"intent": Intent("stopped", "test", NOW), "agent_at": None, "owner": False}, "ok", "stopped, as wanted"),
+        ({"intent": None, "agent_at": None, "owner": None}, "ok", "nobody has asked"),
+        ({"intent": Intent("stopped", "test", NOW), "agent_at": None, "owner": None}, "ok", "stopped, as wanted"),
         ({"agent_at": None}, "agent_dead", "never; the driver still runs"),
         ({"agent_at": after(-31)}, "agent_dead", "31 s ago"),
         ({"agent_at": after(-29)}, "ok", "running"),
-        ({"owner": False}, "driver_down", "no driver holds the lease"),
+        ({"owner": None}, "driver_down", "no driver holds the lease"),
         (
-            {"owner": False, "last_exit": Exit(3, NOW, "out_of_memory", "heap", clean=False)},
+            {"owner": None, "last_exit": Exit(3, NOW, "out_of_memory", "heap", clean=False)},
             "driver_down",
             "ended as out_of_memory: heap",
         ),
@@ -68,16 +77,16 @@ def test_a_driver_that_comes_back_within_the_grace_is_no_failure() -> None:
     """
     watch = Watch(after(300), 60)
     assert watch.judge(seen(), NOW) is None
-    assert watch.judge(seen(after(10), owner=False), after(10)) is None
-    assert watch.judge(seen(after(50), owner=False), after(50)) is None
+    assert watch.judge(seen(after(10), owner=None), after(10)) is None
+    assert watch.judge(seen(after(50), owner=None), after(50)) is None
     assert watch.judge(seen(after(55)), after(55)) is None
-    assert watch.judge(seen(after(200), owner=False), after(200)) is None
+    assert watch.judge(seen(after(200), owner=None), after(200)) is None
 
 
 def test_a_driver_that_stays_away_fails_the_epoch() -> None:
     watch = Watch(after(300), 60)
-    assert watch.judge(seen(after(10), owner=False), after(10)) is None
-    event = watch.judge(seen(after(70), owner=False), after(70))
+    assert watch.judge(seen(after(10), owner=None), after(10)) is None
+    event = watch.judge(seen(after(70), owner=None), after(70))
     assert event is not None
     assert event["status"] == "driver_down"
     assert event["seen"]["batch"] == 12
@@ -114,3 +123,30 @@ def test_the_trigger_reads_the_home_and_yields_one_event(settings: Settings, mon
     (event,) = asyncio.run(events())
     # At 0 s the driver is missing, at 40 s the agent is silent too; the fault began at 0 s and has lasted 60 s.
     assert event.payload["status"] == "agent_dead"
+
+
+@pytest.mark.parametrize("state", ["down", "given_up", "starting", "running", "unresponsive"])
+def test_status_page_and_trigger_show_one_state_and_one_health(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS})
+    home, now = settings.pipeline("flight_delays"), utc_now()
+    add_timeline(home, "t1")
+    write_intent(home, "running", "test", now - timedelta(minutes=5))
+    replace_json(
+        settings.home / "agent" / "heartbeat.json", {"at": to_iso(now), "pid": 1, "pid_started": 0.0, "pipelines": {}}
+    )
+    age = timedelta(seconds=30 if state == "unresponsive" else 1)
+    write_heartbeat(home, Heartbeat(2 if state == "starting" else 3, 4711, "t1", "running", now - age, batch=12))
+    owner = None if state in ("down", "given_up") else Owner(3, 4711, 0.0, "t1")
+    monkeypatch.setattr("rivertwice.supervise.health.lease_owner", lambda _: owner)
+    if state == "given_up":
+        save_memory(settings, "flight_delays", Memory(broken_at=now, broken_because="poison"))
+
+    shown = view_stream(settings, "flight_delays", now)
+    page = describe_pipeline(settings, load_definition(settings.definitions / "flight_delays"), now)["stream"]
+    asset = describe_seen(observe_stream(settings, "flight_delays", now))
+
+    assert (shown["state"], page["driver"]["state"], asset["state"]) == (state,) * 3
+    assert shown["health"]["message"] == page["message"]
+    assert (shown["health"]["word"] == "ok") == page["healthy"]
