@@ -74,7 +74,7 @@ class HomeEffects(Generic[R]):
         """Decide what is to be done, and refuse what cannot be."""
         raise NotImplementedError
 
-    def accept(self, found: R) -> None:
+    def accept(self, interrupted: R) -> None:
         """Go on with whatever was cut off."""
 
     def operations(self) -> Sequence[Operation]:
@@ -256,9 +256,9 @@ def abandon_operation(
 
 def _left(home: PipelineHome, record: Operation) -> tuple[str, ...]:
     folder = home.timeline(record.child)
-    found = [f"operations/{record.id}.json (its record)"]
+    left = [f"operations/{record.id}.json (its record)"]
     if (folder / "timeline.json").exists():
-        found.append(f"timelines/{record.child} (a recorded timeline off the head's path: none of its batches counts)")
+        left.append(f"timelines/{record.child} (a recorded timeline off the head's path: none of its batches counts)")
     elif folder.exists():
-        found.append(f"timelines/{record.child} (a checkpoint without a record; it may be deleted)")
-    return tuple(found)
+        left.append(f"timelines/{record.child} (a checkpoint without a record; it may be deleted)")
+    return tuple(left)

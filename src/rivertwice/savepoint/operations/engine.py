@@ -37,7 +37,7 @@ class Effects(Protocol[R]):
     def forget(self, record: R) -> None:
         """Remove the record of what was refused before it touched anything."""
 
-    def accept(self, found: R) -> None:
+    def accept(self, interrupted: R) -> None:
         """Refuse to go on with what was cut off, if something else is asked for."""
 
     def begin(self, savepoint: str | None) -> R:
@@ -131,14 +131,14 @@ def run(
         RequestError: another operation is not finished.
         RivertwiceError: a step was refused. Before the first one that touches anything, nothing is left behind.
     """
-    found = select_unfinished(effects.operations(), plan, savepoint, effects.pipeline)
-    if found is None:
+    interrupted = select_unfinished(effects.operations(), plan, savepoint, effects.pipeline)
+    if interrupted is None:
         record = effects.begin(savepoint)
         effects.write(record)
         yield plan.name_of(RECORDED)
     else:
-        effects.accept(found)
-        record = found
+        effects.accept(interrupted)
+        record = interrupted
     touching = False
     try:
         yield from effects.lease(record)
@@ -163,7 +163,7 @@ def run(
     if record.step >= DONE:
         effects.clear(record)
         effects.release(record)
-    return Ran(record, found is not None)
+    return Ran(record, interrupted is not None)
 
 
 def _do(plan: Plan[R], effects: Effects[R], step: Step, record: R) -> Generator[str | int, None, R]:
@@ -184,23 +184,23 @@ def abandon(plan: Plan[R], effects: Effects[R]) -> Generator[str | int, None, Ab
         RequestError: none was cut off, or it is too late.
     """
     head = effects.head()
-    found = select_abandonable(effects.operations(), plan, head, effects)
-    yield from effects.end_own_driver(found)
-    abandoned = replace(found, step=ABANDONED)
+    interrupted = select_abandonable(effects.operations(), plan, head, effects)
+    yield from effects.end_own_driver(interrupted)
+    abandoned = replace(interrupted, step=ABANDONED)
     effects.write(abandoned)
     yield plan.name_of(ABANDONED)
-    effects.let_go(found)
-    effects.release(found)
-    effects.clear(found)
-    running = is_intent_ours(found, effects.intent())
+    effects.let_go(interrupted)
+    effects.release(interrupted)
+    effects.clear(interrupted)
+    running = is_intent_ours(interrupted, effects.intent())
     if running:
-        effects.want("running", f"{found.id} (given up)")
-    return Abandoned(abandoned, plan.name_of(found.step), str(head), running)
+        effects.want("running", f"{interrupted.id} (given up)")
+    return Abandoned(abandoned, plan.name_of(interrupted.step), str(head), running)
 
 
-def explain(plan: Plan[R], found: R | None) -> tuple[ShownStep, ...]:
-    """Return the steps for people; `found` is the operation that would be resumed, if one was cut off. Pure."""
-    recorded = RECORDED if found is None else found.step
+def explain(plan: Plan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
+    """Return the steps for people; `interrupted` is the operation that would be resumed, if one was cut off. Pure."""
+    recorded = RECORDED if interrupted is None else interrupted.step
     return tuple(
         ShownStep(
             step.number, step.does, TO_DO if recorded < step.number else REPEATED if step.is_due(recorded) else SKIPPED
@@ -222,16 +222,16 @@ def move_head(effects: Effects[R], record: R, again: Any) -> Generator[str | int
     """
     while True:
         seen, last = effects.last_seq(), effects.last_batch(record)
-        found = decide_move(record, effects.head(), last)
+        decision = decide_move(record, effects.head(), last)
         yield LOOKED
-        if found == MOVE:
+        if decision == MOVE:
             effects.seal(record.serving)
             yield SEALED
-            found = decide_move(record, effects.head(), effects.last_batch(record))
-        if found == MOVE:
+            decision = decide_move(record, effects.head(), effects.last_batch(record))
+        if decision == MOVE:
             effects.move_head(record, seen)
             yield HEAD_MOVED
-        if found != AGAIN:
+        if decision != AGAIN:
             return record
         record = yield from again(record)
 
@@ -254,15 +254,15 @@ def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint:
     Raises:
         RequestError: an operation of another sort, or of another savepoint, was cut off; two half ones cannot be told apart later.
     """
-    unfinished = [found for found in operations if found.step < DONE]
+    unfinished = [operation for operation in operations if operation.step < DONE]
     if not unfinished:
         return None
-    found = unfinished[-1]
-    if isinstance(found, plan.record) and savepoint in (None, found.savepoint):
-        return found
-    cut_off = plan_of(found)
+    interrupted = unfinished[-1]
+    if isinstance(interrupted, plan.record) and savepoint in (None, interrupted.savepoint):
+        return interrupted
+    cut_off = plan_of(interrupted)
     message = (
-        f"{found.id} of savepoint {found.savepoint} was cut off at '{cut_off.name_of(found.step)}', and a {plan.noun} now would "
+        f"{interrupted.id} of savepoint {interrupted.savepoint} was cut off at '{cut_off.name_of(interrupted.step)}', and a {plan.noun} now would "
         f"move the head under it; finish it (`{cut_off.finish.format(pipeline=pipeline)}`) or give it up "
         f"(`{cut_off.abandon.format(pipeline=pipeline)}`)"
     )
@@ -276,27 +276,27 @@ def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str
         RequestError: there is none; or its child serves, or what serves is sealed and the child was about to: then it can only
             be finished.
     """
-    unfinished = [found for found in operations if found.step < DONE and isinstance(found, plan.record)]
+    unfinished = [operation for operation in operations if operation.step < DONE and isinstance(operation, plan.record)]
     if not unfinished:
         message = (
             f"no {plan.noun} of {effects.pipeline} was cut off, so there is nothing to give up; see "
             f"`rivertwice savepoint list {effects.pipeline}`"
         )
         raise RequestError(message)
-    found = unfinished[-1]
-    moved = found.step >= MOVED or head == found.child
-    if moved or (head == found.serving and effects.is_sealed(found.serving)):
+    interrupted = unfinished[-1]
+    moved = interrupted.step >= MOVED or head == interrupted.child
+    if moved or (head == interrupted.serving and effects.is_sealed(interrupted.serving)):
         what = (
-            f"has moved the head to {found.child} already"
+            f"has moved the head to {interrupted.child} already"
             if moved
-            else f"has sealed {found.serving}, which takes no further batch, and was about to move the head to {found.child}"
+            else f"has sealed {interrupted.serving}, which takes no further batch, and was about to move the head to {interrupted.child}"
         )
         message = (
-            f"{found.id} of savepoint {found.savepoint} {what}; it can only be finished: "
+            f"{interrupted.id} of savepoint {interrupted.savepoint} {what}; it can only be finished: "
             f"`{plan.finish.format(pipeline=effects.pipeline)}`"
         )
         raise RequestError(message)
-    return found
+    return interrupted
 
 
 def is_intent_ours(record: Operation, intent: Intent | None) -> bool:

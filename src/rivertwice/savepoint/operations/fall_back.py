@@ -182,14 +182,14 @@ def show_fall_back(settings: Settings, pipeline: str) -> FallBackPlan:
     there = survey_savepoints(home)
     tried = [Candidate(name, None, None, why) for name, why in there.damaged.items()]
     interrupted = _unfinished(home)
-    names = [found.id for found in select_candidates(there.sound, head_path(home))]
+    names = [savepoint.id for savepoint in select_candidates(there.sound, head_path(home))]
     taken: RestorePlan | None = None
     for name in names if interrupted is None else [interrupted]:
         plan = show_restore(settings, pipeline, name, unproved=interrupted is not None)
         tried.append(Candidate(name, plan.batch, plan.replay, plan.refusal))
         if taken is None and plan.refusal is None:
             taken = plan
-    refused = {found.savepoint: found.refusal for found in tried if found.refusal is not None}
+    refused = {candidate.savepoint: candidate.refusal for candidate in tried if candidate.refusal is not None}
     return FallBackPlan(
         pipeline=pipeline,
         candidates=tuple(tried),
@@ -203,8 +203,8 @@ def show_fall_back(settings: Settings, pipeline: str) -> FallBackPlan:
 
 
 def _unfinished(home: PipelineHome) -> str | None:
-    found = [restore.savepoint for restore in read_restores(home) if restore.step < DONE]
-    return found[-1] if found else None
+    names = [restore.savepoint for restore in read_restores(home) if restore.step < DONE]
+    return names[-1] if names else None
 
 
 def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: dict[str, str]) -> str:

@@ -112,17 +112,17 @@ Operation = Restore | Rewind
 
 def read_operations(home: PipelineHome) -> list[Operation]:
     """Return all operations of a pipeline, oldest first."""
-    return sorted([*read_restores(home), *read_rewinds(home)], key=lambda found: found.started_at)
+    return sorted([*read_restores(home), *read_rewinds(home)], key=lambda record: record.started_at)
 
 
 def read_restores(home: PipelineHome) -> list[Restore]:
     """Return all restores of a pipeline, upgrades and fall-backs among them, oldest first."""
-    return sorted(_read(home, "restore-*", Restore, "started_at"), key=lambda found: found.started_at)
+    return sorted(_read(home, "restore-*", Restore, "started_at"), key=lambda record: record.started_at)
 
 
 def read_rewinds(home: PipelineHome) -> list[Rewind]:
     """Return all rewinds of a pipeline, oldest first."""
-    return sorted(_read(home, "rewind-*", Rewind, "started_at"), key=lambda found: found.started_at)
+    return sorted(_read(home, "rewind-*", Rewind, "started_at"), key=lambda record: record.started_at)
 
 
 def write_operation(home: PipelineHome, operation: Operation) -> None:
@@ -193,10 +193,10 @@ def _write(home: PipelineHome, name: str, record: Restore | Rewind | FallBackRep
 
 def _read(home: PipelineHome, pattern: str, made: type[Found], instant: str) -> list[Found]:
     """Return the records whose names match, in the names' order; one of another format is left out."""
-    found = []
+    records = []
     for path in sorted(home.operations.glob(f"{pattern}.json")):
         data = read_json(path)
         if data is not None and data.get("format") == FORMAT:
             values = {key: value for key, value in data.items() if key != "format"}
-            found.append(made(**{**values, instant: parse_iso(values[instant])}))
-    return found
+            records.append(made(**{**values, instant: parse_iso(values[instant])}))
+    return records

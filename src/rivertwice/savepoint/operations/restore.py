@@ -140,9 +140,9 @@ class RestoreEffects(HomeEffects[Restore]):
             return (yield from engine.move_head(self, record, self.fork_again))
         return (yield from super().do(step, record))
 
-    def accept(self, found: Restore) -> None:
+    def accept(self, interrupted: Restore) -> None:
         """Refuse an upgrade while something else is cut off."""
-        require_same_aim(found, self.bundle)
+        require_same_aim(interrupted, self.bundle)
 
     def begin(self, savepoint: str | None) -> Restore:
         """Decide what is to be done."""
@@ -330,8 +330,8 @@ def show_restore(
     """
     home = settings.pipeline(pipeline)
     effects = RestoreEffects(settings, home, unproved=unproved)
-    found = engine.select_unfinished(read_operations(home), RESTORE, savepoint_id, pipeline)
-    restore = found or effects.begin(savepoint_id)
+    interrupted = engine.select_unfinished(read_operations(home), RESTORE, savepoint_id, pipeline)
+    restore = interrupted or effects.begin(savepoint_id)
     savepoint = load(home, restore)
     refusal, rows, source = None, rows_of(home, restore.parent), None
     try:
@@ -349,8 +349,8 @@ def show_restore(
         forks_at=rows[-1].batch if rows else None,
         replay=sum(row.batch > savepoint.manifest.batch for row in rows),
         source=source,
-        resumes=None if found is None else found.id,
-        steps=engine.explain(RESTORE, found),
+        resumes=None if interrupted is None else interrupted.id,
+        steps=engine.explain(RESTORE, interrupted),
         refusal=refusal,
     )
 
@@ -364,16 +364,16 @@ def _source(settings: Settings, home: PipelineHome, restore: Restore) -> str:
     return plan_replay(manifest, rows, until=rows[-1].batch, begin=begin, bundles=bundles).source
 
 
-def require_same_aim(found: Restore, bundle: str | None) -> None:
+def require_same_aim(interrupted: Restore, bundle: str | None) -> None:
     """Refuse an upgrade while something else was cut off; an upgrade that was cut off is resumed by a restore too. Pure.
 
     Raises:
         RequestError: a restore, or an upgrade to another definition, is not finished.
     """
-    if bundle is not None and found.bundle != bundle:
-        what = "a restore" if found.bundle is None else f"an upgrade to bundle {found.bundle[:12]}"
+    if bundle is not None and interrupted.bundle != bundle:
+        what = "a restore" if interrupted.bundle is None else f"an upgrade to bundle {interrupted.bundle[:12]}"
         message = (
-            f"{found.id}, {what}, was cut off; finish it first (`rivertwice savepoint restore NAME` without an id) or give it up "
+            f"{interrupted.id}, {what}, was cut off; finish it first (`rivertwice savepoint restore NAME` without an id) or give it up "
             "(with --abandon), then upgrade"
         )
         raise RequestError(message)

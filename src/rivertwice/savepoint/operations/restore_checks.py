@@ -37,7 +37,7 @@ def newest_proved(home: PipelineHome, path: Sequence[Segment], wanted: str) -> S
     Raises:
         SavepointError: there is none.
     """
-    there = [found for found in list_savepoints(home) if not path or is_on_path(found.manifest, path)]
+    there = [savepoint for savepoint in list_savepoints(home) if not path or is_on_path(savepoint.manifest, path)]
     newest = select_newest(there, proved=True)
     if newest is None:
         message = (

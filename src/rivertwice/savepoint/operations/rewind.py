@@ -183,13 +183,15 @@ class RewindEffects(HomeEffects[Rewind]):
         gone, came = behind_fork(timeline_ledger(home, rewind.head), timeline_ledger(home, rewind.child))
         own = [row for row in came if row.timeline == rewind.child]
         definition = read_definition(self.settings, self.pipeline)
-        found = compare_emitted(read_emitted(home, gone, definition), read_emitted(home, came, definition), definition)
+        comparison = compare_emitted(
+            read_emitted(home, gone, definition), read_emitted(home, came, definition), definition
+        )
         return replace(
             rewind,
             head_batch=last.batch,
             batches=len(own),
             records=sum(row.read for row in own),
-            comparison=asdict(found),
+            comparison=asdict(comparison),
         )
 
     def catch_up_again(self, rewind: Rewind) -> Generator[str | int, None, Rewind]:
@@ -215,11 +217,13 @@ def show_rewind(
         RequestError: the pipeline never ran, or another operation is not finished.
     """
     home = settings.pipeline(pipeline)
-    found = engine.select_unfinished(read_operations(home), REWIND, savepoint_id, pipeline)
-    savepoint = choose_savepoint(home, found.savepoint if found is not None else savepoint_id)
+    interrupted = engine.select_unfinished(read_operations(home), REWIND, savepoint_id, pipeline)
+    savepoint = choose_savepoint(home, interrupted.savepoint if interrupted is not None else savepoint_id)
     world = observe_rewind(settings, home, savepoint.manifest, _require_head(home))
     plan = plan_rewind(savepoint.manifest, world, proved=savepoint.status == PROVED, unproved=unproved)
-    return replace(plan, resumes=None if found is None else found.id, steps=engine.explain(REWIND, found))
+    return replace(
+        plan, resumes=None if interrupted is None else interrupted.id, steps=engine.explain(REWIND, interrupted)
+    )
 
 
 def choose_savepoint(home: PipelineHome, savepoint_id: str | None) -> Savepoint:
@@ -290,8 +294,8 @@ def _report(rewind: Rewind, *, resumed: bool) -> RewindReport:
 
 
 def _require_head(home: PipelineHome) -> str:
-    found = head(home)
-    if found is None:
+    head_now = head(home)
+    if head_now is None:
         message = f"{home.root.name} has no head timeline: it never ran, so there is nothing to go back from"
         raise RequestError(message)
-    return found
+    return head_now

@@ -90,7 +90,7 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
     """
     home = settings.pipeline(pipeline)
     line, new, decision = _observe(settings, home)
-    found = _cut_off(home, new.id)
+    interrupted = _cut_off(home, new.id)
     rows = timeline_ledger(home, line.timeline)
     serving = path_semantics(home, path_of(home, line.timeline))
     last = rows[-1].batch if rows else None
@@ -100,12 +100,15 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
         other = engine.select_unfinished(read_operations(home), UPGRADE, None, pipeline)
         if other is not None:
             require_same_aim(other, new.id)
-        if found is None:
+        if interrupted is None:
             require_way(decision, pipeline)
             _require_checked(settings, home, new, None)
         if chosen is None:
             chosen = choose_savepoint(
-                home, None if found is None else found.savepoint, line.timeline, unproved=found is not None
+                home,
+                None if interrupted is None else interrupted.savepoint,
+                line.timeline,
+                unproved=interrupted is not None,
             )
         require_fingerprint(chosen.manifest, line.fingerprint)
     except RivertwiceError as error:
@@ -122,8 +125,8 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
         savepoint=None if chosen is None else chosen.id,
         replay=0 if chosen is None else sum(row.batch > chosen.manifest.batch for row in rows),
         publications=sum(each.semantics in serving for each in publications_of(read_sequence(home))),
-        resumes=None if found is None else found.id,
-        steps=engine.explain(UPGRADE, found),
+        resumes=None if interrupted is None else interrupted.id,
+        steps=engine.explain(UPGRADE, interrupted),
         refusal=refusal,
     )
 
@@ -168,7 +171,7 @@ def upgrade_stream(
 
 def _cut_off(home: PipelineHome, bundle: str) -> Restore | None:
     """Return the upgrade to this definition that was cut off, or None."""
-    unfinished = [found for found in read_restores(home) if found.step < DONE and found.bundle == bundle]
+    unfinished = [restore for restore in read_restores(home) if restore.step < DONE and restore.bundle == bundle]
     return unfinished[-1] if unfinished else None
 
 

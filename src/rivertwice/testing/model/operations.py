@@ -60,7 +60,7 @@ class WorldEffects(Generic[R]):
         """Remove the record."""
         self.world.operations.pop(record.id, None)
 
-    def accept(self, found: R) -> None:
+    def accept(self, interrupted: R) -> None:
         """Go on with whatever was cut off."""
 
     def begin(self, savepoint: str | None) -> R:
