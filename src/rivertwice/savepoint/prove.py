@@ -118,13 +118,15 @@ def prove_savepoint(
         progress(f"fetching {savepoint.id}: {len(savepoint.manifest.files)} files, {savepoint.manifest.size} bytes")
         download(savepoint, attempt.replayed)
         proof = _prove(attempt, spark or session_of(settings, attempt.definition))
+        # The lease may have run out, by a slow replay or a clock that was set: renewed, prune and this see each other.
+        lease_savepoint(savepoint.store, savepoint.id, attempt.holder, now=utc_now(), length=LEASE)
+        return _note(savepoint, proof, progress)
     except ReplayMismatchError as error:
         _record_attempt(savepoint, {"proved": False, "reason": str(error), "made_at": to_iso(utc_now())})
         raise
     finally:
         shutil.rmtree(attempt.scratch, ignore_errors=True)
         release_savepoint(savepoint.store, savepoint.id, attempt.holder)
-    return _note(savepoint, proof, progress)
 
 
 def _note(savepoint: Savepoint, proof: Proof, progress: Progress) -> Proof:

@@ -265,6 +265,7 @@ def run_prove(world: World, me: Process) -> Steps:
     yield from lease_saved(world, me, saved, holder, LEASE)
     try:
         proof, state = yield from _prove(world, saved, manifest)
+        yield from lease_saved(world, me, saved, holder, LEASE)  # it may have run out
     except (SavepointError, LogGapError, LedgerError):
         world.release(saved, me, holder)
         raise
