@@ -44,6 +44,13 @@ HELD = replace(
         ("prove", "hold prove", "prune", "prune"),
     ),
 )
+PROVED_SINCE = replace(
+    HELD,
+    stories=(("prune", "hold prune", "prove", "prove", "prove"), ("prune", "prove", "hold prune", "prove", "prove")),
+    prelude=("take", "prove", "take", "take"),
+    deadly=False,
+    sleepy=False,
+)
 UNSEEN = replace(
     RACES,
     stories=(
@@ -249,7 +256,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             deadly=True,
         ),
     ),
-    Mutation("prune forgets that a proof came meanwhile", rules={"find_holder": _unheld("proved")}, focus=HELD),
+    Mutation("prune forgets that a proof came meanwhile", rules={"find_holder": _unheld("proved")}, focus=PROVED_SINCE),
     Mutation("a lease is put without a second look", "lease without a second look", focus=HELD),
     Mutation("proof and restore do not lease", "savepoint not leased", focus=PRUNES),
     # restore
