@@ -20,7 +20,6 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, parse_instant, to_iso, utc_now
 from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.savepoint.prune import KEPT
-from rivertwice.supervise import view as view_module
 from rivertwice.supervise.memory import DriverRef
 from rivertwice.timeline.intent import Heartbeat, read_heartbeat, write_heartbeat
 from rivertwice.timeline.ledger import append_ledger
@@ -121,7 +120,7 @@ def test_a_lag_that_a_dead_driver_never_learnt_is_not_a_dash(run: Any, tmp_path:
 def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_module, "lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    monkeypatch.setattr("rivertwice.supervise.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     spoken(tmp_path, 1, lag=0, lag_at=utc_now() - timedelta(minutes=5))
     shown = run("status").output
     assert "0, 5 min ago" in shown
@@ -136,7 +135,7 @@ def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
 def test_a_frozen_driver_is_unresponsive_and_its_pace_is_not_shown(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_module, "lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    monkeypatch.setattr("rivertwice.supervise.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     spoken(tmp_path, 15, lag=900, arriving_per_s=3.0, catch_up_s=7.0, rows_per_s=90.0, lag_at=utc_now())
     (item,) = json.loads(run("status", output="json").stdout)["pipelines"]
     assert item["state"] == "unresponsive"

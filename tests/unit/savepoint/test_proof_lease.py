@@ -53,7 +53,7 @@ def test_the_lease_still_holds_when_the_proof_is_put(taken, monkeypatch):
     assert read_leases(savepoint.store, savepoint.id) == []
 
 
-def test_a_savepoint_that_prune_deletes_since_the_lease_ran_out_gets_no_proof(taken, monkeypatch):
+def test_a_savepoint_that_prune_deletes_meanwhile_gets_no_proof(taken, monkeypatch):
     settings, _, savepoint = taken
 
     def prune(attempt):
