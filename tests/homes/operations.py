@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rivertwice.savepoint import feed
 from rivertwice.savepoint.operations import (
     catch_up,
     drain,
@@ -21,6 +22,7 @@ from rivertwice.savepoint.operations import (
 
 MODULES: tuple[ModuleType, ...] = (
     effects,
+    feed,
     drain,
     fork,
     restore,

@@ -16,10 +16,10 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.repair.model import LostRows
 from rivertwice.savepoint.beginning import beginning_of, make_empty_checkpoint
-from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
+from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import Savepoint, download, survey_savepoints
-from rivertwice.savepoint.feed import oldest_offsets, replay_source
-from rivertwice.savepoint.plan import is_on_path, plan_replay, require_recorded
+from rivertwice.savepoint.feed import plan_feed, replay_source
+from rivertwice.savepoint.plan import is_on_path, require_recorded
 from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.timeline.intact import CHANGELOG, DEAD
@@ -112,13 +112,7 @@ def _replay_from(work: _Work, base: Savepoint, rows: Sequence[LedgerRow], last: 
         else:
             require_recorded(manifest, rows)
             download(base, scratch)
-        plan = plan_replay(
-            manifest,
-            rows,
-            until=last,
-            begin=oldest_offsets(settings, definition, manifest),
-            bundles=equivalent_bundles(home, manifest, rows),
-        )
+        plan = plan_feed(settings, home, definition, manifest, rows, until=last)
         progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch} ({manifest.savepoint})")
         session = work.session(definition)
         with replay_source(

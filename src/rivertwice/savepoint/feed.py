@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.config import Settings
+from rivertwice.config import PipelineHome, Settings
 from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
 from rivertwice.log.replay_topic import feed_replay_topic, replay_topic
 from rivertwice.pipeline.model import Definition
+from rivertwice.savepoint.bundles import equivalent_bundles
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.plan import KAFKA, ReplayPlan
+from rivertwice.savepoint.plan import KAFKA, ReplayPlan, plan_replay
 from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics
+from rivertwice.timeline.ledger import LedgerRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,29 @@ if TYPE_CHECKING:
 
 _NOTHING = 1 << 62  # an offset no topic reaches
 _COLUMNS = ("partition", "offset", "key", "value", "headers", "unix_millis(timestamp) AS timestamp_ms")
+
+
+def plan_feed(
+    settings: Settings,
+    home: PipelineHome,
+    definition: Definition,
+    manifest: Manifest,
+    rows: Sequence[LedgerRow],
+    *,
+    until: int,
+    archive_only: bool = False,
+) -> ReplayPlan:
+    """Plan the replay of the batches after a savepoint up to `until`, by what Kafka still has now.
+
+    The arguments and errors are those of `plan_replay`; with `archive_only` Kafka's records do not count (`oldest_offsets`).
+    """
+    return plan_replay(
+        manifest,
+        rows,
+        until=until,
+        begin=oldest_offsets(settings, definition, manifest, archive_only=archive_only),
+        bundles=equivalent_bundles(home, manifest, rows),
+    )
 
 
 @contextmanager

@@ -36,14 +36,13 @@ from rivertwice.savepoint.budget import (
     describe_out_of_time,
     select_retry,
 )
-from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles, load_state_definition
+from rivertwice.savepoint.bundles import current_fingerprint, load_state_definition
 from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
-from rivertwice.savepoint.feed import oldest_offsets, replay_source
+from rivertwice.savepoint.feed import plan_feed, replay_source
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.plan import (
     ReplayPlan,
     is_on_path,
-    plan_replay,
     require_fingerprint,
     require_recorded,
     select_proof_end,
@@ -221,13 +220,7 @@ def _prove(attempt: Attempt, spark: SparkSession) -> Proof:
     too_many = decide_over_batches(manifest.batch, last, attempt.budget)
     if too_many is not None:
         return unproved(attempt.savepoint, too_many, attempt.began)
-    plan = plan_replay(
-        manifest,
-        rows,
-        until=last,
-        begin=oldest_offsets(attempt.settings, attempt.definition, manifest),
-        bundles=equivalent_bundles(attempt.home, manifest, rows),
-    )
+    plan = plan_feed(attempt.settings, attempt.home, attempt.definition, manifest, rows, until=last)
     replay_began = time.monotonic()
     done = len(_replay(attempt, spark, plan, rows))
     replay_seconds = round(time.monotonic() - replay_began, 3)

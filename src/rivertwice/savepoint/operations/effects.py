@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
-from collections.abc import Callable, Generator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rivertwice.config import PipelineHome, Settings
@@ -42,104 +46,47 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class HomeEffects(Generic[R]):
-    """The effects of an operation on a pipeline's home; a subclass adds what is its own.
+class HomeGround:
+    """A pipeline's home, as far as every operation touches it.
 
     Attributes:
         settings, home: where things lie.
         progress: told of every step.
         drain_seconds: how long to wait for a running driver.
-        keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
-        savepoint: what the operation is built on, once it is leased.
     """
 
     settings: Settings
     home: PipelineHome
     progress: Progress = print_nothing
     drain_seconds: float = DRAIN_S
-    keep_intent: bool = False
-    savepoint: Savepoint = field(init=False)
 
     @property
     def pipeline(self) -> str:
         """The pipeline's name."""
         return self.home.root.name
 
-    @property
-    def effects(self) -> Mapping[int, Callable[[R], R]]:
-        """By a step's number, what does it; a step that is not named here is common to all."""
-        raise NotImplementedError
-
-    def begin(self, savepoint: str | None) -> R:
-        """Decide what is to be done, and refuse what cannot be."""
-        raise NotImplementedError
-
-    def accept(self, interrupted: R) -> None:
-        """Go on with whatever was cut off."""
-
     def operations(self) -> Sequence[Operation]:
         """Return all operations of the pipeline, oldest first."""
         return read_operations(self.home)
 
-    def write(self, record: R) -> None:
+    def write(self, record: Operation) -> None:
         """Write the record, whole."""
         write_operation(self.home, record)
 
-    def forget(self, record: R) -> None:
-        """Remove the record of what was refused before it touched anything."""
-        forget_operation(self.home, record)
-
-    def lease(self, record: R) -> Generator[str | int]:
-        """Load the savepoint and keep prune away from it; the beginning needs no lease."""
-        self.savepoint = load(self.home, record)
-        if record.savepoint != BEGINNING:
-            lease_savepoint(self.savepoint.store, record.savepoint, record.id, now=utc_now(), length=LEASE)
-        yield "leased"
-
-    def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
-        """Do a step."""
-        yield from ()  # a kill anywhere inside is a kill before the record of the step
-        return self.effects[step.number](record)
-
-    def stop(self, record: R) -> R:
-        """Bring the stream to rest; a driver that works for the operation itself is left alone."""
-        intent = read_intent(self.home)
-        wanted = not self.keep_intent and intent is not None and intent.desired == "running"
-        if wanted and not record.was_running:  # somebody started the stream since it was cut off
-            record = replace(record, was_running=True)
-            self.write(record)
-        owner = lease_owner(self.home)
-        if owner is not None and owner.timeline == record.child:
-            self.progress(f"the driver that catches up (pid {owner.pid}) lives; it is resumed")
-            if wanted:
-                self.want("stopped", record.id)
-        else:
-            drain_stream(self.home, record.id, wanted, self.drain_seconds, self.progress)
-        return record
-
-    def wake(self, record: R) -> R:
-        """Want the stream running again, if the operation stopped it."""
-        engine.wake_stream(self, record)
-        return record
-
-    def hold(self, record: R) -> None:
-        """Let nobody but the operation's own driver start the stream."""
-        hold_stream(self.home, record.id)
-
-    def let_go(self, record: R) -> None:
-        """Undo `hold`."""
+    def let_go(self, record: Operation) -> None:
+        """Let others start the stream again."""
         let_go_of_stream(self.home, record.id)
 
-    def release(self, record: R) -> None:
+    def release(self, record: Operation) -> None:
         """End the lease."""
         if record.savepoint != BEGINNING:
             release_savepoint(savepoint_store(self.home), record.savepoint, record.id)
 
-    def clear(self, record: R) -> None:
+    def clear(self, record: Operation) -> None:
         """Throw scratch away."""
         shutil.rmtree(self.home.scratch / record.id, ignore_errors=True)
 
-    def end_own_driver(self, record: R) -> Generator[str | int]:
+    def end_own_driver(self, record: Operation) -> Generator[str | int]:
         """End a driver that catches up for the operation."""
         yield from ()
         end_catching_up(self.home, record.child, self.drain_seconds)
@@ -157,25 +104,109 @@ class HomeEffects(Generic[R]):
         """Return the timeline that serves."""
         return head(self.home)
 
-    def last_seq(self) -> int:
-        """Return the number of the sequence's newest entry."""
-        return last_seq(self.home)
-
-    def last_batch(self, record: R) -> int:
-        """Return the last committed batch of the timeline that serves until the head moves."""
-        raise NotImplementedError
-
     def is_sealed(self, timeline: str) -> bool:
         """Say whether a timeline takes no further batch."""
         return is_sealed(delta.applied_version(self.home.tables.changelog, app_of(self.pipeline, timeline)))
 
+
+@dataclass
+class OperationEffects(HomeGround, ABC, Generic[R]):
+    """What doing an operation touches besides; a subclass has what is its own.
+
+    Attributes:
+        keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
+        unproved: accept a savepoint that is not proved.
+        savepoint: what the operation is built on, once it is leased.
+    """
+
+    keep_intent: bool = False
+    unproved: bool = False
+    savepoint: Savepoint = field(init=False)
+
+    @property
+    @abstractmethod
+    def effects(self) -> Mapping[int, Callable[[R], R]]:
+        """By a step's number, what does it."""
+
+    @abstractmethod
+    def begin(self, savepoint: str | None) -> R:
+        """Decide what is to be done, and refuse what cannot be."""
+
+    @abstractmethod
+    def again(self, record: R) -> Generator[str | int, None, R]:
+        """Take over what the serving timeline has committed since."""
+
+    @abstractmethod
+    def last_batch(self, record: R) -> int:
+        """Return the last committed batch of the timeline that serves until the head moves."""
+
+    @abstractmethod
+    def reason(self, record: R) -> str:
+        """Return why the head moves, for the sequence."""
+
+    @abstractmethod
+    def accept(self, interrupted: R) -> None:
+        """Refuse to go on with what was cut off, if something else is asked for."""
+
+    def forget(self, record: R) -> None:
+        """Remove the record of what was refused before it touched anything."""
+        forget_operation(self.home, record)
+
+    def lease(self, record: R) -> Generator[str | int]:
+        """Load the savepoint and keep prune away from it; the beginning needs no lease."""
+        self.savepoint = load(self.home, record)
+        if record.savepoint != BEGINNING:
+            lease_savepoint(self.savepoint.store, record.savepoint, record.id, now=utc_now(), length=LEASE)
+        yield from ()
+
+    def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
+        """Do a step."""
+        yield from ()  # a kill anywhere inside is a kill before the record of the step
+        return self.effects[step.number](record)
+
+    def is_wanted(self) -> bool:
+        """Say whether the stream is wanted running, so that it must be stopped, and wanted again at the end."""
+        intent = self.intent()
+        return not self.keep_intent and intent is not None and intent.desired == "running"
+
+    def stop(self, record: R) -> R:
+        """Bring the stream to rest; a driver that works for the operation itself is left alone."""
+        wanted = self.is_wanted()
+        if wanted and not record.was_running:  # somebody started the stream since it was cut off
+            record = replace(record, was_running=True)
+            self.write(record)
+        owner = lease_owner(self.home)
+        if owner is not None and owner.timeline == record.child:
+            self.progress(f"the driver that catches up (pid {owner.pid}) lives; it is resumed")
+            if wanted:
+                self.want("stopped", record.id)
+        else:
+            drain_stream(self.home, record.id, wanted, self.drain_seconds, self.progress)
+        return record
+
+    @contextmanager
+    def new_checkpoint(self, record: R) -> Iterator[Path]:
+        """Give a folder to make the child's checkpoint in; at the block's end it is there, whole or not at all."""
+        target = self.home.checkpoint(record.child)
+        shutil.rmtree(target, ignore_errors=True)  # of an attempt that was killed, or forked earlier
+        work = (
+            self.home.scratch / record.id / secrets.token_hex(4)
+        )  # a killed attempt's JVM may still write into its own
+        yield work
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work.rename(target)
+
+    def hold(self, record: R) -> None:
+        """Let nobody but the operation's own driver start the stream."""
+        hold_stream(self.home, record.id)
+
+    def last_seq(self) -> int:
+        """Return the number of the sequence's newest entry."""
+        return last_seq(self.home)
+
     def seal(self, timeline: str) -> None:
         """Let a timeline take no further batch."""
         seal_timeline(self.home, self.pipeline, timeline)
-
-    def reason(self, record: R) -> str:
-        """Return why the head moves, for the sequence."""
-        raise NotImplementedError
 
     def move_head(self, record: R, expected_seq: int) -> None:
         """Let the child serve, if nothing was appended to the sequence since."""
@@ -241,8 +272,7 @@ def abandon_operation(
     """
     home = settings.pipeline(pipeline)
     with only_operation(home):
-        effects: HomeEffects[Any] = HomeEffects(settings, home, progress, drain_seconds)
-        done = finish(engine.abandon(plan, effects))
+        done = finish(engine.abandon(plan, HomeGround(settings, home, progress, drain_seconds)))
     record = done.record
     return AbandonReport(
         operation=record.id,

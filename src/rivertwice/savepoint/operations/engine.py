@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol
+from typing import Generic, Protocol
 
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, DRAINED, MOVED, RECORDED, Operation
@@ -17,12 +17,13 @@ from rivertwice.savepoint.operations.steps import Plan, R, Step, plan_of
 from rivertwice.timeline.intent import Intent
 
 LOOKED, SEALED, HEAD_MOVED = "head and last batch looked at", "old head sealed", "head moved"
+WANTED = "stream wanted again"
 MOVE, ALREADY, AGAIN = "move", "moved already", "do the steps before again"
 SKIPPED, REPEATED, TO_DO = "done", "done, and done again", "to do"
 
 
-class Effects(Protocol[R]):
-    """What an operation reads and changes outside itself; each effect is atomic, or can be repeated."""
+class Ground(Protocol):
+    """What every operation reads and changes outside itself, given up or done; each effect is atomic, or can be repeated."""
 
     @property
     def pipeline(self) -> str:
@@ -31,8 +32,36 @@ class Effects(Protocol[R]):
     def operations(self) -> Sequence[Operation]:
         """Return all operations of the pipeline, oldest first."""
 
-    def write(self, record: R) -> None:
+    def write(self, record: Operation) -> None:
         """Write the record, whole."""
+
+    def let_go(self, record: Operation) -> None:
+        """Let others start the stream again."""
+
+    def release(self, record: Operation) -> None:
+        """End the lease."""
+
+    def clear(self, record: Operation) -> None:
+        """Throw scratch away."""
+
+    def end_own_driver(self, record: Operation) -> Generator[str | int]:
+        """End a driver that works for the operation alone."""
+
+    def intent(self) -> Intent | None:
+        """Return what is wanted of the stream."""
+
+    def want(self, desired: str, by: str) -> None:
+        """Want the stream running or stopped."""
+
+    def head(self) -> str | None:
+        """Return the timeline that serves."""
+
+    def is_sealed(self, timeline: str) -> bool:
+        """Say whether a timeline takes no further batch."""
+
+
+class Effects(Ground, Protocol[R]):
+    """What doing an operation needs besides."""
 
     def forget(self, record: R) -> None:
         """Remove the record of what was refused before it touched anything."""
@@ -47,40 +76,19 @@ class Effects(Protocol[R]):
         """Load the savepoint and keep prune away from it."""
 
     def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
-        """Do a step; return the record with what came of it."""
+        """Do a step before the head moves; return the record with what came of it."""
+
+    def again(self, record: R) -> Generator[str | int, None, R]:
+        """Take over what the serving timeline has committed since; return the record with what came of it."""
 
     def hold(self, record: R) -> None:
         """Let nobody but the operation's own driver start the stream."""
-
-    def let_go(self, record: R) -> None:
-        """Undo `hold`."""
-
-    def release(self, record: R) -> None:
-        """End the lease."""
-
-    def clear(self, record: R) -> None:
-        """Throw scratch away."""
-
-    def end_own_driver(self, record: R) -> Generator[str | int]:
-        """End a driver that works for the operation alone."""
-
-    def intent(self) -> Intent | None:
-        """Return what is wanted of the stream."""
-
-    def want(self, desired: str, by: str) -> None:
-        """Want the stream running or stopped."""
-
-    def head(self) -> str | None:
-        """Return the timeline that serves."""
 
     def last_seq(self) -> int:
         """Return the number of the sequence's newest entry."""
 
     def last_batch(self, record: R) -> int:
         """Return the last committed batch of the timeline that serves until the head moves."""
-
-    def is_sealed(self, timeline: str) -> bool:
-        """Say whether a timeline takes no further batch."""
 
     def seal(self, timeline: str) -> None:
         """Let a timeline take no further batch."""
@@ -167,7 +175,12 @@ def run(
 
 
 def _do(plan: Plan[R], effects: Effects[R], step: Step, record: R) -> Generator[str | int, None, R]:
-    done = yield from effects.do(step, record)
+    if step.number == MOVED:
+        done = yield from _move_head(effects, record)
+    elif step.number == DONE:
+        done = yield from _wake_stream(effects, record)
+    else:
+        done = yield from effects.do(step, record)
     done = replace(done, step=max(done.step, step.number))
     if done != record:
         effects.write(done)
@@ -175,7 +188,7 @@ def _do(plan: Plan[R], effects: Effects[R], step: Step, record: R) -> Generator[
     return done
 
 
-def abandon(plan: Plan[R], effects: Effects[R]) -> Generator[str | int, None, Abandoned[R]]:
+def abandon(plan: Plan[R], ground: Ground) -> Generator[str | int, None, Abandoned[R]]:
     """Abandon the operation that was cut off: what serves goes on serving, and what was half made counts for nothing.
 
     Killed behind the mark, what is left is a lease that runs out, scratch, and a stopped stream that `rivertwice start` starts.
@@ -183,18 +196,18 @@ def abandon(plan: Plan[R], effects: Effects[R]) -> Generator[str | int, None, Ab
     Raises:
         RequestError: none was cut off, or it is too late.
     """
-    head = effects.head()
-    interrupted = select_abandonable(effects.operations(), plan, head, effects)
-    yield from effects.end_own_driver(interrupted)
+    head = ground.head()
+    interrupted = select_abandonable(ground.operations(), plan, head, ground)
+    yield from ground.end_own_driver(interrupted)
     abandoned = replace(interrupted, step=ABANDONED)
-    effects.write(abandoned)
+    ground.write(abandoned)
     yield plan.name_of(ABANDONED)
-    effects.let_go(interrupted)
-    effects.release(interrupted)
-    effects.clear(interrupted)
-    running = is_intent_ours(interrupted, effects.intent())
+    ground.let_go(interrupted)
+    ground.release(interrupted)
+    ground.clear(interrupted)
+    running = is_intent_ours(interrupted, ground.intent())
     if running:
-        effects.want("running", f"{interrupted.id} (given up)")
+        ground.want("running", f"{interrupted.id} (given up)")
     return Abandoned(abandoned, plan.name_of(interrupted.step), str(head), running)
 
 
@@ -209,13 +222,8 @@ def explain(plan: Plan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
     )
 
 
-def move_head(effects: Effects[R], record: R, again: Any) -> Generator[str | int, None, R]:
+def _move_head(effects: Effects[R], record: R) -> Generator[str | int, None, R]:
     """Seal what serves, and let the child serve: the step that counts.
-
-    Args:
-        effects: what it touches.
-        record: of the operation.
-        again: generator function; takes over what the serving timeline has committed since, and returns the record.
 
     Raises:
         LostRaceError: another timeline became the head meanwhile.
@@ -233,13 +241,15 @@ def move_head(effects: Effects[R], record: R, again: Any) -> Generator[str | int
             yield HEAD_MOVED
         if decision != AGAIN:
             return record
-        record = yield from again(record)
+        record = yield from effects.again(record)
 
 
-def wake_stream(effects: Effects[R], record: R) -> None:
+def _wake_stream(effects: Effects[R], record: R) -> Generator[str | int, None, R]:
     """Want the stream running again, if the operation stopped it and nobody has asked for anything since."""
     if is_intent_ours(record, effects.intent()):
         effects.want("running", record.id)
+    yield WANTED
+    return record
 
 
 def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint: str | None, pipeline: str) -> R | None:
@@ -269,7 +279,7 @@ def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint:
     raise RequestError(message)
 
 
-def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str | None, effects: Effects[R]) -> R:
+def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str | None, ground: Ground) -> R:
     """Return the operation that was cut off and can be given up.
 
     Raises:
@@ -279,13 +289,13 @@ def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str
     unfinished = [operation for operation in operations if operation.step < DONE and isinstance(operation, plan.record)]
     if not unfinished:
         message = (
-            f"no {plan.noun} of {effects.pipeline} was cut off, so there is nothing to give up; see "
-            f"`rivertwice savepoint list {effects.pipeline}`"
+            f"no {plan.noun} of {ground.pipeline} was cut off, so there is nothing to give up; see "
+            f"`rivertwice savepoint list {ground.pipeline}`"
         )
         raise RequestError(message)
     interrupted = unfinished[-1]
     moved = interrupted.step >= MOVED or head == interrupted.child
-    if moved or (head == interrupted.serving and effects.is_sealed(interrupted.serving)):
+    if moved or (head == interrupted.serving and ground.is_sealed(interrupted.serving)):
         what = (
             f"has moved the head to {interrupted.child} already"
             if moved
@@ -293,7 +303,7 @@ def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str
         )
         message = (
             f"{interrupted.id} of savepoint {interrupted.savepoint} {what}; it can only be finished: "
-            f"`{plan.finish.format(pipeline=effects.pipeline)}`"
+            f"`{plan.finish.format(pipeline=ground.pipeline)}`"
         )
         raise RequestError(message)
     return interrupted

@@ -8,41 +8,40 @@ the move of the head does the child count, and up to the fork the path is the sa
 from __future__ import annotations
 
 import secrets
-import shutil
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.config import Settings
 from rivertwice.errors import LostRaceError, RequestError, RivertwiceError, SavepointError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import Bundle
+from rivertwice.pipeline.model import Definition
 from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
-from rivertwice.savepoint.bundles import equivalent_bundles, load_state_definition
+from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import PROVED, download, verify_files
-from rivertwice.savepoint.feed import oldest_offsets, replay_source
+from rivertwice.savepoint.feed import plan_feed, replay_source
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import DRAIN_S
-from rivertwice.savepoint.operations.effects import HomeEffects, Progress, finish, load
+from rivertwice.savepoint.operations.effects import OperationEffects, Progress, finish, load
 from rivertwice.savepoint.operations.fork import is_same_fork, plan_child, plan_fork, rows_of
 from rivertwice.savepoint.operations.record import (
     CHECKED,
     CREATED,
-    DONE,
     DRAINED,
     FORKED,
-    MOVED,
     REPLAYED,
     Restore,
     only_operation,
     read_operations,
 )
 from rivertwice.savepoint.operations.restore_checks import check_restore, choose_savepoint
-from rivertwice.savepoint.operations.steps import RESTORE, UPGRADE, Step
-from rivertwice.savepoint.plan import plan_replay
+from rivertwice.savepoint.operations.steps import RESTORE, UPGRADE
+from rivertwice.savepoint.plan import ReplayPlan
 from rivertwice.savepoint.prove import print_nothing, session_of
 from rivertwice.savepoint.replay import replay_recorded
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head
 
@@ -106,21 +105,19 @@ class RestorePlan:
 
 
 @dataclass
-class RestoreEffects(HomeEffects[Restore]):
+class RestoreEffects(OperationEffects[Restore]):
     """The effects of a restore.
 
     Attributes:
         spark: the session to use; None starts the pipeline's own.
-        unproved: accept a savepoint that is not proved; every replayed batch is compared all the same.
         bundle: id of the definition that the child runs, of an upgrade; None: the parent's.
         rewritten_by: an erasure that keeps the stream at rest, so nothing is drained, and has rewritten the archive, from which
             alone is read.
     """
 
     spark: SparkSession | None = None
-    unproved: bool = False
     bundle: str | None = None
-    rewritten_by: str | None = field(default=None)
+    rewritten_by: str | None = None
 
     @property
     def effects(self) -> Mapping[int, Callable[[Restore], Restore]]:
@@ -131,14 +128,7 @@ class RestoreEffects(HomeEffects[Restore]):
             FORKED: self.decide_fork,
             REPLAYED: self.replay,
             CREATED: self.create,
-            DONE: self.wake,
         }
-
-    def do(self, step: Step, record: Restore) -> Generator[str | int, None, Restore]:
-        """Do a step."""
-        if step.number == MOVED:
-            return (yield from engine.move_head(self, record, self.fork_again))
-        return (yield from super().do(step, record))
 
     def accept(self, interrupted: Restore) -> None:
         """Refuse an upgrade while something else is cut off."""
@@ -155,13 +145,12 @@ class RestoreEffects(HomeEffects[Restore]):
         if parent is None:
             message = f"{self.pipeline} has no head timeline, so there is nothing to restore; start the stream first"
             raise SavepointError(message)
-        intent = read_intent(self.home)
         return Restore(
             id=f"restore-{secrets.token_hex(4)}",
             savepoint=chosen,
             parent=parent,
             child=next_timeline_name(self.home),
-            was_running=not self.keep_intent and intent is not None and intent.desired == "running",
+            was_running=self.is_wanted(),
             started_at=utc_now(),
             bundle=self.bundle,
             rewritten_by=self.rewritten_by,
@@ -190,44 +179,47 @@ class RestoreEffects(HomeEffects[Restore]):
     def replay(self, restore: Restore) -> Restore:
         """Make the child's checkpoint of the savepoint and the recorded batches behind it."""
         home, manifest = self.home, self.savepoint.manifest
-        target = home.checkpoint(restore.child)
-        if restore.step >= REPLAYED and target.exists():
+        if restore.step >= REPLAYED and home.checkpoint(restore.child).exists():
             return restore
-        shutil.rmtree(target, ignore_errors=True)  # of an attempt that forked earlier
-        work = home.scratch / restore.id / secrets.token_hex(4)  # a killed attempt's JVM may still write into its own
-        if restore.savepoint == BEGINNING:
-            make_empty_checkpoint(work)
-        else:
-            download(self.savepoint, work)
-        definition = load_state_definition(home, manifest)
-        rows = rows_of(home, restore.parent)
-        plan = plan_replay(
-            manifest,
-            rows,
-            until=restore.forked_at or 0,
-            begin=oldest_offsets(self.settings, definition, manifest, archive_only=restore.rewritten_by is not None),
-            bundles=equivalent_bundles(home, manifest, rows),
-        )
-        self.progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch}")
-        if plan.rows:
-            session = self.spark or session_of(self.settings, definition)
-            name = f"rivertwice-replay-{restore.id}"
-            with replay_source(
-                session, self.settings, definition, manifest, plan, name=name, progress=self.progress
-            ) as topics:
-                replay_recorded(
-                    session,
-                    self.settings,
-                    definition,
-                    work,
-                    plan.rows,
-                    before=rows,
-                    topic_override=topics,
-                    progress=self.progress,
-                )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work.rename(target)
+        with self.new_checkpoint(restore) as work:
+            if restore.savepoint == BEGINNING:
+                make_empty_checkpoint(work)
+            else:
+                download(self.savepoint, work)
+            definition = load_state_definition(home, manifest)
+            rows = rows_of(home, restore.parent)
+            plan = plan_feed(
+                self.settings,
+                home,
+                definition,
+                manifest,
+                rows,
+                until=restore.forked_at or 0,
+                archive_only=restore.rewritten_by is not None,
+            )
+            self.progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch}")
+            if plan.rows:
+                self._replay(restore, definition, plan, rows, work)
         return replace(restore, replayed=len(plan.rows))
+
+    def _replay(
+        self, restore: Restore, definition: Definition, plan: ReplayPlan, rows: Sequence[LedgerRow], work: Path
+    ) -> None:
+        session = self.spark or session_of(self.settings, definition)
+        name = f"rivertwice-replay-{restore.id}"
+        with replay_source(
+            session, self.settings, definition, self.savepoint.manifest, plan, name=name, progress=self.progress
+        ) as topics:
+            replay_recorded(
+                session,
+                self.settings,
+                definition,
+                work,
+                plan.rows,
+                before=rows,
+                topic_override=topics,
+                progress=self.progress,
+            )
 
     def create(self, restore: Restore) -> Restore:
         """Record the child."""
@@ -240,10 +232,10 @@ class RestoreEffects(HomeEffects[Restore]):
             self._take_another_child(restore)
         return restore
 
-    def fork_again(self, restore: Restore) -> Generator[str | int, None, Restore]:
+    def again(self, record: Restore) -> Generator[str | int, None, Restore]:
         """Take another child, for the record of this one is final and leaves the parent too early."""
         yield from ()
-        self._take_another_child(restore)
+        self._take_another_child(record)
 
     def _take_another_child(self, restore: Restore) -> NoReturn:
         another = next_timeline_name(self.home)
@@ -299,7 +291,7 @@ def restore_savepoint(
         home,
         progress,
         drain_seconds,
-        keep_intent,
+        keep_intent=keep_intent,
         spark=spark,
         unproved=unproved,
         bundle=None if upgrade_to is None else upgrade_to.id,
@@ -333,35 +325,37 @@ def show_restore(
     interrupted = engine.select_unfinished(read_operations(home), RESTORE, savepoint_id, pipeline)
     restore = interrupted or effects.begin(savepoint_id)
     savepoint = load(home, restore)
-    refusal, rows, source = None, rows_of(home, restore.parent), None
+    manifest = savepoint.manifest
+    refusal, source = None, None
     try:
-        rows = check_restore(settings, home, savepoint.manifest, restore, remember=False)
-        source = _source(settings, home, restore)
+        rows = check_restore(settings, home, manifest, restore, remember=False)
+        definition = load_state_definition(home, manifest)
+        plan = plan_feed(
+            settings,
+            home,
+            definition,
+            manifest,
+            rows,
+            until=rows[-1].batch,
+            archive_only=restore.rewritten_by is not None,
+        )
+        source = plan.source
     except RivertwiceError as error:
-        refusal = str(error)
+        refusal, rows = str(error), rows_of(home, restore.parent)
     return RestorePlan(
         pipeline=pipeline,
         savepoint=restore.savepoint,
         proved=restore.savepoint == BEGINNING or savepoint.status == PROVED,
-        timeline=savepoint.manifest.timeline,
-        batch=savepoint.manifest.batch,
+        timeline=manifest.timeline,
+        batch=manifest.batch,
         parent=restore.parent,
         forks_at=rows[-1].batch if rows else None,
-        replay=sum(row.batch > savepoint.manifest.batch for row in rows),
+        replay=sum(row.batch > manifest.batch for row in rows),
         source=source,
         resumes=None if interrupted is None else interrupted.id,
         steps=engine.explain(RESTORE, interrupted),
         refusal=refusal,
     )
-
-
-def _source(settings: Settings, home: PipelineHome, restore: Restore) -> str:
-    manifest = load(home, restore).manifest
-    rows = rows_of(home, restore.parent)
-    definition = load_state_definition(home, manifest)
-    begin = oldest_offsets(settings, definition, manifest, archive_only=restore.rewritten_by is not None)
-    bundles = equivalent_bundles(home, manifest, rows)
-    return plan_replay(manifest, rows, until=rows[-1].batch, begin=begin, bundles=bundles).source
 
 
 def require_same_aim(interrupted: Restore, bundle: str | None) -> None:

@@ -9,7 +9,6 @@ has one driver. If the head went on before it was sealed, the child catches up a
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -21,13 +20,12 @@ from rivertwice.savepoint.catalogue import PROVED, Savepoint, download, load_sav
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.catch_up import run_to_goal
 from rivertwice.savepoint.operations.drain import DRAIN_S
-from rivertwice.savepoint.operations.effects import HomeEffects, Progress, finish
+from rivertwice.savepoint.operations.effects import OperationEffects, Progress, finish
 from rivertwice.savepoint.operations.record import (
     BRANCHED,
     CHECKED,
     COMPARED,
     COPIED,
-    DONE,
     DRAINED,
     MOVED,
     Rewind,
@@ -38,10 +36,9 @@ from rivertwice.savepoint.operations.restore_checks import newest_proved
 from rivertwice.savepoint.operations.rewind_compare import compare_emitted, read_emitted
 from rivertwice.savepoint.operations.rewind_observe import observe_rewind, read_definition
 from rivertwice.savepoint.operations.rewind_plan import RewindPlan, behind_fork, find_refusals, plan_rewind
-from rivertwice.savepoint.operations.steps import REWIND, Step
+from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.stream.catch_up import Goal
-from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import (
     Fork,
     create_timeline,
@@ -89,10 +86,8 @@ class RewindReport:
 
 
 @dataclass
-class RewindEffects(HomeEffects[Rewind]):
-    """The effects of a rewind; `unproved` accepts a savepoint that is not proved."""
-
-    unproved: bool = False
+class RewindEffects(OperationEffects[Rewind]):
+    """The effects of a rewind."""
 
     @property
     def effects(self) -> Mapping[int, Callable[[Rewind], Rewind]]:
@@ -103,14 +98,10 @@ class RewindEffects(HomeEffects[Rewind]):
             COPIED: self.copy,
             BRANCHED: self.create,
             COMPARED: self.catch_up,
-            DONE: self.wake,
         }
 
-    def do(self, step: Step, record: Rewind) -> Generator[str | int, None, Rewind]:
-        """Do a step."""
-        if step.number == MOVED:
-            return (yield from engine.move_head(self, record, self.catch_up_again))
-        return (yield from super().do(step, record))
+    def accept(self, interrupted: Rewind) -> None:
+        """Go on with whatever was cut off."""
 
     def begin(self, savepoint: str | None) -> Rewind:
         """Decide what is to be done, and refuse what cannot be."""
@@ -122,7 +113,6 @@ class RewindEffects(HomeEffects[Rewind]):
         if refusals:
             raise refusals[0]
         plan = plan_rewind(chosen.manifest, world, proved=proved, unproved=self.unproved)
-        intent = read_intent(home)
         return Rewind(
             id=f"rewind-{secrets.token_hex(4)}",
             savepoint=chosen.id,
@@ -130,7 +120,7 @@ class RewindEffects(HomeEffects[Rewind]):
             batch=chosen.manifest.batch,
             head=head_now,
             child=next_timeline_name(home),
-            was_running=intent is not None and intent.desired == "running",
+            was_running=self.is_wanted(),
             started_at=utc_now(),
             plan={name: getattr(plan, name) for name in NUMBERS},
         )
@@ -142,13 +132,9 @@ class RewindEffects(HomeEffects[Rewind]):
         return rewind
 
     def copy(self, rewind: Rewind) -> Rewind:
-        """Copy the savepoint's checkpoint; it is there whole or not at all."""
-        target = self.home.checkpoint(rewind.child)
-        shutil.rmtree(target, ignore_errors=True)  # of an attempt that was killed before it was recorded
-        work = self.home.scratch / rewind.id / secrets.token_hex(4)
-        download(self.savepoint, work)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work.rename(target)
+        """Copy the savepoint's checkpoint."""
+        with self.new_checkpoint(rewind) as work:
+            download(self.savepoint, work)
         return rewind
 
     def create(self, rewind: Rewind) -> Rewind:
@@ -194,11 +180,11 @@ class RewindEffects(HomeEffects[Rewind]):
             comparison=asdict(comparison),
         )
 
-    def catch_up_again(self, rewind: Rewind) -> Generator[str | int, None, Rewind]:
+    def again(self, record: Rewind) -> Generator[str | int, None, Rewind]:
         """Catch up with what the head has committed since."""
         yield from ()
-        self.progress(f"{rewind.head} has committed batches since; {rewind.child} catches up with them")
-        caught_up = self.catch_up(rewind)
+        self.progress(f"{record.head} has committed batches since; {record.child} catches up with them")
+        caught_up = self.catch_up(record)
         self.write(caught_up)
         return caught_up
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any, Generic
 from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.record import RECORDED, Operation
-from rivertwice.savepoint.operations.steps import PLANS, Plan, R
+from rivertwice.savepoint.operations.steps import PLANS, Plan, R, Step
 from rivertwice.stream.seal import SEALED
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.saved import Saved
@@ -19,7 +20,7 @@ from rivertwice.testing.model.world import Drain, World
 from rivertwice.timeline.intent import Intent
 
 LEASE = timedelta(hours=6)
-_ANY = (engine.LOOKED, engine.SEALED, engine.HEAD_MOVED)
+_ANY = (engine.LOOKED, engine.SEALED, engine.HEAD_MOVED, engine.WANTED)
 POINTS = {
     (plan.noun, name): point(f"{plan.noun}: {name}")
     for plan in PLANS
@@ -28,11 +29,10 @@ POINTS = {
 STOP_WANTED = point("operation: stop wanted")
 DRAIN_PUT = point("operation: drain marker put")
 WAITS = point("operation: waits for the driver")
-WANTED = point("operation: stream wanted again")
 ENDED = point("operation: driver that catches up ended")
 
 
-class WorldEffects(Generic[R]):
+class WorldEffects(ABC, Generic[R]):
     """The effects of an operation on the world; a subclass adds what is its own."""
 
     pipeline = "model"
@@ -52,7 +52,7 @@ class WorldEffects(Generic[R]):
             return [one for one in found if isinstance(one, self.kind)]
         return found
 
-    def write(self, record: R) -> None:
+    def write(self, record: Operation) -> None:
         """Write the record."""
         self.world.operations[record.id] = record
 
@@ -63,35 +63,44 @@ class WorldEffects(Generic[R]):
     def accept(self, interrupted: R) -> None:
         """Go on with whatever was cut off."""
 
+    @abstractmethod
     def begin(self, savepoint: str | None) -> R:
         """Decide what is to be done."""
-        raise NotImplementedError
 
     def lease(self, record: R) -> Generator[str | int]:
         """Load the savepoint and keep prune away from it."""
         self.saved = load_saved(self.world, record.savepoint)
         yield from lease_saved(self.world, self.me, self.saved, record.id, LEASE)
 
-    def do(self, step: Any, record: R) -> Generator[str | int, None, R]:
+    @abstractmethod
+    def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
         """Do a step."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def again(self, record: R) -> Generator[str | int, None, R]:
+        """Take over what the serving timeline has committed since."""
+
+    def is_wanted(self) -> bool:
+        """Say whether the stream is wanted running, so that it must be stopped, and wanted again at the end."""
+        intent = self.world.intent
+        return not self.keep_intent and intent is not None and intent.desired == "running"
 
     def hold(self, record: R) -> None:
         """Let nobody but the operation's own driver start the stream."""
         self.world.drain = Drain(self.me.pid, self.world.now, record.id)
 
-    def let_go(self, record: R) -> None:
+    def let_go(self, record: Operation) -> None:
         """Undo `hold`."""
         if self.world.drain is not None and self.world.drain.by == record.id:
             self.world.drain = None
 
-    def release(self, record: R) -> None:
+    def release(self, record: Operation) -> None:
         """End the lease."""
         saved = self.world.savepoints.get(record.savepoint)
         if saved is not None:
             self.world.release(saved, self.me, record.id)
 
-    def clear(self, record: R) -> None:
+    def clear(self, record: Operation) -> None:
         """Keep no scratch."""
 
     def driver_of(self, timeline: str) -> Process | None:
@@ -100,7 +109,7 @@ class WorldEffects(Generic[R]):
         owner = world.processes.get(world.owner[1][1]) if world.owner_lives() else None
         return owner if owner is not None and owner.goal is not None and owner.goal.timeline == timeline else None
 
-    def end_own_driver(self, record: R) -> Generator[str | int]:
+    def end_own_driver(self, record: Operation) -> Generator[str | int]:
         """End a driver that catches up for the operation."""
         for _ in range(20):
             driver = self.driver_of(record.child)
@@ -151,7 +160,7 @@ class WorldEffects(Generic[R]):
     def stop(self, record: R) -> Generator[str | int, None, R]:
         """Bring the stream to rest; a driver that works for the operation itself is left alone."""
         world = self.world
-        wanted = not self.keep_intent and world.intent is not None and world.intent.desired == "running"
+        wanted = self.is_wanted()
         if wanted and not record.was_running:
             record = replace(record, was_running=True)
             self.write(record)
@@ -173,12 +182,6 @@ class WorldEffects(Generic[R]):
         world.drain = None
         message = "the driver did not stop in time"
         raise ServiceError(message)
-
-    def wake(self, record: R) -> Generator[str | int, None, R]:
-        """Want the stream running again, if the operation stopped it."""
-        engine.wake_stream(self, record)
-        yield WANTED
-        return record
 
 
 def in_points(plan: Plan[Any], steps: Generator[str | int, None, Any]) -> Steps:

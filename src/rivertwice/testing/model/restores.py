@@ -7,14 +7,11 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
-from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.fall_back import moved_since, select_candidates
 from rivertwice.savepoint.operations.record import (
     CHECKED,
-    CREATED,
     DRAINED,
     FORKED,
-    MOVED,
     REPLAYED,
     Restore,
 )
@@ -110,9 +107,8 @@ class RestoreEffects(WorldEffects[Restore]):
         if parent is None:
             message = "there is no head"
             raise SavepointError(message)
-        running = world.intent is not None and world.intent.desired == "running" and not self.keep_intent
         world.nonce += 1
-        return Restore(f"restore-{world.nonce:08x}", name, parent, world.free_name(), running, world.now)
+        return Restore(f"restore-{world.nonce:08x}", name, parent, world.free_name(), self.is_wanted(), world.now)
 
     def do(self, step: Step, record: Restore) -> Generator[str | int, None, Restore]:
         """Do a step."""
@@ -126,11 +122,7 @@ class RestoreEffects(WorldEffects[Restore]):
             return planned
         if step.number == REPLAYED:
             return (yield from self.replay(record))
-        if step.number == CREATED:
-            return (yield from self.create(record))
-        if step.number == MOVED:
-            return (yield from engine.move_head(self, record, self.fork_again))
-        return (yield from self.wake(record))
+        return (yield from self.create(record))
 
     def check(self, restore: Restore) -> None:
         """Refuse what cannot be restored."""
@@ -187,10 +179,10 @@ class RestoreEffects(WorldEffects[Restore]):
         yield CREATED_AT
         return restore
 
-    def fork_again(self, restore: Restore) -> Generator[str | int, None, Restore]:
+    def again(self, record: Restore) -> Generator[str | int, None, Restore]:
         """Take another child."""
         yield from ()
-        self._take_another_child(restore)
+        self._take_another_child(record)
 
     def _take_another_child(self, restore: Restore) -> NoReturn:
         self.write(replace(restore, step=CHECKED, child=self.world.free_name(), forked_at=None, replayed=0))

@@ -6,14 +6,12 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from rivertwice.errors import SavepointError, ServiceError
-from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.record import (
     BRANCHED,
     CHECKED,
     COMPARED,
     COPIED,
     DRAINED,
-    MOVED,
     Rewind,
 )
 from rivertwice.savepoint.operations.rewind_plan import Emitted
@@ -88,7 +86,7 @@ class RewindEffects(WorldEffects[Rewind]):
             batch=manifest.batch,
             head=head,
             child=world.free_name(),
-            was_running=world.intent is not None and world.intent.desired == "running",
+            was_running=self.is_wanted(),
             started_at=world.now,
             plan={},
         )
@@ -113,11 +111,7 @@ class RewindEffects(WorldEffects[Rewind]):
             world.timelines.setdefault(record.child, line)
             yield CREATED_AT
             return record
-        if step.number == COMPARED:
-            return (yield from self.catch_up(record))
-        if step.number == MOVED:
-            return (yield from engine.move_head(self, record, self.catch_up_again))
-        return (yield from self.wake(record))
+        return (yield from self.catch_up(record))
 
     def catch_up(self, rewind: Rewind) -> Generator[str | int, None, Rewind]:
         """Run a driver on the child until it has what the head has."""
@@ -130,9 +124,9 @@ class RewindEffects(WorldEffects[Rewind]):
             yield from self._run_to_goal(goal)
         return replace(rewind, head_batch=last.batch)
 
-    def catch_up_again(self, rewind: Rewind) -> Generator[str | int, None, Rewind]:
+    def again(self, record: Rewind) -> Generator[str | int, None, Rewind]:
         """Catch up with what the head has committed since."""
-        caught_up = yield from self.catch_up(rewind)
+        caught_up = yield from self.catch_up(record)
         self.write(caught_up)
         return caught_up
 
