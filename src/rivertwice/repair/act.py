@@ -32,12 +32,13 @@ from rivertwice.repair.corrections import write_lost_corrections
 from rivertwice.repair.find import all_tables, find_damage
 from rivertwice.repair.model import Damage, Findings, LostRows
 from rivertwice.repair.recompute import recompute
-from rivertwice.savepoint.operations.drain import DRAIN_S, drain_stream, marker_of
+from rivertwice.savepoint.operations.drain import DRAIN_S, drain_stream
 from rivertwice.savepoint.operations.record import only_operation
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import rows_by
 from rivertwice.store.delta_mend import delete_rows, drop_files, mend_log
 from rivertwice.store.files import put_json_if_absent
+from rivertwice.stream.at_rest import marker_of
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.intact import CHANGELOG, CORRECTIONS, DEAD, forget_cursor
 from rivertwice.timeline.intent import read_intent, write_intent
@@ -105,7 +106,7 @@ def repair(
         intent = read_intent(home)
         wanted = intent is not None and intent.desired == "running"
         drain_stream(home, by, wanted, drain_seconds, progress)
-        put_json_if_absent(home.drain, marker_of(by))
+        put_json_if_absent(home.drain, marker_of(by, utc_now()))
         try:
             report = _repair(settings, home, now, accept_loss, erased or {}, progress, spark, running=wanted)
         finally:

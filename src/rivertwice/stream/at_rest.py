@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from typing import Any
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError, LostRaceError
@@ -13,6 +14,13 @@ from rivertwice.instants import to_iso
 from rivertwice.processes import may_live, own_start
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.lease import hold_lease, lease_owner
+
+FORMAT = 1
+
+
+def marker_of(by: str, now: datetime) -> dict[str, Any]:
+    """Return the drain marker of an operation; it holds while this process lives."""
+    return {"format": FORMAT, "by": by, "at": to_iso(now), "pid": os.getpid(), "pid_started": own_start()}
 
 
 @contextmanager
@@ -33,7 +41,7 @@ def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iter
         LeaseLostError: a driver runs, here or on another host.
     """
     name = home.root.name
-    marker = {"format": 1, "by": by, "at": to_iso(now), "pid": os.getpid(), "pid_started": own_start()}
+    marker = marker_of(by, now)
     found = read_json(home.drain) or {}
     if "pid" in found and may_live(found["pid"], found["pid_started"]):  # one whose writer died holds nothing
         message = (

@@ -15,10 +15,11 @@ from rivertwice.alerts.model import Alert, Cause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import PipelineHome, Settings, require_name
 from rivertwice.instants import to_iso
-from rivertwice.processes import NEVER_SEEN, Started, own_start, start_detached, started_of
+from rivertwice.processes import NEVER_SEEN, Started, start_detached, started_of
 from rivertwice.setup.java import java_env
 from rivertwice.store.files import put_json_if_absent
 from rivertwice.store.log_files import append_line, open_log
+from rivertwice.stream.at_rest import marker_of
 from rivertwice.supervise.memory import DriverRef, FallBack
 from rivertwice.supervise.observe import START_LINE
 
@@ -78,9 +79,7 @@ def ask_to_drain(home: PipelineHome, by: str, now: datetime) -> bool:
         by: `agent` for an intent; another name makes the marker hold while this process lives.
         now: the present instant.
     """
-    marker: dict[str, Any] = {"format": FORMAT, "by": by, "at": to_iso(now)}
-    if by != "agent":
-        marker |= {"pid": os.getpid(), "pid_started": own_start()}
+    marker = {"format": FORMAT, "by": by, "at": to_iso(now)} if by == "agent" else marker_of(by, now)
     return put_json_if_absent(home.drain, marker)
 
 

@@ -6,18 +6,17 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import ServiceError
-from rivertwice.instants import to_iso, utc_now
-from rivertwice.processes import is_alive, own_start
+from rivertwice.instants import utc_now
+from rivertwice.processes import is_alive
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
+from rivertwice.stream.at_rest import marker_of
 from rivertwice.stream.lease import lease_owner, lock_file, require_no_other_host
 from rivertwice.timeline.intent import write_intent
 from rivertwice.waits import Deadline
 
-FORMAT = 1
 DRAIN_S = 120.0  # a driver drains in half a second; one that is stuck in a batch may take longer
 _POLL_S = 0.1
 
@@ -31,7 +30,7 @@ def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, prog
     require_no_other_host(home)
     if wanted or lease_owner(home) is not None:
         write_intent(home, "stopped", by=by, now=utc_now())
-        put_json_if_absent(home.drain, marker_of(by))
+        put_json_if_absent(home.drain, marker_of(by, utc_now()))
     try:
         owner = lease_owner(home)
         if owner is not None:
@@ -46,14 +45,9 @@ def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, prog
         home.drain.unlink(missing_ok=True)
 
 
-def marker_of(by: str) -> dict[str, Any]:
-    """Return a drain marker of an operation; it holds while this process lives."""
-    return {"format": FORMAT, "by": by, "at": to_iso(utc_now()), "pid": os.getpid(), "pid_started": own_start()}
-
-
 def hold_stream(home: PipelineHome, by: str) -> None:
     """Keep everybody from starting the stream, but the operation's own driver."""
-    replace_json(home.drain, marker_of(by))
+    replace_json(home.drain, marker_of(by, utc_now()))
 
 
 def let_go_of_stream(home: PipelineHome, by: str) -> None:
