@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -102,9 +103,12 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
         if wait:
             raise ServiceError(text)
         frame.progress(text)
-    if wait and not Deadline.after(timeout).wait_until(lambda: lease_owner(home) is None, every=0.2):
-        message = f"the driver of {name} still drains after {timeout} s; see `rivertwice agent status`"
-        raise ServiceError(message)
+    deadline = Deadline.after(timeout)
+    while wait and (owner := lease_owner(home)) is not None:
+        if deadline.is_over():
+            message = f"driver pid {owner.pid} of {name} still drains after {timeout} s; see `rivertwice agent status`"
+            raise ServiceError(message)
+        time.sleep(0.2)
     frame.emit({"pipeline": name, "desired": "stopped"}, f"{name}: {'stopped' if wait else 'stopped is wanted'}")
 
 

@@ -74,11 +74,13 @@ class AirflowClient:
         Raises:
             ServiceError: some are still missing; the message carries the import errors.
         """
-        if not Deadline.after(timeout).wait_until(lambda: not dag_ids - self.dag_ids(), every=0.5):
-            missing = ", ".join(sorted(dag_ids - self.dag_ids()))
-            errors = "\n".join(self.import_errors()) or "no import errors are reported"
-            message = f"Airflow does not know {missing} after {timeout:.0f} s; {errors}"
-            raise ServiceError(message)
+        deadline = Deadline.after(timeout)
+        while missing := dag_ids - self.dag_ids():
+            if deadline.is_over():
+                errors = "\n".join(self.import_errors()) or "no import errors are reported"
+                message = f"Airflow does not know {', '.join(sorted(missing))} after {timeout:.0f} s; {errors}"
+                raise ServiceError(message)
+            time.sleep(0.5)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
         """Start a run and return its id. The id is chosen here, so that asking again after a server error starts no second run.
@@ -123,8 +125,9 @@ class AirflowClient:
         Raises:
             ServiceError: the run had not ended after `timeout` seconds.
         """
-        state, said = "queued", dict[tuple[str, int], str]()
-        for _ in Deadline.after(timeout).polls(interval):
+        deadline = Deadline.after(timeout)
+        said: dict[tuple[str, int], str] = {}
+        while True:
             state = self.state(dag_id, run_id)
             for task in self.tasks(dag_id, run_id):
                 key = (task.task_id, task.map_index)
@@ -133,8 +136,10 @@ class AirflowClient:
                     progress(f"{dag_id} {task.task_id}: {task.state}")
             if state in _FINAL:
                 return state
-        message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s"
-        raise ServiceError(message)
+            if deadline.is_over():
+                message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s"
+                raise ServiceError(message)
+            time.sleep(interval)
 
     def runs(self, dag_id: str) -> list[str]:
         """Return the ids of a DAG's runs, oldest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -47,16 +48,15 @@ def drain_all(
     for name, home in living.items():
         progress(f"draining {name} ...")
         ask_to_drain(home, by, utc_now())
-
-    def left() -> list[str]:
-        return [name for name in living if driver_lives(settings, name)]
-
+    deadline = Deadline.after(seconds)
     try:
-        if not Deadline.after(seconds).wait_until(lambda: not left(), every=POLL_S):
-            pids = {name: owner.pid for name in left() if (owner := lease_owner(homes[name]))}
-            logs = ", ".join(str(homes[name].logs / "driver.log") for name in pids)
-            message = f"still draining after {seconds:.0f} s: {pids}; nothing was killed; look at {logs}"
-            raise ServiceError(message)
+        while left := [name for name in living if driver_lives(settings, name)]:
+            if deadline.is_over():
+                pids = {name: owner.pid for name in left if (owner := lease_owner(homes[name]))}
+                logs = ", ".join(str(homes[name].logs / "driver.log") for name in left)
+                message = f"still draining after {seconds:.0f} s: {pids}; nothing was killed; look at {logs}"
+                raise ServiceError(message)
+            time.sleep(POLL_S)
     finally:
         for home in living.values():
             home.drain.unlink(missing_ok=True)

@@ -145,7 +145,7 @@ def fall_back(
         try:
             return _try_all(settings, home, progress, spark)
         except LostRaceError as error:
-            if deadline.left() == 0:
+            if deadline.is_over():
                 raise
             progress(f"{error}; tried again")
             time.sleep(min(2.0, deadline.left()))
