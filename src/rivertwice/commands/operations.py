@@ -160,9 +160,7 @@ def rewind(
     from rivertwice.savepoint.operations.steps import REWIND
 
     frame.known_pipeline(name)
-    if confirm and dry_run:
-        message = "--confirm does it and --dry-run does nothing; leave one out"
-        raise click.UsageError(message)
+    refuse_both(confirm=confirm, dry_run=dry_run)
     if abandon:
         give_up(frame, name, REWIND, yes=True, others=(savepoint_id, confirm, dry_run))
     elif confirm:
@@ -172,6 +170,17 @@ def rewind(
         raise click.UsageError(message)
     else:
         show_plan(frame, name, savepoint_id, unproved=unproved)
+
+
+def refuse_both(*, confirm: bool, dry_run: bool) -> None:
+    """Refuse to do and not to do at once.
+
+    Raises:
+        UsageError: both are asked for.
+    """
+    if confirm and dry_run:
+        message = "--confirm does it and --dry-run does nothing; leave one out"
+        raise click.UsageError(message)
 
 
 def give_up(frame: Frame, name: str, plan: Plan[Any], *, yes: bool, others: Sequence[object] = ()) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import REFUSED, Frame, as_fields, as_table, example, pass_frame, to_plain
-from rivertwice.commands.operations import abandon_option, describe_steps, give_up, unproved_option
+from rivertwice.commands.operations import abandon_option, describe_steps, give_up, refuse_both, unproved_option
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.upgrade import UpgradePlan
@@ -49,9 +49,7 @@ def upgrade(
     from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
 
     frame.known_pipeline(name)
-    if confirm and dry_run:
-        message = "--confirm does it and --dry-run does nothing; leave one out"
-        raise click.UsageError(message)
+    refuse_both(confirm=confirm, dry_run=dry_run)
     if abandon:
         give_up(frame, name, UPGRADE, yes=True, others=(savepoint_id, confirm, dry_run))
         return
