@@ -156,7 +156,7 @@ def _stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
             "batch": beat.batch,
             "watermark": _instant(beat.watermark_ms),
         },
-        "lag": describe_lag(view_stream(settings, name, now)),
+        "lag": describe_lag(view_stream(settings, name, now, seen)),
         "last_exit": None
         if seen.last_exit is None
         else {"class": seen.last_exit.failure, "at": to_iso(seen.last_exit.at), "epoch": seen.last_exit.epoch},

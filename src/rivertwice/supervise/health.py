@@ -6,7 +6,7 @@ The judgement is pure: values and `now` go in, a word and a sentence come out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -39,6 +39,7 @@ class Seen:
         owner: the live process that holds the lease, or None.
         state: starting, running, idle, draining, unresponsive, restoring, given_up, or down.
         given_up: why the agent starts no driver any more, if so.
+        memory: what the agent remembers of the stream.
     """
 
     intent: Intent | None
@@ -48,6 +49,7 @@ class Seen:
     last_exit: Exit | None
     state: str
     given_up: str | None = None
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def observe_stream(settings: Settings, name: str, now: datetime) -> Seen:
         last_exit=read_exit(home),
         state=find_state(owner, beat, memory, now, given_up=broken),
         given_up=memory.broken_because if broken else None,
+        memory=memory,
     )
 
 

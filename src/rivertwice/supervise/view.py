@@ -11,9 +11,9 @@ from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.supervise.archiver import last_retention
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt
-from rivertwice.supervise.health import UNRESPONSIVE, classify_health, observe_stream
+from rivertwice.supervise.health import UNRESPONSIVE, Seen, classify_health, observe_stream
 from rivertwice.supervise.launch import agent_status
-from rivertwice.supervise.memory import Memory, load_memory
+from rivertwice.supervise.memory import Memory
 from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
@@ -37,8 +37,8 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
     }
 
 
-def view_stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return what is wanted and what is true of a pipeline's stream.
+def view_stream(settings: Settings, name: str, now: datetime, seen: Seen | None = None) -> dict[str, Any]:
+    """Return what is wanted and what is true of a pipeline's stream; `seen` is what a caller has looked up already.
 
     Returns:
         desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag (with lag_at and lag_age_s: the log may
@@ -47,10 +47,10 @@ def view_stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
         consecutive_failures, is_backing_off, next_attempt, agent_action, sequence. Unknown values are None; never guessed.
     """
     home = settings.pipeline(name)
-    seen = observe_stream(settings, name, now)
+    seen = observe_stream(settings, name, now) if seen is None else seen
     health = classify_health(seen, now)
     intent, owner, beat, ended = seen.intent, seen.owner, seen.heartbeat, seen.last_exit
-    memory = load_memory(settings, name)
+    memory = seen.memory
     entries = read_sequence(home)
     agent = agent_status(settings)
     timeline = select_head(entries)
@@ -85,7 +85,7 @@ def view_stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
         else {"epoch": ended.epoch, "class": ended.failure, "at": to_iso(ended.at), "message": ended.message},
         "failures": len(memory.failures),
         **_patience(owner is not None, memory, now),
-        "given_up": memory.broken_because or None,
+        "given_up": seen.given_up or None,
         "agent_action": None if agent is None else agent.pipelines.get(name),
         "sequence": last_seq(home) if entries else 0,
     }
