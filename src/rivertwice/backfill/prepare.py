@@ -53,16 +53,17 @@ def make_plan(
     return plan_backfill(request, look(settings, request, spark), chunk_records=chunk_records)
 
 
-def find_nothing_to_do(settings: Settings, request: BackfillRequest) -> str | None:
-    """Return why a request without a range has nothing to do now, or None. The log is not read."""
-    home = settings.pipeline(request.pipeline)
-    if request.late_at is not None:
-        queue = observe_late_queue(home, request.late_at)
-        due = any(window.state == DUE for window in queue)
-        return None if due else f"late queue of {request.pipeline}: {describe_queue(queue)}; nothing is due"
-    if request.range is None and head(home) is not None and not wanting_ranges(home):  # without a head the look refuses
-        return f"the newest reconcile of {request.pipeline} found no stale window; nothing to do"
-    return None
+def find_nothing_stale(settings: Settings, pipeline: str) -> str | None:
+    """Return why nothing is to be done where no range is asked for, or None; without a timeline the plan refuses.
+
+    For a task that only decides whether a Spark job is worth its start: the log is not read.
+    """
+    home = settings.pipeline(pipeline)
+    return None if head(home) is None or wanting_ranges(home) else _nothing_stale(pipeline)
+
+
+def _nothing_stale(pipeline: str) -> str:
+    return f"the newest reconcile of {pipeline} found no stale window; nothing to do"
 
 
 def plan_if_needed(
@@ -72,13 +73,21 @@ def plan_if_needed(
 
     The arguments and errors are those of `make_plan`; `say` is told each line.
     """
-    nothing = find_nothing_to_do(settings, request)
-    if nothing is None:
-        view = look(settings, request, spark)
-        if request.range is None and not has_settled(view):
-            nothing = f"every session of {request.pipeline} that is stale is still open; nothing to do yet"
-    if nothing is not None:
-        say(nothing)
+    name = request.pipeline
+    if request.late_at is not None:
+        queue = observe_late_queue(settings.pipeline(name), request.late_at)
+        say(f"late queue of {name}: {describe_queue(queue)}")
+        if not any(window.state == DUE for window in queue):
+            return None
+    view = observe_backfill(settings, name)
+    of_newest_reconcile = request.range is None and request.late_at is None
+    if of_newest_reconcile and not (view.stale or (view.sessions is not None and view.sessions.stale)):
+        say(_nothing_stale(name))
+        return None
+    if view.sessions is not None:
+        view = look_up(settings, request, view, spark())
+    if of_newest_reconcile and not has_settled(view):
+        say(f"every session of {name} that is stale is still open; nothing to do yet")
         return None
     plan = plan_backfill(request, view)
     for line in explain_plan(plan).splitlines():

@@ -163,14 +163,13 @@ def plan_backfill(pipeline: str) -> str:
 
 def check_backfill(pipeline: str) -> list[str]:
     """Check the form of a backfill of sessions and return the arguments of the job that plans it, none when nothing is stale."""
-    from rivertwice.backfill.model import BackfillRequest
-    from rivertwice.backfill.prepare import find_nothing_to_do
+    from rivertwice.backfill.prepare import find_nothing_stale
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         form = read_backfill(_conf(context), context["params"], utc_now())
         _skip_if_nothing_committed(settings, pipeline, context)
-        nothing = find_nothing_to_do(settings, BackfillRequest(pipeline, form.range))
+        nothing = find_nothing_stale(settings, pipeline) if form.range is None else None
         if nothing is not None:
             log.info("%s", nothing)
             return []
