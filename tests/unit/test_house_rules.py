@@ -99,6 +99,8 @@ def test_the_product_s_wheel_needs_no_lab() -> None:
         ("start_new_session=", ["embedded/fork_server.py", "processes.py"]),
         ('"NOT_COMPARABLE"', ["verdicts.py"]),
         ("time.monotonic() +", ["waits.py"]),
+        ("from tenacity", ["retry.py"]),
+        ("attempt in range(", []),
     ],
 )
 def test_each_small_thing_of_the_product_has_one_place(call: str, homes: list[str]) -> None:

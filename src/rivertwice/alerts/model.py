@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from rivertwice.retry import delay_after
+
 CRITICAL, WARNING = "critical", "warning"
 FIRING, RESOLVED = "firing", "resolved"
 KEPT = 500
@@ -214,7 +216,7 @@ def record_failure(state: State, route: str, error: str, wait: timedelta | None,
     """
     before = state.routes.get(route, RouteState())
     failures = before.failures + 1
-    doubled = min(FIRST_WAIT * (1 << min(failures - 1, 16)), LONGEST_WAIT)
+    doubled = delay_after(failures, FIRST_WAIT, LONGEST_WAIT)
     chosen = doubled if wait is None else min(max(wait, FIRST_WAIT), timedelta(hours=1))
     return replace(state, routes={**state.routes, route: RouteState(failures, now + chosen, error)})
 

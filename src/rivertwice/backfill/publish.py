@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Iterable, Sequence
 
 from rivertwice.backfill.audit import read_audit
@@ -15,6 +13,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import AuditError, FingerprintError, LostRaceError, RequestError
 from rivertwice.instants import from_ms, to_iso, utc_now
 from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.retry import retry
 from rivertwice.timeline.keys import key_digest
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, select_on_path
@@ -41,7 +40,8 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
         LostRaceError: the sequence moved at every attempt.
     """
     home = settings.pipeline(plan.pipeline)
-    for attempt in range(1, ATTEMPTS + 1):
+
+    def publish_once() -> Entry:
         # Step 1.
         entries = read_sequence(home)
         # Step 2.
@@ -70,19 +70,18 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
             rows=rows,
         )
         payload = entry_of.to_payload()
-        try:
-            entry = publish(home, payload, expected_seq=seen, now=utc_now())
-        except LostRaceError as error:
-            logger.info("backfill %s: attempt %s lost a race: %s", plan.id, attempt, error)
-            time.sleep(random.uniform(0.0, 0.02 * attempt))  # noqa: S311 (spreads writers, no secret)
-            continue
+        entry = publish(home, payload, expected_seq=seen, now=utc_now())
         logger.info("backfill %s of %s is published as %s", plan.id, plan.pipeline, entry.seq)
         return entry
-    message = (
-        f"backfill {plan.id} lost {ATTEMPTS} races for the sequence of {plan.pipeline}; nothing was published; "
-        "publish it again when fewer writers are at work"
-    )
-    raise LostRaceError(message)
+
+    try:
+        return retry(LostRaceError, tries=ATTEMPTS, first_wait_s=0.02, longest_wait_s=0.4, spread=True)(publish_once)
+    except LostRaceError as error:
+        message = (
+            f"backfill {plan.id} lost {ATTEMPTS} races for the sequence of {plan.pipeline}, the last one so: {error}; "
+            "nothing was published; publish it again when fewer writers are at work"
+        )
+        raise LostRaceError(message) from error
 
 
 def check_not_older(plan: BackfillPlan, published: list[Publication]) -> None:

@@ -29,6 +29,7 @@ from rivertwice.delivery.wire import (
 )
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.pipeline.delivery_model import WebhookDelivery
+from rivertwice.retry import retry
 from rivertwice.store.places import open_store
 from rivertwice.web import is_web_address, send, web_client
 
@@ -52,6 +53,14 @@ class ServerFailsError(ServiceError):
     def __init__(self, message: str, told: str) -> None:
         super().__init__(message)
         self.told = told
+
+
+class _NotTakenError(Exception):
+    """The receiver did not take a request now; the text says what it answered."""
+
+    def __init__(self, message: str, *, is_server: bool = False) -> None:
+        super().__init__(message)
+        self.is_server = is_server
 
 
 class WebhookSink:
@@ -189,28 +198,34 @@ class WebhookSink:
         """
         assert self._client is not None, "open comes first"
         headers = {"Content-Type": "application/json", "Idempotency-Key": hashlib.sha256(body).hexdigest()}
-        told, is_server = "", True
-        for attempt in range(tries):
-            if attempt:
-                self._sleep(min(8.0, 0.5 * 2 ** (attempt - 1)))
+        failures: list[_NotTakenError] = []
+
+        def send_once() -> int:
+            assert self._client is not None, "open comes first"
             try:
                 answer = send(self._client, self._url, body, headers)
             except httpx.HTTPError as error:
-                told, is_server = type(error).__name__, False  # its text may hold the address
-                continue
+                failures.append(_NotTakenError(type(error).__name__))  # its text may hold the address
+                raise failures[-1] from None
             if 200 <= answer.status < 300:
                 return 0
             if answer.status in _OF_EVERY_RECORD or answer.status < 400:
                 raise self._refuses_all(answer.status)
             if answer.status < 500 and answer.status not in _AGAIN:
                 return answer.status
-            told = f"status {answer.status}"
-            is_server = is_server and answer.status >= 500
-        message = (
-            f"the receiver at ${self._asked.url_env} did not take a request of sink {self._name} ({told}); the position stays, and "
-            "the step is sent again from its first request"
-        )
-        raise ServerFailsError(message, told) if is_server else ServiceError(message)
+            failures.append(_NotTakenError(f"status {answer.status}", is_server=answer.status >= 500))
+            raise failures[-1]
+
+        sending = retry(_NotTakenError, tries=tries, first_wait_s=0.5, longest_wait_s=8.0, sleep=self._sleep)
+        try:
+            return sending(send_once)
+        except _NotTakenError as error:
+            message = (
+                f"the receiver at ${self._asked.url_env} did not take a request of sink {self._name} ({error}); "
+                "the position stays, and the step is sent again from its first request"
+            )
+            is_server = all(failure.is_server for failure in failures)
+            raise (ServerFailsError(message, str(error)) if is_server else ServiceError(message)) from None
 
 
 def _reason(status: int) -> str | None:

@@ -42,6 +42,7 @@ from rivertwice.log.archive_table import (
     transaction_names,
     turn_name,
 )
+from rivertwice.retry import retry
 from rivertwice.store.delta import Table, append
 from rivertwice.store.home_identity import home_id
 from rivertwice.store.shared_lock import Check, shared_lock
@@ -116,16 +117,14 @@ def extend_archive(
     origin = Origin(kafka.cluster_id(settings), kafka.topic_id(settings, topic), topic)
     with archive_lock(settings, topic) if held is None else nullcontext(held) as check:
         job = _Job(spark, settings, origin, chunk_records, progress, check)
-        for attempt in range(1, RACES + 1):
-            first = archived(settings, topic, origin.topic_id)
-            try:
-                job.extend(first, upto, accept_hole=accept_hole)
-            except LostRaceError:
-                if attempt == RACES or kafka.topic_id(settings, topic) != origin.topic_id:
-                    raise
-                LOG.info("the archive of %s was extended by another host; planned again", topic)
-            else:
-                break
+
+        def extend() -> None:
+            job.extend(archived(settings, topic, origin.topic_id), upto, accept_hole=accept_hole)
+
+        def was_extended(error: BaseException) -> bool:
+            return isinstance(error, LostRaceError) and kafka.topic_id(settings, topic) == origin.topic_id
+
+        retry(was_extended, tries=RACES)(extend)  # by another host meanwhile: planned again
     return ArchiveReport(topic, origin.topic_id, drop_empty(job.added), job.ends, job.records, job.commits)
 
 

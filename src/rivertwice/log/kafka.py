@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,10 +20,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.log.client_options import python_options
+from rivertwice.retry import retry_for
 from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
 TIMEOUT = 20.0  # seconds; a broker that was killed needs up to 5 s to come back
+_POLL_S = 0.2
 
 REFUSAL_S = 3.0  # a login is answered in much less
 _REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
@@ -181,18 +182,13 @@ def ensure_topic(settings: Settings, topic: str, partitions: int, config: Mappin
 
 def _described(settings: Settings, topic: str) -> list[int]:
     """Return the partitions of a topic that exists: a busy broker answers for one made a moment ago as if it did not."""
-    deadline = Deadline.after(TIMEOUT)
-    while True:
-        try:
-            return _partitions(settings, topic)
-        except ServiceError as error:
-            if not _is_unknown(error.__cause__) or deadline.is_over():
-                raise
-        time.sleep(0.2)
+    asking = retry_for(_is_unknown, seconds=TIMEOUT, every_s=_POLL_S)
+    return asking(_partitions, settings, topic)
 
 
-def _is_unknown(error: BaseException | None) -> bool:
-    told = error.args[0] if isinstance(error, KafkaException) and error.args else None
+def _is_unknown(error: BaseException) -> bool:
+    cause = error.__cause__
+    told = cause.args[0] if isinstance(cause, KafkaException) and cause.args else None
     return isinstance(told, KafkaError) and told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -227,19 +223,18 @@ def _partitions(settings: Settings, topic: str) -> list[int]:
 def _offsets(settings: Settings, topic: str, spec: OffsetSpec) -> dict[int, int]:
     wanted = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic)}
     client = admin(settings)
-    deadline = Deadline.after(TIMEOUT)
+
+    def ask() -> dict[int, int]:
+        answers = client.list_offsets(wanted, request_timeout=TIMEOUT)
+        return {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in answers.items()}
+
     with _explained(settings, f"reading the offsets of topic {topic}"):
-        while True:
-            asked = client.list_offsets(wanted, request_timeout=TIMEOUT)
-            try:
-                found = {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in asked.items()}
-            except KafkaException as error:
-                # A topic made a moment ago has no leader yet; after a broker's restart the old leader is asked once.
-                if error.args[0].code() not in _LEADERLESS or deadline.is_over():
-                    raise
-                time.sleep(0.2)
-            else:
-                return dict(sorted(found.items()))
+        return dict(sorted(retry_for(_is_leaderless, seconds=TIMEOUT, every_s=_POLL_S)(ask).items()))
+
+
+def _is_leaderless(error: BaseException) -> bool:
+    """Say whether the partition has no leader now: its topic was made a moment ago, or the old leader is asked once more."""
+    return isinstance(error, KafkaException) and error.args[0].code() in _LEADERLESS
 
 
 def end_offsets(settings: Settings, topic: str) -> dict[int, int]:

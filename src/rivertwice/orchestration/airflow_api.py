@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from rivertwice.errors import RequestError, ServiceError
+from rivertwice.retry import retry
 from rivertwice.waits import Deadline
 
 _FINAL = frozenset({"success", "failed"})
@@ -183,20 +184,23 @@ class AirflowClient:
 
         Seen: with SQLite under Airflow, a request in the first seconds can meet a locked database (HTTP 500).
         """
-        tries = _TRIES if repeatable or method == "GET" else 1
-        try:
-            for left in reversed(range(tries)):
+
+        def ask() -> httpx.Response:
+            answer = self._http.request(method, path, headers=self._headers(), **kwargs)
+            if answer.status_code == httpx.codes.UNAUTHORIZED:
+                self._token = None
                 answer = self._http.request(method, path, headers=self._headers(), **kwargs)
-                if answer.status_code == httpx.codes.UNAUTHORIZED:
-                    self._token = None
-                    answer = self._http.request(method, path, headers=self._headers(), **kwargs)
-                if not answer.is_server_error or not left:
-                    break
-                time.sleep(_PAUSE_SECONDS)
+            return answer.raise_for_status() if answer.is_server_error else answer
+
+        tries = _TRIES if repeatable or method == "GET" else 1
+        asking = retry(httpx.HTTPStatusError, tries=tries, first_wait_s=_PAUSE_SECONDS, longest_wait_s=_PAUSE_SECONDS)
+        try:
+            return asking(ask)
+        except httpx.HTTPStatusError as error:
+            return error.response
         except httpx.HTTPError as error:
             message = f"Airflow at {self._http.base_url} does not answer ({error}); look at `rivertwice status`"
             raise ServiceError(message) from error
-        return answer
 
     def _headers(self) -> dict[str, str]:
         if self._token is None:

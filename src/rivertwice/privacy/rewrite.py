@@ -17,6 +17,7 @@ from rivertwice.errors import LedgerError, LostRaceError
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Redactor
+from rivertwice.retry import retry
 from rivertwice.store import delta
 from rivertwice.store.shared_lock import Check
 from rivertwice.timeline.digest import digest_rows
@@ -123,7 +124,8 @@ def _rewrite(
     Raises:
         LostRaceError: others committed each time.
     """
-    for _ in range(_RACES):
+
+    def read_and_replace() -> _Rewritten:
         table = delta.open_table(path)
         rows = delta.read(path, only=only, at=table)
         assert rows is not None, "the table is there"
@@ -132,15 +134,11 @@ def _rewrite(
             return _Rewritten(rows, 0)
         shown = None if stamp is None else stamp()
         check()
-        try:
-            delta.replace_rows(
-                path, new, only=only, metadata=None if shown is None else {METADATA_KEY: vars(shown)}, at=table
-            )
-        except LostRaceError as error:
-            lost = error
-        else:
-            return _Rewritten(new, changed)
-    raise lost
+        metadata = None if shown is None else {METADATA_KEY: vars(shown)}
+        delta.replace_rows(path, new, only=only, metadata=metadata, at=table)
+        return _Rewritten(new, changed)
+
+    return retry(LostRaceError, tries=_RACES)(read_and_replace)
 
 
 def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int]) -> None:

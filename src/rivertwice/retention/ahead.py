@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from rivertwice.instants import to_iso
 from rivertwice.log.leases import Clock
+from rivertwice.retry import delay_after
 
 ARCHIVE_SHARE = 0.5  # of the time (or bytes) until Kafka deletes what the archive lacks
 BACKOFF_BASE = timedelta(seconds=10)
@@ -42,8 +43,7 @@ def next_archive_attempt(memory: ArchiveMemory) -> datetime | None:
         return None
     if memory.failures == 0:
         return memory.last_end + BETWEEN_RUNS
-    doubled: int = 2 ** min(memory.failures - 1, 10)
-    return memory.last_end + min(BACKOFF_CAP, BACKOFF_BASE * doubled)
+    return memory.last_end + delay_after(memory.failures, BACKOFF_BASE, BACKOFF_CAP)
 
 
 def decide_archive(finite: bool, waiting: int, clock: Clock, memory: ArchiveMemory, now: datetime) -> ArchiveDecision:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from rivertwice.config import Place
 from rivertwice.errors import LostRaceError, ServiceError
+from rivertwice.retry import retry
 from rivertwice.store.delta_handle import TRIES, explained, opened
 from rivertwice.store.delta_handle import Table as Table
 from rivertwice.store.delta_handle import applied_version as applied_version
@@ -81,22 +81,20 @@ def append(
     nonce = uuid.uuid4().hex
     properties = _properties({**(metadata or {}), _NONCE: nonce}, transactions)
     tries = TRIES if transactions and storage_options(path) else 1
-    attempt = 0
-    while True:
-        attempt += 1
+
+    def commit() -> int:
         try:
             target = _guarded(path, rows.schema, transactions, partition_by, check) if transactions else str(path)
             version = _append(path, target, rows, properties, partition_by, widen)
-        except (LostRaceError, ServiceError) as error:
+        except (LostRaceError, ServiceError):
             own = _version_of(path, nonce)
             if own is not None:
                 return own
-            if isinstance(error, LostRaceError) or attempt == tries:
-                raise
-            time.sleep(0.2 * 2**attempt)
-        else:
-            _sync(path, version, nonce)
-            return version
+            raise
+        _sync(path, version, nonce)
+        return version
+
+    return retry(ServiceError, tries=tries, first_wait_s=0.4)(commit)
 
 
 def _sync(path: Place, version: int, nonce: str | None = None) -> None:

@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from rivertwice.config import Place
 from rivertwice.errors import ServiceError
-from rivertwice.store.again import again
+from rivertwice.retry import retry
 from rivertwice.store.delta_log import require_whole
 from rivertwice.store.delta_place import storage_options
 
@@ -62,7 +62,7 @@ def repeated(path: Place, doing: str, act: Callable[[dict[str, str] | None], _T]
         with explained(path, doing):
             return act(options)
 
-    return again(TRIES, 0.2, lambda error: isinstance(error, ServiceError))(once)
+    return retry(ServiceError, tries=TRIES, first_wait_s=0.2)(once)
 
 
 def applied_version(path: Place, app: str) -> int | None:

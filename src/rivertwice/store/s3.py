@@ -6,7 +6,6 @@ So each such write carries a nonce in its metadata, and whoever is told "taken" 
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from rivertwice.errors import ConfigError, ServiceError, UnknownOutcomeError
-from rivertwice.store.again import again
+from rivertwice.retry import retry
 from rivertwice.store.base import Versioned, is_temporary, require_key
 from rivertwice.store.s3_client import (
     ABSENT,
@@ -63,9 +62,7 @@ class S3Store:
         return explained(str(self), doing)
 
     def _probe(self) -> None:
-        broken = again(_BODY_TRIES, 0.1, lambda error: isinstance(error, UnknownOutcomeError | ServiceError))(
-            self._broken_condition
-        )
+        broken = retry(_may_pass, tries=_BODY_TRIES, first_wait_s=0.1)(self._broken_condition)
         if broken:
             message = (
                 f"the object store {self} ignores {broken}: two writers of one savepoint, table or lease could both win; "
@@ -98,22 +95,25 @@ class S3Store:
     def _put_on_condition(self, key: str, data: bytes, doing: str, **condition: str) -> bool:
         nonce = uuid.uuid4().hex
         repeated = False
-        for attempt in range(_CONFLICT_TRIES):
+
+        def put() -> None:
+            nonlocal repeated
             try:
                 self._client.put_object(
                     Bucket=self.bucket, Key=self._key(key), Body=data, Metadata={_NONCE: nonce}, **condition
                 )
             except (ClientError, BotoCoreError) as error:
-                code = code_of(error) if isinstance(error, ClientError) else ""
                 repeated = repeated or not isinstance(error, ClientError) or was_repeated(error)
-                if code in TAKEN or (code in ABSENT and "IfMatch" in condition):
-                    return repeated and self._wrote(key, nonce, doing, error)
-                if code not in CONFLICT or attempt + 1 == _CONFLICT_TRIES:
-                    return self._wrote_after_failure(key, nonce, doing, error, repeated=repeated)
-            else:
-                return True
-            time.sleep(0.02 * 2**attempt)
-        return False
+                raise
+
+        try:
+            retry(_is_conflict, tries=_CONFLICT_TRIES, first_wait_s=0.02)(put)
+        except (ClientError, BotoCoreError) as error:
+            code = code_of(error) if isinstance(error, ClientError) else ""
+            if code in TAKEN or (code in ABSENT and "IfMatch" in condition):
+                return repeated and self._wrote(key, nonce, doing, error)
+            return self._wrote_after_failure(key, nonce, doing, error, repeated=repeated)
+        return True
 
     def _wrote_after_failure(self, key: str, nonce: str, doing: str, error: Exception, *, repeated: bool) -> bool:
         if is_refusal(error) and not repeated:
@@ -127,7 +127,8 @@ class S3Store:
     def _wrote(self, key: str, nonce: str, doing: str, cause: Exception) -> bool:
         """Say whether the object there is the one this call wrote; asked again while the server answers wrongly."""
         try:
-            head = again(_BODY_TRIES, 0.04, _may_come)(self._client.head_object, Bucket=self.bucket, Key=self._key(key))
+            asking = retry(_may_come, tries=_BODY_TRIES, first_wait_s=0.04)
+            head = asking(self._client.head_object, Bucket=self.bucket, Key=self._key(key))
         except (ClientError, BotoCoreError) as error:
             if isinstance(error, ClientError) and code_of(error) in ABSENT:
                 return False
@@ -205,6 +206,14 @@ class S3Store:
                 raise _absent(error, self, source) from error
 
 
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, UnknownOutcomeError | ServiceError)
+
+
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, ClientError) and code_of(error) in CONFLICT
+
+
 def _may_come(error: BaseException) -> bool:
     """Say whether the next try may be answered: not of what the store refuses, or has not."""
     return isinstance(error, ClientError | BotoCoreError) and not is_refusal(error)
@@ -212,7 +221,7 @@ def _may_come(error: BaseException) -> bool:
 
 def _whole(read: Callable[[], T]) -> T:
     """Read once more when an answer breaks off; the client itself repeats only what breaks off before the body."""
-    return again(_BODY_TRIES, 0.05, lambda error: isinstance(error, UNANSWERED))(read)
+    return retry(lambda error: isinstance(error, UNANSWERED), tries=_BODY_TRIES, first_wait_s=0.05)(read)
 
 
 def _absent(error: ClientError, store: S3Store, key: str) -> Exception:

@@ -1,7 +1,4 @@
-"""When a failed driver may start again, and when the agent stops trying. Pure and deterministic: no jitter, no clock.
-
-One agent supervises a handful of drivers on one host, so there is no herd that jitter would have to spread.
-"""
+"""When a failed driver may start again, and when the agent stops trying. Pure and deterministic: no jitter, no clock."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from rivertwice import retry
 from rivertwice.supervise.classify import REACTIONS, FailureClass
 
 
@@ -53,10 +51,7 @@ class Failure:
 
 def delay_after(consecutive_failures: int, policy: BackoffPolicy = DEFAULT_POLICY) -> timedelta:
     """Return how long to wait after so many failures in a row: base, 2 base, 4 base ... at most the cap."""
-    if consecutive_failures <= 0:
-        return timedelta(0)
-    doublings = min(consecutive_failures - 1, 30)
-    return min(policy.cap, policy.base * (1 << doublings))
+    return retry.delay_after(consecutive_failures, policy.base, policy.cap)
 
 
 def consecutive_failures(failures: Sequence[Failure]) -> int:

@@ -21,6 +21,7 @@ from rivertwice.errors import LedgerError, LostRaceError, ServiceError
 from rivertwice.instants import to_iso
 from rivertwice.locks import lock
 from rivertwice.pipeline.definition import Definition
+from rivertwice.retry import retry
 from rivertwice.store import delta
 from rivertwice.timeline.intact import check_corrections, check_stream_rows
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
@@ -135,12 +136,8 @@ def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = 
         TableDamageError: the changelog lost rows of the path, or the corrections those of a publication.
         LostRaceError: others committed to the table each time; it is tried again by whoever looks next.
     """
-    for _ in range(_RACES):
-        try:
-            return _rebuild(home, definition, force=force)
-        except LostRaceError as error:  # another host, an erasure or upkeep: what was looked at may be old
-            lost = error
-    raise lost
+    # A race is lost to another host, an erasure or upkeep: what was looked at may be old.
+    return retry(LostRaceError, tries=_RACES)(_rebuild, home, definition, force=force)
 
 
 def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> ServedReport:

@@ -29,6 +29,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
 from rivertwice.instants import parse_iso, utc_now
 from rivertwice.processes import own_start
+from rivertwice.retry import retry_for
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
 from rivertwice.savepoint.operations.effects import Progress, abandon_operation
 from rivertwice.savepoint.operations.engine import ShownStep
@@ -39,7 +40,6 @@ from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.lineage import Segment, head_path
 from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
-from rivertwice.waits import Deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,8 +130,8 @@ def fall_back(
         RivertwiceError: the restore was refused for another reason (definition, log, topic).
     """
     home = settings.pipeline(pipeline)
-    deadline = Deadline.after(patience_s)
-    while True:
+
+    def look_and_try() -> Fallen:
         moved = moved_since(read_sequence(home), since, utc_now())
         if moved is not None and not _unfinished(home):
             progress(f"the head moved to {moved} since; nothing more is to be done")
@@ -142,13 +142,13 @@ def fall_back(
                 f"driver pid {owner.pid} of {pipeline} lives: there is nothing to fall back from; nothing was done"
             )
             raise ServiceError(message)
-        try:
-            return _try_all(settings, home, progress, spark)
-        except LostRaceError as error:
-            if deadline.is_over():
-                raise
-            progress(f"{error}; tried again")
-            time.sleep(min(2.0, deadline.left()))
+        return _try_all(settings, home, progress, spark)
+
+    # Another process restores now: what it does is looked at once more.
+    trying = retry_for(
+        LostRaceError, seconds=patience_s, every_s=2.0, say=lambda error: progress(f"{error}; tried again")
+    )
+    return trying(look_and_try)
 
 
 def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: SparkSession | None) -> Fallen:
