@@ -2,7 +2,17 @@
 
 from rivertwice.config.homes import PipelineHome, Tables
 from rivertwice.config.kafka_security import KafkaSecurity
-from rivertwice.config.places import NAME, TOPIC, Place, below, explain_topic, parse_place, require_name, require_topic
+from rivertwice.config.places import (
+    NAME,
+    TOPIC,
+    Place,
+    below,
+    explain_topic,
+    is_s3,
+    parse_place,
+    require_name,
+    require_topic,
+)
 from rivertwice.config.settings import Settings
 
 __all__ = [
@@ -15,6 +25,7 @@ __all__ = [
     "Tables",
     "below",
     "explain_topic",
+    "is_s3",
     "parse_place",
     "require_name",
     "require_topic",

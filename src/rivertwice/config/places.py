@@ -18,6 +18,11 @@ Place = Path | str
 """A local folder, or an `s3://bucket/prefix` as text."""
 
 
+def is_s3(place: Place) -> bool:
+    """Say whether a place is an address on S3, and no folder."""
+    return str(place).startswith("s3://")
+
+
 def below(place: Place, *parts: str) -> Place:
     """Return the place of `parts` under `place`."""
     return place.joinpath(*parts) if isinstance(place, Path) else "/".join([place.rstrip("/"), *parts])
@@ -29,7 +34,7 @@ def parse_place(text: str) -> Place:
     Raises:
         ConfigError: it is an address of another kind, or no folder of ours can be called so.
     """
-    if text.startswith("s3://") and text.strip("/") != "s3:":
+    if is_s3(text) and text.strip("/") != "s3:":
         return text.rstrip("/")
     if "://" in text:
         message = f"{text!r} names no place; write a folder or s3://bucket/prefix"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rivertwice.config import PipelineHome, Place, Settings
+from rivertwice.config import PipelineHome, Place, Settings, is_s3
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Value
 from rivertwice.store.trees import files_below
@@ -70,8 +70,8 @@ def mask_file(path: Path, value: str) -> int:
 def forget_copies(settings: Settings, tables: Iterable[Place]) -> None:
     """Delete what this host has fetched of tables on S3; it is fetched again when it is read."""
     for table in tables:
-        url = urlsplit(str(table))
-        if url.scheme == "s3":
+        if is_s3(table):
+            url = urlsplit(str(table))
             shutil.rmtree(settings.home / "cache" / url.netloc / url.path.strip("/"), ignore_errors=True)
 
 
@@ -92,7 +92,7 @@ def describe_left(
 
 
 def _on_s3(tables: Sequence[Place]) -> list[str]:
-    buckets = sorted({f"s3://{urlsplit(str(table)).netloc}" for table in tables if str(table).startswith("s3://")})
+    buckets = sorted({f"s3://{urlsplit(str(table)).netloc}" for table in tables if is_s3(table)})
     if not buckets:
         return []
     from rivertwice.store.s3_versions import explain_kept_versions  # boto3 takes half a second to load

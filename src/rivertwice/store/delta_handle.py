@@ -9,7 +9,7 @@ from typing import TypeVar
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from rivertwice.config import Place
+from rivertwice.config import Place, is_s3
 from rivertwice.errors import ServiceError
 from rivertwice.retry import retry
 from rivertwice.store.delta_log import require_whole
@@ -31,7 +31,7 @@ def explained(path: Place, doing: str) -> Iterator[None]:
     except (TableNotFoundError, CommitFailedError):
         raise
     except (DeltaError, OSError) as error:
-        if not str(path).startswith("s3://"):
+        if not is_s3(path):
             require_whole(path, error)
             raise
         message = (

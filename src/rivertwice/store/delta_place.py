@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from rivertwice.config import Place
+from rivertwice.config import Place, is_s3
 from rivertwice.store.base import BlobStore
 from rivertwice.store.places import open_store
 
@@ -29,7 +29,7 @@ def storage_options(place: Place) -> dict[str, str] | None:
     The credentials are those that boto3 finds (environment, profile, instance), asked for again for every handle, for
     they may be renewed meanwhile. They are handed over in memory and written nowhere.
     """
-    if not str(place).startswith("s3://"):
+    if not is_s3(place):
         return None
     session = _session(tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -60,8 +60,8 @@ def require_writable(place: Place) -> None:
         ConfigError: the endpoint ignores conditions.
         ServiceError: it does not answer or refuses the credentials.
     """
-    url = urlsplit(str(place))
-    if url.scheme == "s3":
+    if is_s3(place):
+        url = urlsplit(str(place))
         open_store(f"s3://{url.netloc}/{url.path.strip('/').rpartition('/')[0]}".rstrip("/"))
 
 

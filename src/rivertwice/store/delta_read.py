@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import QueryBuilder
 
-from rivertwice.config import Place
+from rivertwice.config import Place, is_s3
 from rivertwice.store.delta_handle import Table, open_table, repeated
 from rivertwice.store.delta_place import read_log
 
@@ -75,8 +75,8 @@ def read_history(path: Place, table: Table, limit: int | None) -> list[dict[str,
     On S3 the log is read here: delta-rs' own `history` holds Python's lock while it waits for the network (ran), and a
     lease's renewal must not wait for that.
     """
-    if isinstance(path, str) and path.startswith("s3://"):
-        return read_log(path, int(table.version()), limit)
+    if is_s3(path):
+        return read_log(str(path), int(table.version()), limit)
     return list(table.history(limit))
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from rivertwice.config import is_s3
 from rivertwice.store.places import open_store
 
 _WORKERS = 8
@@ -19,9 +20,9 @@ def local_files(uris: Sequence[str], cache: Path) -> list[str]:
 
 
 def _local(uri: str, cache: Path) -> str:
-    url = urlsplit(uri)
-    if url.scheme != "s3":
+    if not is_s3(uri):
         return unquote(uri)  # Delta writes a space in a folder's name as %20; our partitions are days
+    url = urlsplit(uri)
     folder, _, name = unquote(url.path).strip("/").rpartition("/")
     place, _, part = folder.rpartition("/")
     path = cache / url.netloc / folder / name

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rivertwice.config import is_s3
 from rivertwice.errors import ConfigError
 from rivertwice.store.base import BlobStore
 from rivertwice.store.local import LocalStore
@@ -27,7 +28,7 @@ def open_store(place: str | Path, *parts: str, answer_s: float | None = None) ->
     url = urlsplit(str(place))
     if url.scheme in ("", "file"):
         return LocalStore(Path(url.path).joinpath(*parts))
-    if url.scheme == "s3" and url.netloc:
+    if is_s3(place) and url.netloc:
         prefix = "/".join([*filter(None, [url.path.strip("/")]), *parts])
         return _open_s3(url.netloc, prefix, _endpoint(), answer_s)
     message = (
