@@ -27,10 +27,11 @@ from rivertwice.commands.frame import EXIT_CODES, Frame, FriendlyGroup, example
 from rivertwice.commands.late import late
 from rivertwice.commands.lint import lint
 from rivertwice.commands.metrics import diagnose, metrics
-from rivertwice.commands.operations import fall_back, restore, rewind
 from rivertwice.commands.privacy import privacy
 from rivertwice.commands.repair import repair
+from rivertwice.commands.restores import fall_back, restore
 from rivertwice.commands.retention import retention
+from rivertwice.commands.rewinds import rewind
 from rivertwice.commands.savepoints import savepoint
 from rivertwice.commands.schemas import schema
 from rivertwice.commands.services import down, status, up

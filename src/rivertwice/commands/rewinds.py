@@ -1,11 +1,13 @@
-"""What `savepoint rewind` prints: the plan, the outcome with its comparison, what giving up leaves."""
+"""savepoint rewind: the plan, the outcome with its comparison."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.commands.frame import Frame, as_fields, as_table, to_plain
-from rivertwice.commands.operations import describe_steps
+import click
+
+from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands.operations import abandon_option, describe_steps, give_up, refuse_both, unproved_option
 from rivertwice.log.addresses import Part, key_parts
 
 if TYPE_CHECKING:
@@ -13,6 +15,54 @@ if TYPE_CHECKING:
     from rivertwice.savepoint.operations.rewind_plan import RewindPlan
 
 _UNKNOWN = "not known: no reconcile of this head yet"
+
+
+@click.command(
+    epilog=example(
+        "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d",
+        "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d --confirm --stop-before-head",
+        "rivertwice savepoint rewind flight_delays --confirm",
+    )
+)
+@click.argument("name")
+@click.argument("savepoint_id", required=False)
+@click.option("--confirm", is_flag=True, help="Do it. Without this it only shows what would change.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; the same as without --confirm.")
+@click.option(
+    "--stop-before-head", is_flag=True, help="With --confirm: catch up and compare, but let the old head serve."
+)
+@unproved_option
+@abandon_option
+@pass_frame
+def rewind(
+    frame: Frame,
+    name: str,
+    savepoint_id: str | None,
+    confirm: bool,
+    dry_run: bool,
+    stop_before_head: bool,
+    unproved: bool,
+    abandon: bool,
+) -> None:
+    """Go back to a savepoint's own batch and compute what followed again; shows first what that would change.
+
+    With --confirm the stream stands still while a new timeline catches up from the savepoint; what is served goes on
+    being served. Then every window that either path emitted is compared, and the head moves. Without an id: an
+    unfinished rewind, else the newest proved savepoint of the head's path.
+    """
+    from rivertwice.savepoint.operations.steps import REWIND
+
+    frame.known_pipeline(name)
+    refuse_both(confirm=confirm, dry_run=dry_run)
+    if abandon:
+        give_up(frame, name, REWIND, yes=True, others=(savepoint_id, confirm, dry_run))
+    elif confirm:
+        confirm_rewind(frame, name, savepoint_id, unproved=unproved, stop_before_head=stop_before_head)
+    elif stop_before_head:
+        message = "--stop-before-head says how far a rewind goes; it needs --confirm"
+        raise click.UsageError(message)
+    else:
+        show_plan(frame, name, savepoint_id, unproved=unproved)
 
 
 def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool) -> None:

@@ -1,4 +1,4 @@
-"""savepoint take, list, show, prove, prune, pin; what is built on one stands in `operations`."""
+"""savepoint take, list, show, prove, prune, pin; restore and fall-back are in `restores`, rewind in `rewinds`."""
 
 from __future__ import annotations
 

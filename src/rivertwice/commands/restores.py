@@ -1,0 +1,148 @@
+"""savepoint restore and fall-back: each can be shown, resumed and given up."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.frame import REFUSED, Frame, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands.operations import abandon_option, describe_steps, dry_run_option, give_up, unproved_option
+
+if TYPE_CHECKING:
+    from rivertwice.savepoint.operations.fall_back import FallBackPlan
+    from rivertwice.savepoint.operations.restore import RestorePlan
+
+
+@click.command(
+    epilog=example(
+        "rivertwice savepoint restore flight_delays --dry-run",
+        "rivertwice savepoint restore flight_delays sp-t1-120-0a1b2c3d --yes",
+        "rivertwice savepoint restore flight_delays --from-beginning",
+    )
+)
+@click.argument("name")
+@click.argument("savepoint_id", required=False)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@unproved_option
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="Of no savepoint: make the state again of all recorded batches, each compared.",
+)
+@dry_run_option
+@abandon_option
+@pass_frame
+def restore(
+    frame: Frame,
+    name: str,
+    savepoint_id: str | None,
+    yes: bool,
+    unproved: bool,
+    from_beginning: bool,
+    dry_run: bool,
+    abandon: bool,
+) -> None:
+    """Continue NAME from a savepoint on a new timeline; what is served does not change.
+
+    The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
+    the last committed batch, and the head moves to it. Without an id: resume a restore that was cut off, else take the
+    newest proved savepoint. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
+    the stream's whole history; what Kafka no longer has is fed from the archive. Exit 1 if it cannot be done.
+    """
+    from rivertwice.savepoint.beginning import BEGINNING
+    from rivertwice.savepoint.operations.restore import restore_savepoint, show_restore
+    from rivertwice.savepoint.operations.steps import RESTORE
+
+    frame.known_pipeline(name)
+    if from_beginning and (savepoint_id is not None or unproved or abandon):
+        message = "--from-beginning takes no savepoint, so neither an id nor --unproved; an interrupted one is given up by --abandon alone"
+        raise click.UsageError(message)
+    if abandon:
+        give_up(frame, name, RESTORE, yes=yes, others=(savepoint_id, dry_run))
+        return
+    chosen = BEGINNING if from_beginning else savepoint_id
+    if dry_run:
+        plan = show_restore(frame.settings, name, chosen, unproved=unproved)
+        frame.emit(plan, lambda: describe_restore(plan))
+        if plan.refusal is not None:
+            raise SystemExit(REFUSED)
+        return
+    if not yes:
+        what = chosen or "the newest proved savepoint"
+        click.confirm(f"Drain {name} and continue it from {what} on a new timeline?", abort=True, err=True)
+    report = to_plain(restore_savepoint(frame.settings, name, chosen, unproved=unproved, progress=frame.progress))
+    frame.emit(report, lambda: as_fields(report))
+
+
+@click.command(
+    "fall-back",
+    epilog=example(
+        "rivertwice savepoint fall-back flight_delays --dry-run", "rivertwice savepoint fall-back flight_delays"
+    ),
+)
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run_option
+@abandon_option
+@pass_frame
+def fall_back(frame: Frame, name: str, yes: bool, dry_run: bool, abandon: bool) -> None:
+    """Do by hand what the agent does when the live checkpoint of NAME is damaged.
+
+    Of the proved savepoints on the head's path the newest that can be used is restored; one that is damaged, or whose
+    replay disagrees, is passed over by name. Unlike a restore it leaves alone whether the stream is wanted. The dry run
+    says, before anything is broken, which savepoint would be taken. Exit 1 if there is none.
+    """
+    from rivertwice.savepoint.operations.fall_back import describe_fallen, show_fall_back
+    from rivertwice.savepoint.operations.fall_back import fall_back as do_fall_back
+    from rivertwice.savepoint.operations.steps import RESTORE
+
+    frame.known_pipeline(name)
+    if abandon:
+        give_up(frame, name, RESTORE, yes=yes, others=(dry_run,))
+        return
+    if dry_run:
+        plan = show_fall_back(frame.settings, name)
+        frame.emit(plan, lambda: describe_fall_back(plan))
+        if plan.savepoint is None:
+            raise SystemExit(REFUSED)
+        return
+    if not yes:
+        click.confirm(f"Put the newest usable savepoint in the place of {name}'s checkpoint?", abort=True, err=True)
+    began = time.monotonic()
+    fallen = do_fall_back(frame.settings, name, progress=frame.progress)
+    frame.emit(fallen, lambda: describe_fallen(fallen, time.monotonic() - began))
+
+
+def describe_restore(plan: RestorePlan) -> str:
+    """Return what a restore would do, for people."""
+    source = {None: "", "kafka": ", from Kafka"}.get(plan.source, ", from the archive: Kafka lacks some")
+    rows: list[list[Any]] = [
+        ["savepoint", f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"],
+        ["stands at", f"batch {plan.batch} of timeline {plan.timeline}"],
+        ["new timeline", f"leaves {plan.parent} behind its last batch, now {plan.forks_at}"],
+        ["replayed and compared", f"{plan.replay} recorded batches{source}"],
+        ["served", "as now"],
+    ]
+    parts = [
+        as_table(("what", "how much"), rows, title=f"restore of {plan.pipeline}: nothing was changed"),
+        describe_steps(plan.steps, plan.resumes),
+    ]
+    named = plan.savepoint if plan.savepoint.startswith("sp-") else "--from-beginning"
+    if plan.refusal is not None:
+        parts.append(f"refused: {plan.refusal}")
+    else:
+        parts.append(f"to do it: rivertwice savepoint restore {plan.pipeline} {named}")
+    return "\n\n".join(parts)
+
+
+def describe_fall_back(plan: FallBackPlan) -> str:
+    """Return what a fall-back would do, for people."""
+    rows = [[found.savepoint, found.batch, found.replay, found.refusal or "can be used"] for found in plan.candidates]
+    title = f"fall-back of {plan.pipeline}: nothing was changed"
+    parts = [as_table(("savepoint", "batch", "batches to replay", "state"), rows, title=title)]
+    if plan.savepoint is not None:
+        parts.append(describe_steps(plan.steps, plan.resumes))
+    parts.append(plan.message)
+    return "\n\n".join(parts)
