@@ -11,15 +11,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.delivery.model import BEFORE_ALL, WITHDRAW, Committed, Line, Position, Record, Shape, View
+from rivertwice.delivery.model import (
+    BEFORE_ALL,
+    WITHDRAW,
+    Committed,
+    DeliveredColumns,
+    DeliveredRecord,
+    Line,
+    Position,
+    View,
+)
 from rivertwice.delivery.plan import Limits, is_continued, plan_next
 from rivertwice.delivery.records import records_of
 from rivertwice.instants import from_ms
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication, select_served
 
-SHAPE = Shape("p", "window_start", "window_end", ("k",), ("n",))
-SESSIONS = Shape("p", "window_start", "window_end", ("k",), ("n",), sessions=True)
+SHAPE = DeliveredColumns("p", "window_start", "window_end", ("k",), ("n",))
+SESSIONS = DeliveredColumns("p", "window_start", "window_end", ("k",), ("n",), sessions=True)
 WINDOW = 1000
 _FIELDS = [
     ("window_start", pa.timestamp("us", "UTC")),
@@ -51,7 +60,7 @@ class World:
     publications: list[Publication] = field(default_factory=list)
     head: str = ""
     seq: int = 0
-    shape: Shape = SHAPE
+    shape: DeliveredColumns = SHAPE
 
     def begin(self, name: str, parent: tuple[str, int] | None = None, semantics: str = "s") -> None:
         """Record a timeline, behind a batch of its parent's path if it has one."""
@@ -145,7 +154,7 @@ class World:
         return {address: row["n"] for address, row in held.items()}
 
 
-def _address(shape: Shape, start: datetime, end: datetime, key: str) -> tuple[object, ...]:
+def _address(shape: DeliveredColumns, start: datetime, end: datetime, key: str) -> tuple[object, ...]:
     low, high = (int(at.timestamp() * 1000) for at in (start, end))
     return (low, high, key) if shape.sessions else (low, key)
 
@@ -153,11 +162,11 @@ def _address(shape: Shape, start: datetime, end: datetime, key: str) -> tuple[ob
 class Consumer:
     """Folds what it is sent, as any reader of a sink would: by key, in order."""
 
-    def __init__(self, shape: Shape = SHAPE) -> None:
-        self.rows: dict[str, Record] = {}
+    def __init__(self, shape: DeliveredColumns = SHAPE) -> None:
+        self.rows: dict[str, DeliveredRecord] = {}
         self.shape = shape
 
-    def take(self, record: Record) -> None:
+    def take(self, record: DeliveredRecord) -> None:
         """Take a record and check what it says of the one before."""
         before = self.rows.get(record.key)
         if record.old is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rivertwice.supervise.backoff import Failure
 from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import Action, Drain, Kind, Observed, decide
+from rivertwice.supervise.decide import Action, ActionKind, DrainMarker, Observed, decide
 from rivertwice.supervise.memory import DriverRef, FallBack, Memory
 from rivertwice.timeline.intent import Heartbeat, Intent
 
@@ -36,10 +36,10 @@ KNOWN = Memory(driver=DRIVER)
 UNKNOWN5 = tuple(failed(FailureClass.UNKNOWN, age) for age in (300, 250, 200, 150, 100))
 DAMAGED = (failed(FailureClass.CHECKPOINT, 100),)
 FELL_BACK = FallBack(200, 2.0, NOW - 90 * S, 1)
-AGENT_DRAIN = Drain(NOW - 5 * S, by_agent=True, held=False)
+AGENT_DRAIN = DrainMarker(NOW - 5 * S, by_agent=True, held=False)
 
 
-Case = tuple[str, Intent | None, Observed, Kind, str]
+Case = tuple[str, Intent | None, Observed, ActionKind, str]
 """Title, what is wanted, what is seen, the action and words of its reason."""
 
 
@@ -49,13 +49,13 @@ def check_case(case: Case) -> None:
     action = decide(desired, observed, NOW)
     assert action.kind is kind, title
     assert words in action.reason
-    assert bool(action.page) == (kind in {Kind.PAGE, Kind.STOP_AND_PAGE})
+    assert bool(action.page) == (kind in {ActionKind.PAGE, ActionKind.STOP_AND_PAGE})
 
 
 def start_within(memory: Memory, now: datetime, seconds: int) -> tuple[datetime, Action]:
     action = decide(RUNNING, seen(memory=memory), now)
     for _ in range(2 * seconds):
-        if action.kind is not Kind.WAIT:
+        if action.kind is not ActionKind.WAIT:
             break
         now += S / 2
         action = decide(RUNNING, seen(memory=memory), now)

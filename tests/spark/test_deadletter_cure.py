@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from histories.kinds import make_definition
 from rivertwice.deadletters.cure import amended_rows, cure_applies, problem_with, with_cures
-from rivertwice.deadletters.model import Address, Cure, DeadLetter
+from rivertwice.deadletters.model import Cure, DeadLetter, RecordAddress
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.testing.lab_project import DEFINITION
 
@@ -19,7 +19,16 @@ LAB = load_definition(DEFINITION)
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 FINE = {"id": "e1", "k": "k1", "at": "2026-01-01T00:00:00Z", "amount": 7}
 LETTER = DeadLetter(
-    LAB.source[1].topic, Address("id", 2, 117), "t1", 4, "json", None, AT, b"e1", b"{broken", [("schema-id", b"lab-1")]
+    LAB.source[1].topic,
+    RecordAddress("id", 2, 117),
+    "t1",
+    4,
+    "json",
+    None,
+    AT,
+    b"e1",
+    b"{broken",
+    [("schema-id", b"lab-1")],
 )
 
 
@@ -47,7 +56,7 @@ def test_a_value_that_would_be_a_dead_letter_too_says_why(spark: SparkSession, v
 
 
 def test_a_cure_is_a_row_at_its_own_address_until_it_ends(spark: SparkSession) -> None:
-    other = replace(LETTER, address=Address("id", 0, 5))
+    other = replace(LETTER, address=RecordAddress("id", 0, 5))
     cures = [
         Cure(LETTER, encoded(), 1, 3),
         Cure(other, encoded(k="k9"), 2),
@@ -65,7 +74,7 @@ def test_a_cure_is_a_row_at_its_own_address_until_it_ends(spark: SparkSession) -
 def test_a_cure_takes_the_place_of_whatever_lies_at_its_address(spark: SparkSession) -> None:
     cures = amended_rows(spark, LAB, [Cure(LETTER, encoded(amount=8), 1)])["events"]
     before = amended_rows(
-        spark, LAB, [Cure(LETTER, encoded(), 1), Cure(replace(LETTER, address=Address("id", 2, 3)), encoded(), 2)]
+        spark, LAB, [Cure(LETTER, encoded(), 1), Cure(replace(LETTER, address=RecordAddress("id", 2, 3)), encoded(), 2)]
     )
     rows = with_cures(before["events"].drop("_from", "_until"), cures)
     assert sorted((row["_offset"], row["amount"]) for row in rows.toArrow().to_pylist()) == [(3, 7), (117, 8)]

@@ -21,7 +21,7 @@ from rivertwice.reconcile.evidence.intervals import IntervalEvidence
 from rivertwice.reconcile.evidence.sessions import SessionEvidence
 from rivertwice.reconcile.kinds.sessions import SessionJudge
 from rivertwice.reconcile.model import RowId, ServedRow, StreamRow
-from rivertwice.reconcile.session_served import Claim, PublishedSessions
+from rivertwice.reconcile.session_served import PublishedSession, PublishedSessions
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.keys import key_text
 from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
@@ -130,7 +130,7 @@ def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: Sp
     batches = random_batches(chance, HISTORIES, CUTS)
     run = run_histories(spark, make_definition("session"), batches, tmp_path / "histories", [])
     gap_ms, evidence = 15_000, run.evidence
-    claims: dict[str, list[Claim]] = {}
+    claims: dict[str, list[PublishedSession]] = {}
     ends: dict[int, dict[str, dict[int, int]]] = {}
     to_serve: dict[RowId, tuple[int, int, int]] = {}
     published: dict[RowId, int] = {}
@@ -140,7 +140,7 @@ def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: Sp
         ends[seq] = {"events": mine}
         for row, values in known_sessions(batches, mine, gap_ms).items():
             if row.end_ms + gap_ms <= run.watermarks[index] and (row.start_ms // 1000) % 2:
-                claims.setdefault(row.key, []).append(Claim(row.start_ms, row.end_ms, seq))
+                claims.setdefault(row.key, []).append(PublishedSession(row.start_ms, row.end_ms, seq))
                 published[row], to_serve[row] = seq, values
     newest = {
         row: values

@@ -16,7 +16,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.checked import Verdict, check_bundle, judge_folder, read_verdict
+from rivertwice.pipeline.checked import CheckReport, check_bundle, judge_folder, read_verdict
 from rivertwice.pipeline.checks import describe_refusal
 from rivertwice.stream.failures import classify_failure
 from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
@@ -131,7 +131,7 @@ def test_a_definition_that_spark_was_not_asked_about_is_not_called_checked(setti
         "not checked",
         True,
     )
-    assert Verdict("b", (), (), {}, utc_now()).holds
+    assert CheckReport("b", (), (), {}, utc_now()).holds
 
 
 STREAM = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred

@@ -29,7 +29,7 @@ from rivertwice.errors import (
     UnknownOutcomeError,
 )
 from rivertwice.instants import utc_now
-from rivertwice.reconcile.gate import Alert, Gate
+from rivertwice.reconcile.gate import Gate, GateAlert
 from rivertwice.supervise.act import page, record_event
 from rivertwice.timeline.intent import read_intent
 
@@ -299,8 +299,8 @@ def test_an_error_of_no_room_of_ours_is_one_line_too(run: Any, monkeypatch: pyte
 
 def test_a_reconcile_s_exit_code_is_the_gate_s() -> None:
     assert exit_code_of_gate(Gate().to_json()) == 0
-    assert exit_code_of_gate(Gate((Alert("warning", "late_share", "36 %"),)).to_json()) == 0
-    assert exit_code_of_gate(Gate((Alert("critical", "finding", "ledger of batch 4"),)).to_json()) == 3
+    assert exit_code_of_gate(Gate((GateAlert("warning", "late_share", "36 %"),)).to_json()) == 0
+    assert exit_code_of_gate(Gate((GateAlert("critical", "finding", "ledger of batch 4"),)).to_json()) == 3
 
 
 def test_a_reconcile_is_summed_up_by_pair_with_its_alerts() -> None:

@@ -25,7 +25,7 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=10)
 
 
 @dataclass(frozen=True, order=True)
-class Cause:
+class AlertCause:
     """What tells one alert from another.
 
     Attributes:
@@ -49,7 +49,7 @@ class Report:
         details: more fields of the message, for instance `dag` and `run`.
     """
 
-    cause: Cause
+    cause: AlertCause
     severity: str
     message: str
     by: str
@@ -68,7 +68,7 @@ class Alert:
         refused: route to how often it refused the message itself.
     """
 
-    cause: Cause
+    cause: AlertCause
     severity: str
     message: str
     by: str

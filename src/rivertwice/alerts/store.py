@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice.alerts.messages import body_of
-from rivertwice.alerts.model import Alert, Cause, Changed, Report, RouteState, State, reopen, report, resolve
+from rivertwice.alerts.model import Alert, AlertCause, Changed, Report, RouteState, State, reopen, report, resolve
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import parse_iso, to_iso
@@ -31,7 +31,7 @@ FORMAT = 1
 KEPT_CHANGES = 1_000
 LINES_LIMIT = 20_000_000  # bytes of alerts.jsonl, beyond which it becomes alerts.jsonl.1
 
-Change = Callable[[State], Changed]
+StateChange = Callable[[State], Changed]
 
 
 class AlertStore:
@@ -44,11 +44,11 @@ class AlertStore:
         self._path = self._folder / "state.json"
         self._lines = settings.home / "alerts.jsonl"
         self._lock = threading.Lock()
-        self._unwritten: list[Change] = []
+        self._unwritten: list[StateChange] = []
         self._known: tuple[tuple[int, int, int] | None, State] = (None, State())
         self._error = ""
 
-    def apply(self, change: Change) -> State:
+    def apply(self, change: StateChange) -> State:
         """Make a change and return the state after it; what began or was closed becomes a line of `alerts.jsonl`."""
         with self._lock, self._other_processes():
             stored = state = self._load()
@@ -103,7 +103,7 @@ class AlertStore:
             self._known = (None, State())
         return self._known[1]
 
-    def _save(self, state: State, change: Change) -> None:
+    def _save(self, state: State, change: StateChange) -> None:
         try:
             replace_json(self._path, _to_plain(state))
         except OSError as error:
@@ -182,7 +182,7 @@ def _from_plain(plain: dict[str, Any]) -> State:
             Alert(
                 **{
                     **row,
-                    "cause": Cause(**row["cause"]),
+                    "cause": AlertCause(**row["cause"]),
                     "since": parse_iso(row["since"]),
                     "seen_at": parse_iso(row["seen_at"]),
                     "resolved_at": None if row["resolved_at"] is None else parse_iso(row["resolved_at"]),

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rivertwice.backfill.checks import check_rows
 from rivertwice.backfill.corrections import chunk_records
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.backfill.session_checks import Check
+from rivertwice.backfill.session_checks import AuditFinding
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import AuditError
@@ -37,7 +37,7 @@ class AuditReport:
     backfill: str
     rows: int
     records: int
-    checks: tuple[Check, ...]
+    checks: tuple[AuditFinding, ...]
 
     @property
     def passed(self) -> bool:
@@ -56,8 +56,8 @@ def audit_backfill(settings: Settings, plan: BackfillPlan) -> AuditReport:
     rows = delta.read(home.tables.corrections, where=pc.field("_backfill") == plan.id)
     commits = chunk_records(home, plan.id)
     if rows is None:
-        checks: tuple[Check, ...] = (
-            Check("chunks", False, f"0 of {len(plan.chunks)} chunks committed; compute the backfill first"),
+        checks: tuple[AuditFinding, ...] = (
+            AuditFinding("chunks", False, f"0 of {len(plan.chunks)} chunks committed; compute the backfill first"),
         )
     else:
         definition = load_bundle_definition(home.bundles, plan.bundle)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from rivertwice.backfill.corrections import ChunkRecord
 from rivertwice.backfill.model import BackfillPlan, Chunk
-from rivertwice.backfill.session_checks import SHOWN, Check, check_sessions
+from rivertwice.backfill.session_checks import SHOWN, AuditFinding, check_sessions
 from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.serving import to_epoch_ms, withdrawn_rows
 
@@ -23,7 +23,7 @@ def check_rows(
     rows: pa.Table,
     commits: Sequence[ChunkRecord],
     changelog: pa.Schema | None,
-) -> list[Check]:
+) -> list[AuditFinding]:
     """Judge a backfill's rows.
 
     Args:
@@ -52,7 +52,7 @@ def check_rows(
     ]
 
 
-def _check_chunks(plan: BackfillPlan, rows: pa.Table, commits: Sequence[ChunkRecord]) -> Check:
+def _check_chunks(plan: BackfillPlan, rows: pa.Table, commits: Sequence[ChunkRecord]) -> AuditFinding:
     seen = Counter(commit.chunk for commit in commits)
     missing = [chunk.index for chunk in plan.chunks if not seen[chunk.index]]
     wrong = [index for index, count in seen.items() if count > 1 or index >= len(plan.chunks)]
@@ -63,38 +63,38 @@ def _check_chunks(plan: BackfillPlan, rows: pa.Table, commits: Sequence[ChunkRec
     detail += f"; missing {missing[:SHOWN]}" if missing else ""
     detail += f"; unknown or committed twice {wrong[:SHOWN]}" if wrong else ""
     detail += f"; rows differ from the commit in {differ[:SHOWN]}" if differ else ""
-    return Check("chunks", not (missing or wrong or differ), detail)
+    return AuditFinding("chunks", not (missing or wrong or differ), detail)
 
 
-def _check_schema(definition: Definition, found: pa.Schema, changelog: pa.Schema | None) -> Check:
+def _check_schema(definition: Definition, found: pa.Schema, changelog: pa.Schema | None) -> AuditFinding:
     names = [name for name in found.names if not name.startswith("_")]
     if names != definition.result_columns:
-        return Check("schema", False, f"columns are {names}, the definition says {definition.result_columns}")
+        return AuditFinding("schema", False, f"columns are {names}, the definition says {definition.result_columns}")
     if changelog is None:
-        return Check("schema", True, f"{len(names)} columns; no changelog to compare with")
+        return AuditFinding("schema", True, f"{len(names)} columns; no changelog to compare with")
     differ = [
         f"{name} is {found.field(name).type}, in the changelog {_type(changelog, name)}"
         for name in names
         if found.field(name).type != _type(changelog, name)
     ]
-    return Check("schema", not differ, "; ".join(differ[:SHOWN]) or f"{len(names)} columns as in the changelog")
+    return AuditFinding("schema", not differ, "; ".join(differ[:SHOWN]) or f"{len(names)} columns as in the changelog")
 
 
 def _type(schema: pa.Schema, name: str) -> pa.DataType | None:
     return schema.field(name).type if name in schema.names else None
 
 
-def _check_keys(definition: Definition, rows: pa.Table) -> Check:
+def _check_keys(definition: Definition, rows: pa.Table) -> AuditFinding:
     names = [definition.window.start_column, definition.window.end_column, *definition.keys]
     counts = rows.group_by(names).aggregate([([], "count_all")])
     twice = counts.filter(pc.field("count_all") > 1)
     shown = "; ".join(str(row) for row in twice.slice(0, SHOWN).to_pylist())
-    return Check(
+    return AuditFinding(
         "keys", twice.num_rows == 0, f"{twice.num_rows} repeated of {counts.num_rows}" + (f": {shown}" if shown else "")
     )
 
 
-def _check_windows(plan: BackfillPlan, definition: Definition, rows: pa.Table) -> Check:
+def _check_windows(plan: BackfillPlan, definition: Definition, rows: pa.Table) -> AuditFinding:
     starts = to_epoch_ms(rows[definition.window.start_column])
     ends = to_epoch_ms(rows[definition.window.end_column])
     good = (starts % plan.step == 0) & (ends == starts + plan.window_ms)
@@ -106,7 +106,7 @@ def _check_windows(plan: BackfillPlan, definition: Definition, rows: pa.Table) -
     good &= np.array(pc.equal(days, rows["_day"]).to_pylist(), dtype=bool)
     bad = np.flatnonzero(~good)
     shown = ", ".join(str(starts[i]) for i in bad[:SHOWN])
-    return Check(
+    return AuditFinding(
         "windows",
         len(bad) == 0,
         f"{len(bad)} of {rows.num_rows} rows out of place" + (f", starts {shown}" if shown else ""),
@@ -121,10 +121,12 @@ def starts_inside(starts: npt.NDArray[np.int64], chunk: Chunk) -> npt.NDArray[np
     return inside
 
 
-def _check_counts(plan: BackfillPlan, definition: Definition, rows: pa.Table, commits: Sequence[ChunkRecord]) -> Check:
+def _check_counts(
+    plan: BackfillPlan, definition: Definition, rows: pa.Table, commits: Sequence[ChunkRecord]
+) -> AuditFinding:
     """Compare, window by window, the count column's sum with the records counted before the transform."""
     if definition.count_column is None:
-        return Check("counts", True, "rows of slices count no records; their keys and windows were checked")
+        return AuditFinding("counts", True, "rows of slices count no records; their keys and windows were checked")
     summed: Counter[int] = Counter()
     starts = to_epoch_ms(rows[definition.window.start_column]).tolist()
     for start, count in zip(starts, rows[definition.count_column].to_pylist(), strict=True):
@@ -135,4 +137,4 @@ def _check_counts(plan: BackfillPlan, definition: Definition, rows: pa.Table, co
     differ = sorted(start for start in summed.keys() | counted.keys() if summed[start] != counted[start])
     detail = f"{sum(summed.values())} counted by the result, {sum(counted.values())} accepted"
     shown = ", ".join(f"{start}: {summed[start]} against {counted[start]}" for start in differ[:SHOWN])
-    return Check("counts", not differ, detail + (f"; {len(differ)} windows differ: {shown}" if differ else ""))
+    return AuditFinding("counts", not differ, detail + (f"; {len(differ)} windows differ: {shown}" if differ else ""))

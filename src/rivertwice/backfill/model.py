@@ -107,7 +107,7 @@ class BackfillView:
     failed: frozenset[str] = frozenset()
     older: OffsetRuns = field(default_factory=dict)
     lost: OffsetRuns = field(default_factory=dict)
-    doubts: tuple[Doubt, ...] = ()
+    doubts: tuple[DoubtfulWindows, ...] = ()
     step_ms: int | None = None
     amendments: int = 0
     late_policy: LatePolicy | None = None
@@ -148,7 +148,7 @@ class SessionsView:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class DoubtfulWindows:
     """Windows that records lost for ever may belong to: they end after `after_ms`, and start at or before `until_ms`."""
 
     after_ms: int

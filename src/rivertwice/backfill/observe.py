@@ -9,7 +9,7 @@ from rivertwice.backfill.intervals import Interval, intersect, merge, subtract
 from rivertwice.backfill.kinds import find_planner, planner_of
 from rivertwice.backfill.kinds.planner import Repairs, window_ms
 from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
-from rivertwice.backfill.model import BackfillView, BatchZone, Doubt
+from rivertwice.backfill.model import BackfillView, BatchZone, DoubtfulWindows
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.amendments import last_amendment
 from rivertwice.errors import RequestError
@@ -143,7 +143,7 @@ def _older(segments: Sequence[Mapping[int, Interval]]) -> dict[int, tuple[Interv
 
 def _gaps(
     home: PipelineHome, ledger: Sequence[LedgerRow], archive: Mapping[str, Mapping[int, Interval]]
-) -> tuple[list[BatchZone], dict[str, dict[int, tuple[Interval, ...]]], tuple[Doubt, ...]]:
+) -> tuple[list[BatchZone], dict[str, dict[int, tuple[Interval, ...]]], tuple[DoubtfulWindows, ...]]:
     """Return what accepted gaps on the path mean for a recompute.
 
     What the archive has of a gap is read whatever the window, for nothing is known of its event times; what it lacks
@@ -151,7 +151,7 @@ def _gaps(
     """
     zones: list[BatchZone] = []
     lost: dict[str, dict[int, tuple[Interval, ...]]] = {}
-    doubts: list[Doubt] = []
+    doubts: list[DoubtfulWindows] = []
     path = {segment.timeline for segment in head_path(home)}
     for timeline, gap in accepted_gaps(home).items():
         if timeline not in path or not ledger:
@@ -166,7 +166,7 @@ def _gaps(
                 lost.setdefault(gap.topic, {})[p] = merge([*lost.get(gap.topic, {}).get(p, ()), *runs])
         if any(gone.values()):
             named = ", ".join(f"{gap.topic}/{p} [{low}, {high})" for p, runs in gone.items() for low, high in runs)
-            doubts.append(Doubt(gap.watermark_ms, gap.until_ms, f"{named} of {gap.id}"))
+            doubts.append(DoubtfulWindows(gap.watermark_ms, gap.until_ms, f"{named} of {gap.id}"))
     return zones, lost, tuple(doubts)
 
 

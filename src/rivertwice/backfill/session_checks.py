@@ -20,7 +20,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Check:
+class AuditFinding:
     """One finding of an audit; `detail` names the first offenders, or what was counted."""
 
     name: str
@@ -28,7 +28,9 @@ class Check:
     detail: str
 
 
-def check_sessions(plan: BackfillPlan, planned: PlannedSessions, definition: Definition, rows: pa.Table) -> Check:
+def check_sessions(
+    plan: BackfillPlan, planned: PlannedSessions, definition: Definition, rows: pa.Table
+) -> AuditFinding:
     """Compare the rows, chunk by chunk, with the sessions that were looked up when it was planned: stretch, key and records."""
     found = Counter(_found(definition, rows))
     wanted = Counter(one for chunk in plan.chunks for one in _wanted(planned, chunk))
@@ -39,7 +41,7 @@ def check_sessions(plan: BackfillPlan, planned: PlannedSessions, definition: Def
         f"chunk {chunk}: {start}, {records} records" for chunk, _, (_, start, _, records) in differ[:SHOWN]
     )
     detail = f"{len(differ)} rows are not as they were planned" + (f" ({shown})" if shown else "")
-    return Check("sessions", not differ and not strayed, f"{detail}, {strayed} lie on another day")
+    return AuditFinding("sessions", not differ and not strayed, f"{detail}, {strayed} lie on another day")
 
 
 _Placed = tuple[int, bool, PlannedSession]

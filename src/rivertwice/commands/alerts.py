@@ -51,7 +51,7 @@ def alerts_test(frame: Frame, name: str | None) -> None:
     """Send a test message to the routes now, and say what each made of it. Exit 1 if one did not take it."""
     import os
 
-    from rivertwice.alerts.model import WARNING, Alert, Cause
+    from rivertwice.alerts.model import WARNING, Alert, AlertCause
     from rivertwice.alerts.routes import config_file, load_routes
     from rivertwice.instants import utc_now
 
@@ -66,7 +66,7 @@ def alerts_test(frame: Frame, name: str | None) -> None:
         raise RequestError(message)
     now = utc_now()
     text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"
-    alert = Alert(Cause("", "test"), WARNING, text, "test", now, now)
+    alert = Alert(AlertCause("", "test"), WARNING, text, "test", now, now)
     results = {key: _try_route(frame, route, alert, dict(os.environ)) for key, route in routes.items()}
     rows = [(key, routes[key].to, "taken" if error is None else error) for key, error in results.items()]
     value = [

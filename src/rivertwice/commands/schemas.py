@@ -15,7 +15,7 @@ from rivertwice.errors import RequestError
 if TYPE_CHECKING:
     from rivertwice.pipeline.definition import DefinitionFile, Source
     from rivertwice.schemas.refresh import RefreshPlan
-    from rivertwice.schemas.registry import Kind, SchemaVersion
+    from rivertwice.schemas.registry import SchemaFormat, SchemaVersion
 
 RULE = click.Choice(["none", "backward", "forward", "full"])
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
@@ -291,10 +291,10 @@ def _told(plan: RefreshPlan, dry_run: bool) -> str:
     return "\n".join(lines)
 
 
-def _read(file: Path) -> tuple[Kind, str]:
+def _read(file: Path) -> tuple[SchemaFormat, str]:
     from rivertwice.schemas.avro_schema import MAX_BYTES
 
-    kinds: dict[str, Kind] = {".avsc": "avro", ".json": "json"}
+    kinds: dict[str, SchemaFormat] = {".avsc": "avro", ".json": "json"}
     if file.suffix not in kinds or file.stat().st_size > MAX_BYTES:
         message = f"{file} is neither .avsc (Avro) nor .json (JSON Schema), or larger than {MAX_BYTES} bytes; rename or shorten it"
         raise RequestError(message)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome
-from rivertwice.deadletters.model import Address, Amendment
+from rivertwice.deadletters.model import Amendment, RecordAddress
 from rivertwice.errors import LedgerError, LostRaceError
 from rivertwice.store import delta
 
@@ -99,5 +99,5 @@ def _read(row: dict[str, object]) -> Amendment:
     if values.pop("_format") != FORMAT:
         message = f"an amendment has format {row['_format']!r}, this version reads {FORMAT}; use a newer rivertwice"
         raise LedgerError(message)
-    address = Address(values.pop("topic_id"), values.pop("partition"), values.pop("offset"))  # type: ignore[arg-type]
+    address = RecordAddress(values.pop("topic_id"), values.pop("partition"), values.pop("offset"))  # type: ignore[arg-type]
     return Amendment(address=address, **values)  # type: ignore[arg-type]

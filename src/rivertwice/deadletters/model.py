@@ -16,7 +16,7 @@ _STATE_OF = {AMEND: AMENDED, DISCARD: DISCARDED}
 Header = tuple[str, bytes]
 
 
-class Address(NamedTuple):
+class RecordAddress(NamedTuple):
     """Where a record lies in the log."""
 
     topic_id: str
@@ -38,7 +38,7 @@ class Amendment:
     seq: int
     kind: str
     topic: str
-    address: Address
+    address: RecordAddress
     value: bytes | None
     why: str
     by: str
@@ -57,7 +57,7 @@ class DeadLetter:
     """
 
     topic: str
-    address: Address
+    address: RecordAddress
     timeline: str
     batch: int
     reason: str
@@ -138,7 +138,7 @@ class Cure:
 def cures_of(letters: Iterable[DeadLetter], amendments: Iterable[Amendment]) -> list[Cure]:
     """Return every cure that there was of `letters`, ended ones too, in the order of the decisions."""
     by_address = {one.address: one for one in letters}
-    decided: dict[Address, list[Amendment]] = {}
+    decided: dict[RecordAddress, list[Amendment]] = {}
     for one in sorted(amendments, key=lambda each: each.seq):
         decided.setdefault(one.address, []).append(one)
     found = []
@@ -150,7 +150,7 @@ def cures_of(letters: Iterable[DeadLetter], amendments: Iterable[Amendment]) -> 
     return sorted(found, key=lambda cure: cure.first_seq)
 
 
-def newest_by_address(amendments: Iterable[Amendment], upto: int | None = None) -> dict[Address, Amendment]:
+def newest_by_address(amendments: Iterable[Amendment], upto: int | None = None) -> dict[RecordAddress, Amendment]:
     """Return the decision that holds for each address, as of a sequence number."""
     ordered = sorted(amendments, key=lambda one: one.seq)
     return {one.address: one for one in ordered if upto is None or one.seq <= upto}

@@ -13,12 +13,12 @@ from rivertwice.deadletters.model import (
     AMEND,
     DISCARD,
     OPEN,
-    Address,
     Amendment,
     Cure,
     DeadLetter,
     Desk,
     Header,
+    RecordAddress,
     count_states,
     cures_of,
     newest_by_address,
@@ -35,7 +35,7 @@ Judge = Callable[[DeadLetter, bytes], str | None]
 
 
 def select_valid(
-    rows: Iterable[Mapping[str, Any]], ledger: Iterable[LedgerRow], decisions: Mapping[Address, Amendment]
+    rows: Iterable[Mapping[str, Any]], ledger: Iterable[LedgerRow], decisions: Mapping[RecordAddress, Amendment]
 ) -> list[DeadLetter]:
     """Return the dead letters that count, by partition and offset: those of committed batches on the head's path. Pure.
 
@@ -48,7 +48,7 @@ def select_valid(
     for row in rows:
         if (row["_timeline"], row["_batch"]) not in counted:
             continue
-        address = Address(row["topic_id"], row["partition"], row["offset"])
+        address = RecordAddress(row["topic_id"], row["partition"], row["offset"])
         letters.append(
             DeadLetter(
                 topic=row["topic"],
@@ -89,7 +89,7 @@ def with_bytes(home: PipelineHome, letters: Sequence[DeadLetter]) -> list[DeadLe
     for first, last in _runs({one.address.offset for one in letters}):
         rows = delta.read(home.tables.dead_letters, between=("offset", first, last))
         for row in [] if rows is None else rows.to_pylist():
-            place = (row["_timeline"], row["_batch"], Address(row["topic_id"], row["partition"], row["offset"]))
+            place = (row["_timeline"], row["_batch"], RecordAddress(row["topic_id"], row["partition"], row["offset"]))
             if place in wanted:
                 parts = {"key": row["key"], "value": row["value"], "headers": _headers(row["headers"])}
                 found[place] = replace(wanted[place], **parts)

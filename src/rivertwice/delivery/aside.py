@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from rivertwice.config import PipelineHome
 from rivertwice.delivery.model import Position
 from rivertwice.delivery.note import folder_of
-from rivertwice.delivery.refusals import DISCARDED, Aside, Entry
+from rivertwice.delivery.refusals import DISCARDED, Aside, AsideEntry
 from rivertwice.errors import LedgerError
 from rivertwice.instants import to_iso
 from rivertwice.store.files import read_json, replace_json
@@ -71,7 +71,7 @@ class AsideStore:
         self.now, self._pending = Aside(), None
         self._store.delete(self._key)
 
-    def rewrite(self, change: Callable[[Entry], Entry | None]) -> int:
+    def rewrite(self, change: Callable[[AsideEntry], AsideEntry | None]) -> int:
         """Rewrite entries, or take them away, wherever they stand; return how many changed. No deliverer may run meanwhile."""
         settled, pending = self._read()
         self.now, first = _changed(settled, change)
@@ -112,7 +112,7 @@ class AsideStore:
         self._store.put(self._key, json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
 
 
-def _changed(aside: Aside, change: Callable[[Entry], Entry | None]) -> tuple[Aside, int]:
+def _changed(aside: Aside, change: Callable[[AsideEntry], AsideEntry | None]) -> tuple[Aside, int]:
     after = [(one, change(one)) for one in aside.entries.values()]
     kept = {new.key: new for _, new in after if new is not None}
     return Aside(kept, aside.in_a_row), sum(new != old for old, new in after)
@@ -140,7 +140,7 @@ def _json(aside: Aside) -> dict[str, Any]:
 
 
 def _aside(value: Mapping[str, Any]) -> Aside:
-    entries = [Entry(**one) for one in value["entries"]]
+    entries = [AsideEntry(**one) for one in value["entries"]]
     return Aside({one.key: one for one in entries}, value["in_a_row"])
 
 

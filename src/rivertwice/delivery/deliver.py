@@ -23,11 +23,11 @@ from pathlib import Path
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.delivery.aside import RETRY, AsideStore, asks, discarded, done
-from rivertwice.delivery.model import Parcel, Position, Record, Shape, View
+from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position, View
 from rivertwice.delivery.note import Note, only_deliverer, read_note, write_note
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_again, records_of
-from rivertwice.delivery.refusals import Aside, Refusal, after_step, check_bounds, fit
+from rivertwice.delivery.refusals import Aside, RefusedRecord, after_step, check_bounds, fit
 from rivertwice.delivery.sinks import Sink, make_sink
 from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.webhook_sink import WebhookSink
@@ -77,7 +77,7 @@ class Deliverer:
         self._poll_s = POLL_S if isinstance(self._home.tables.changelog, Path) else POLL_S3_S
         self._stored: Position | None = None
         self._position: Position | None = None
-        self._shape: tuple[str, Shape] | None = None
+        self._shape: tuple[str, DeliveredColumns] | None = None
         self._note = Note()
         self._aside = AsideStore(self._home, name)
         self._noted_at = 0.0
@@ -136,7 +136,7 @@ class Deliverer:
             raise LedgerError(message)
         self._aside.open(self._position)
 
-    def _shape_of(self, view: View) -> Shape:
+    def _shape_of(self, view: View) -> DeliveredColumns:
         if self._shape is None or self._shape[0] != view.head.timeline:
             self._shape = (view.head.timeline, self._source.shape(view, newest=self._newest))
         return self._shape[1]
@@ -158,11 +158,13 @@ class Deliverer:
         company = self._sink.company(self._stored) if isinstance(self._sink, WebhookSink) else 1
         return self._limits if company == 1 else Limits(batches=company)
 
-    def _hand_over(self, shape: Shape, records: Sequence[Record], after: Position, *, asked: bool = False) -> None:
+    def _hand_over(
+        self, shape: DeliveredColumns, records: Sequence[DeliveredRecord], after: Position, *, asked: bool = False
+    ) -> None:
         """Step 4; what the sink's destination refuses for good is set aside, written down before the position is."""
-        left_out: Sequence[Refusal] = ()
+        left_out: Sequence[RefusedRecord] = ()
 
-        def set_aside(refused: Sequence[Refusal]) -> None:
+        def set_aside(refused: Sequence[RefusedRecord]) -> None:
             nonlocal left_out
             left_out = refused
             now = self._aside.now

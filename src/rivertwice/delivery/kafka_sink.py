@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from rivertwice.config import Settings
-from rivertwice.delivery.model import Parcel, Position, Record, Shape
-from rivertwice.delivery.refusals import Refusal, SetAside, none_aside
+from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.delivery.refusals import RefusedRecord, SetAside, none_aside
 from rivertwice.delivery.wire import check_rows, position_from_json, position_to_json, rows_told, value_text
 from rivertwice.errors import LedgerError
 from rivertwice.log import kafka
@@ -28,7 +28,7 @@ class KafkaSink:
         self._name = name
         self._topic_id = ""
 
-    def open(self, shape: Shape, schema: pa.Schema) -> Position | None:
+    def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         """Fence other deliverers, and return the position."""
         stored = self._outbox.open()
         if not stored:
@@ -52,14 +52,14 @@ class KafkaSink:
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
         """Send records and position in one transaction, but for records that the topic does not take for their size."""
         position = position_to_json(parcel.after, topic_id=self._topic_id, **rows_told(parcel.shape))
-        refused = [Refusal(record, why) for record in parcel.records if (why := self._too_large(parcel, record))]
+        refused = [RefusedRecord(record, why) for record in parcel.records if (why := self._too_large(parcel, record))]
         set_aside(refused)
         left_out = {one.record.key for one in refused}
         self._outbox.send(
             (_message(parcel, record) for record in parcel.records if record.key not in left_out), position.encode()
         )
 
-    def _too_large(self, parcel: Parcel, record: Record) -> str | None:
+    def _too_large(self, parcel: Parcel, record: DeliveredRecord) -> str | None:
         key, value = _message(parcel, record)
         size = len(key) + len(value) + ENVELOPE
         if size <= self._outbox.most_bytes:
@@ -77,5 +77,5 @@ class KafkaSink:
         self._outbox.close()
 
 
-def _message(parcel: Parcel, record: Record) -> tuple[bytes, bytes]:
+def _message(parcel: Parcel, record: DeliveredRecord) -> tuple[bytes, bytes]:
     return record.key.encode(), value_text(parcel.shape, record, parcel.after).encode()

@@ -75,7 +75,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Step:
+class DeliveryStep:
     """What is delivered next, in one transaction.
 
     Attributes:
@@ -95,7 +95,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Address:
+class RowOrigin:
     """Where a row comes from: a batch, or a backfill."""
 
     timeline: str | None
@@ -104,7 +104,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Record:
+class DeliveredRecord:
     """One delivered row.
 
     Attributes:
@@ -120,8 +120,8 @@ class Record:
     op: str
     key: str
     values: tuple[Any, ...]
-    address: Address | None
-    replaces: Address | None = None
+    address: RowOrigin | None
+    replaces: RowOrigin | None = None
     old: tuple[Any, ...] | None = None
 
 
@@ -139,7 +139,7 @@ class Newest:
 
 
 @dataclass(frozen=True)
-class Shape:
+class DeliveredColumns:
     """Result columns of a pipeline: window start, window end, keys, the others, in this order.
 
     Attributes:
@@ -172,9 +172,9 @@ class Parcel:
         asked: somebody asked for these again; the destination has refused each of them before.
     """
 
-    shape: Shape
+    shape: DeliveredColumns
     sink: str
-    records: Sequence[Record]
+    records: Sequence[DeliveredRecord]
     before: Position | None
     after: Position
     asked: bool = False

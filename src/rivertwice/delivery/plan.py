@@ -11,7 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rivertwice.delivery.model import BATCHES, BEFORE_ALL, MOVED, PUBLISHED, Committed, Line, Position, Step, View
+from rivertwice.delivery.model import (
+    BATCHES,
+    BEFORE_ALL,
+    MOVED,
+    PUBLISHED,
+    Committed,
+    DeliveryStep,
+    Line,
+    Position,
+    View,
+)
 from rivertwice.errors import LedgerError
 from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.timeline.lineage import Segment
@@ -26,7 +36,7 @@ class Limits:
     rows: int = 10_000
 
 
-def plan_next(position: Position | None, view: View, limits: Limits) -> Step | None:
+def plan_next(position: Position | None, view: View, limits: Limits) -> DeliveryStep | None:
     """Return the next step, or None if the sink holds all there is.
 
     Raises:
@@ -40,14 +50,14 @@ def plan_next(position: Position | None, view: View, limits: Limits) -> Step | N
     rest = waiting(position, view)
     if position is not None and due is not None and (not rest or _reach(due) <= view.held_closed_ms):
         to = Position(view.head.timeline, position.batch, due.seq, view.head.born, position.number + 1)
-        return Step(PUBLISHED, to, view.held_closed_ms, ranges=due.ranges)
+        return DeliveryStep(PUBLISHED, to, view.held_closed_ms, ranges=due.ranges)
     if not rest:
         return None
     chosen = _group(rest, due, limits)
     seq = view.seq if due is None else due.seq - 1
     number = 1 if position is None else position.number + 1
     to = Position(view.head.timeline, chosen[-1].batch, seq, view.head.born, number)
-    return Step(BATCHES, to, chosen[-1].closed_ms, batches=chosen)
+    return DeliveryStep(BATCHES, to, chosen[-1].closed_ms, batches=chosen)
 
 
 def waiting(position: Position | None, view: View) -> Sequence[Committed]:
@@ -100,7 +110,7 @@ def count_waiting(position: Position | None, view: View | None) -> int:
     return len(waiting(position, view))
 
 
-def _move(position: Position, view: View) -> Step:
+def _move(position: Position, view: View) -> DeliveryStep:
     """Go to the first batch of the new path by which all is closed again that was closed, or to its last (as of a fold)."""
     if view.held_closed_ms >= FOREVER_MS:
         return _moved(position, view, view.batches[-1])
@@ -108,9 +118,9 @@ def _move(position: Position, view: View) -> Step:
     return _moved(position, view, there)
 
 
-def _moved(position: Position, view: View, there: Committed) -> Step:
+def _moved(position: Position, view: View, there: Committed) -> DeliveryStep:
     to = Position(view.head.timeline, there.batch, view.seq, view.head.born, position.number + 1)
-    return Step(MOVED, to, there.closed_ms)
+    return DeliveryStep(MOVED, to, there.closed_ms)
 
 
 def _group(rest: Sequence[Committed], due: Publication | None, limits: Limits) -> tuple[Committed, ...]:

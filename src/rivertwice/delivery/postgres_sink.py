@@ -16,8 +16,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from rivertwice.delivery import postgres_table as tables
-from rivertwice.delivery.model import WITHDRAW, Parcel, Position, Record, Shape
-from rivertwice.delivery.refusals import Refusal, SetAside, isolate, none_aside
+from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.delivery.refusals import RefusedRecord, SetAside, isolate, none_aside
 from rivertwice.delivery.wire import encode, position_held, position_to_json, rows_told
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import PostgresDelivery
@@ -37,7 +37,7 @@ class PostgresSink:
         self._columns: dict[str, str] = {}
         self._connection: psycopg.Connection | None = None
 
-    def open(self, shape: Shape, schema: pa.Schema) -> Position | None:
+    def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         """Connect, look at the table, and return the position."""
         self._columns = tables.columns_of(shape, schema)
         with self._explained("opening"):
@@ -166,7 +166,7 @@ class PostgresSink:
             )
             raise LedgerError(message)
 
-    def _write_what_fits(self, connection: psycopg.Connection, parcel: Parcel) -> list[Refusal]:
+    def _write_what_fits(self, connection: psycopg.Connection, parcel: Parcel) -> list[RefusedRecord]:
         """Write all records but those that the database refuses for what they hold; return these."""
         table = self._asked.table
         if parcel.before is None and not connection.execute(tables.find_columns(table)).fetchall():
@@ -177,7 +177,7 @@ class PostgresSink:
             "SET CONSTRAINTS ALL IMMEDIATE"
         )  # else one is checked at the commit, where no record can be named
 
-        def attempt(part: Sequence[Record]) -> str | None:
+        def attempt(part: Sequence[DeliveredRecord]) -> str | None:
             try:
                 with connection.transaction():
                     self._write(connection, replace(parcel, records=part))
@@ -216,7 +216,7 @@ def is_of_the_record(error: psycopg.Error) -> bool:
     return error.sqlstate[:2] in ("22", "23", "54") or error.sqlstate == "P0001"
 
 
-def _row(record: Record, step: int) -> tuple[object, ...]:
+def _row(record: DeliveredRecord, step: int) -> tuple[object, ...]:
     address = record.address
     assert address is not None, "only a withdrawal has none"
     return (record.key, address.timeline, address.batch, address.backfill, step, *record.values)

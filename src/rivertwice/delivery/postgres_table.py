@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 from psycopg import sql
 
-from rivertwice.delivery.model import Shape
+from rivertwice.delivery.model import DeliveredColumns
 from rivertwice.errors import ConfigError
 
 POSITIONS = "rivertwice_positions"
@@ -45,7 +45,7 @@ def type_of(column: pa.Field) -> str:
     raise ConfigError(message)
 
 
-def columns_of(shape: Shape, schema: pa.Schema) -> dict[str, str]:
+def columns_of(shape: DeliveredColumns, schema: pa.Schema) -> dict[str, str]:
     """Return the table's columns and their types, in order: stamps first, then the result's."""
     return {**STAMPS, **{name: type_of(schema.field(name)) for name in shape.columns}}
 

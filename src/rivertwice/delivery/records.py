@@ -15,12 +15,12 @@ from rivertwice.delivery.model import (
     CORRECT,
     EMIT,
     WITHDRAW,
-    Address,
+    DeliveredColumns,
+    DeliveredRecord,
+    DeliveryStep,
     Line,
     Position,
-    Record,
-    Shape,
-    Step,
+    RowOrigin,
     View,
 )
 from rivertwice.delivery.wire import key_text
@@ -32,7 +32,7 @@ from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
 from rivertwice.timeline.session_cover import STREAM_SEQ, select_replaced
 
 Ranges = Sequence[tuple[int, int]]
-_Row = tuple[tuple[Any, ...], Address]
+_Row = tuple[tuple[Any, ...], RowOrigin]
 _Touched = Callable[[pa.Table], pa.Table]
 
 
@@ -48,7 +48,9 @@ class Reader(Protocol):
         ...
 
 
-def records_of(step: Step, position: Position | None, view: View, shape: Shape, reader: Reader) -> list[Record]:
+def records_of(
+    step: DeliveryStep, position: Position | None, view: View, shape: DeliveredColumns, reader: Reader
+) -> list[DeliveredRecord]:
     """Return what is delivered in a step, in order.
 
     Raises:
@@ -61,8 +63,13 @@ def records_of(step: Step, position: Position | None, view: View, shape: Shape, 
 
 
 def _differing(
-    step: Step, position: Position | None, view: View, shape: Shape, reader: Reader, touched: _Touched
-) -> list[Record]:
+    step: DeliveryStep,
+    position: Position | None,
+    view: View,
+    shape: DeliveredColumns,
+    reader: Reader,
+    touched: _Touched,
+) -> list[DeliveredRecord]:
     """Return what brings a sink from what it holds to what is served behind the step, of the rows that are `touched`."""
     hold = _by_key if shape.newest is None else _newest_there
     held: Mapping[str, _Row] = {}
@@ -74,8 +81,12 @@ def _differing(
 
 
 def records_again(
-    lacking: Mapping[str, Mapping[str, Any] | None], position: Position, view: View, shape: Shape, reader: Reader
-) -> list[Record]:
+    lacking: Mapping[str, Mapping[str, Any] | None],
+    position: Position,
+    view: View,
+    shape: DeliveredColumns,
+    reader: Reader,
+) -> list[DeliveredRecord]:
     """Return what brings a destination that lacks rows of some keys to what is served at its position.
 
     Args:
@@ -103,20 +114,20 @@ def records_again(
                 first if held is None else replace(first, op=CORRECT, replaces=_source(held), old=_values(held))
             )
         elif held is not None:
-            records.append(Record(WITHDRAW, key, _values(held), None, _source(held), _values(held)))
+            records.append(DeliveredRecord(WITHDRAW, key, _values(held), None, _source(held), _values(held)))
     return records
 
 
-def _source(held: Mapping[str, Any]) -> Address:
+def _source(held: Mapping[str, Any]) -> RowOrigin:
     source = held["source"]
-    return Address(source.get("timeline"), source.get("batch"), source.get("backfill"))
+    return RowOrigin(source.get("timeline"), source.get("batch"), source.get("backfill"))
 
 
 def _values(held: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(held["values"])
 
 
-def _touched_by(step: Step, view: View, shape: Shape, reader: Reader) -> _Touched:
+def _touched_by(step: DeliveryStep, view: View, shape: DeliveredColumns, reader: Reader) -> _Touched:
     """Return what says which rows a step may change: of a publication those of its windows or sessions, of a move all."""
     if not step.ranges:
         return lambda rows: rows
@@ -136,7 +147,7 @@ def _touched_by(step: Step, view: View, shape: Shape, reader: Reader) -> _Touche
     return overlapped
 
 
-def _closes_published(counting: Sequence[Publication], held_closed_ms: int, shape: Shape) -> bool:
+def _closes_published(counting: Sequence[Publication], held_closed_ms: int, shape: DeliveredColumns) -> bool:
     """Say whether a publication reaches windows that were open at the sink: of updates it may hold rows that the publication lacks."""
     reach_ms = shape.updates_ms
     if reach_ms is None:
@@ -144,7 +155,9 @@ def _closes_published(counting: Sequence[Publication], held_closed_ms: int, shap
     return any(end + reach_ms > held_closed_ms for entry in counting for _, end in entry.ranges)
 
 
-def _rows_of_batches(step: Step, position: Position | None, view: View, shape: Shape, reader: Reader) -> list[Record]:
+def _rows_of_batches(
+    step: DeliveryStep, position: Position | None, view: View, shape: DeliveredColumns, reader: Reader
+) -> list[DeliveredRecord]:
     batches = step.batches
     found = reader.changelog(batches[0].batch, batches[-1].batch)
     rows = found.filter(_on_path(found, view.head.path))
@@ -172,36 +185,36 @@ def _rows_of_batches(step: Step, position: Position | None, view: View, shape: S
     return sorted(records, key=lambda one: (_order(one.address, place, last), one.key))
 
 
-def _order(address: Address | None, place: Mapping[tuple[str | None, int | None], int], last: int) -> int:
+def _order(address: RowOrigin | None, place: Mapping[tuple[str | None, int | None], int], last: int) -> int:
     return last if address is None else place.get((address.timeline, address.batch), last)
 
 
-def _first(key: str, row: _Row) -> Record:
+def _first(key: str, row: _Row) -> DeliveredRecord:
     values, address = row
-    return Record(EMIT if address.backfill is None else CORRECT, key, values, address)
+    return DeliveredRecord(EMIT if address.backfill is None else CORRECT, key, values, address)
 
 
-def _changed(key: str, row: _Row, shape: Shape) -> Record:
+def _changed(key: str, row: _Row, shape: DeliveredColumns) -> DeliveredRecord:
     """Return what a batch made of a key, whatever it was before."""
-    return Record(WITHDRAW, key, row[0], None) if _is_gone(row, shape) else _first(key, row)
+    return DeliveredRecord(WITHDRAW, key, row[0], None) if _is_gone(row, shape) else _first(key, row)
 
 
-def _newest(rows: pa.Table, shape: Shape) -> dict[str, _Row]:
+def _newest(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
     """Return the newest row of each key, be it that the key is gone."""
     assert shape.newest is not None, "only of newest rows"
     return dict(_keyed(as_folded(rows, shape.newest.views), shape))
 
 
-def _newest_there(rows: pa.Table, shape: Shape) -> dict[str, _Row]:
+def _newest_there(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
     return {key: row for key, row in _newest(rows, shape).items() if not _is_gone(row, shape)}
 
 
-def _is_gone(row: _Row, shape: Shape) -> bool:
+def _is_gone(row: _Row, shape: DeliveredColumns) -> bool:
     column = None if shape.newest is None else shape.newest.deleted
     return column is not None and bool(row[0][shape.columns.index(column)])
 
 
-def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row]) -> list[Record]:
+def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row]) -> list[DeliveredRecord]:
     """Return what brings a consumer from the rows it holds to those it should hold, by key.
 
     A row of equal values is not delivered again, whoever computed it.
@@ -211,11 +224,11 @@ def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row]) -> list[Record]:
         old, new = held.get(key), wanted.get(key)
         if new is None:
             assert old is not None, "the key is in one of the two"
-            records.append(Record(WITHDRAW, key, old[0], None, old[1], old[0]))
+            records.append(DeliveredRecord(WITHDRAW, key, old[0], None, old[1], old[0]))
         elif old is None:
             records.append(_first(key, new))
         elif not _equal(old[0], new[0]):
-            records.append(Record(CORRECT, key, new[0], new[1], old[1], old[0]))
+            records.append(DeliveredRecord(CORRECT, key, new[0], new[1], old[1], old[0]))
     return records
 
 
@@ -224,7 +237,13 @@ def _equal(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
 
 
 def _served(
-    line: Line, position: Position, closed_ms: int, touched: _Touched, view: View, shape: Shape, reader: Reader
+    line: Line,
+    position: Position,
+    closed_ms: int,
+    touched: _Touched,
+    view: View,
+    shape: DeliveredColumns,
+    reader: Reader,
 ) -> pa.Table:
     """Return what a path serves at a position, of the rows that are `touched`."""
     found = reader.changelog(line.path[0].first, position.batch)
@@ -251,7 +270,7 @@ def _select(
     publications: Sequence[Publication],
     line: Line,
     closed_ms: int,
-    shape: Shape,
+    shape: DeliveredColumns,
 ) -> pa.Table:
     if shape.updates_ms is not None:
         rows = newest_by(rows, [shape.start, shape.end, *shape.keys])
@@ -271,7 +290,7 @@ def _select(
     return pa.concat_tables([served, _still_open(rows, served.schema, closed_ms, shape)])
 
 
-def _still_open(rows: pa.Table, schema: pa.Schema, closed_ms: int, shape: Shape) -> pa.Table:
+def _still_open(rows: pa.Table, schema: pa.Schema, closed_ms: int, shape: DeliveredColumns) -> pa.Table:
     """Return the rows of windows that are not closed, as those that are served."""
     found = rows.filter(pa.array(to_epoch_ms(rows[shape.end]) > closed_ms))
     columns = [
@@ -281,7 +300,7 @@ def _still_open(rows: pa.Table, schema: pa.Schema, closed_ms: int, shape: Shape)
     return pa.table(columns, names=schema.names).cast(schema)
 
 
-def _within(rows: pa.Table, ranges: Ranges, shape: Shape) -> pa.Table:
+def _within(rows: pa.Table, ranges: Ranges, shape: DeliveredColumns) -> pa.Table:
     starts = to_epoch_ms(rows[shape.start])
     inside = np.zeros(len(starts), dtype=bool)
     for start, end in ranges:
@@ -299,7 +318,7 @@ def _on_path(rows: pa.Table, path: Sequence[Segment]) -> Any:
     return keep
 
 
-def _by_key(rows: pa.Table, shape: Shape) -> dict[str, _Row]:
+def _by_key(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
     """Return rows by their key's text.
 
     Raises:
@@ -315,7 +334,7 @@ def _by_key(rows: pa.Table, shape: Shape) -> dict[str, _Row]:
     return found
 
 
-def _keyed(rows: pa.Table, shape: Shape) -> Iterator[tuple[str, _Row]]:
+def _keyed(rows: pa.Table, shape: DeliveredColumns) -> Iterator[tuple[str, _Row]]:
     columns = [rows[name].to_pylist() for name in (*shape.columns, "_timeline", "_batch", "_backfill")]
     for *values, timeline, batch, backfill in zip(*columns, strict=True):
-        yield key_text(shape, values), (tuple(values), Address(timeline, batch, backfill))
+        yield key_text(shape, values), (tuple(values), RowOrigin(timeline, batch, backfill))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from rivertwice.delivery.model import WITHDRAW, Address, Record
+from rivertwice.delivery.model import WITHDRAW, DeliveredRecord, RowOrigin
 from rivertwice.delivery.wire import address_json, plain
 from rivertwice.errors import ConfigError
 from rivertwice.instants import to_iso
@@ -24,19 +24,19 @@ _REASON = 300
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedRecord:
     """A record that the destination refuses for good, and what it said."""
 
-    record: Record
+    record: DeliveredRecord
     reason: str
 
 
-SetAside = Callable[[Sequence[Refusal]], None]
+SetAside = Callable[[Sequence[RefusedRecord]], None]
 """Called by a sink before it takes the position of a parcel, with the records of it that it leaves out, if any."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class AsideEntry:
     """A delivery that was set aside.
 
     Attributes:
@@ -70,7 +70,7 @@ class Entry:
 class Aside:
     """What a sink's destination lacks: entries by key, and how many were refused since it last took a record."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, AsideEntry] = field(default_factory=dict)
     in_a_row: int = 0
 
     @property
@@ -96,7 +96,7 @@ def describe_open(aside: Aside, sink: str) -> str:
     )
 
 
-def fit(records: Sequence[Record], aside: Aside) -> list[Record]:
+def fit(records: Sequence[DeliveredRecord], aside: Aside) -> list[DeliveredRecord]:
     """Return the records as the destination must get them, whatever it lacks.
 
     The withdrawal of a row that it never took is left out.
@@ -117,8 +117,8 @@ def fit(records: Sequence[Record], aside: Aside) -> list[Record]:
 
 def after_step(
     aside: Aside,
-    records: Sequence[Record],
-    refused: Sequence[Refusal],
+    records: Sequence[DeliveredRecord],
+    refused: Sequence[RefusedRecord],
     *,
     step: int,
     now: datetime,
@@ -145,7 +145,7 @@ def after_step(
     return Aside(entries, aside.in_a_row if asked and reasons else in_a_row)
 
 
-def _entry(refusal: Refusal, before: Entry | None, step: int, at: str) -> Entry:
+def _entry(refusal: RefusedRecord, before: AsideEntry | None, step: int, at: str) -> AsideEntry:
     record = refusal.record
     if before is not None:
         held, times, first = before.held, before.times, before.first_at
@@ -154,10 +154,10 @@ def _entry(refusal: Refusal, before: Entry | None, step: int, at: str) -> Entry:
         if record.old is not None:
             held = {"source": address_json(record.replaces), "values": [plain(value) for value in record.old]}
     reason = refusal.reason[:_REASON]
-    return Entry(record.key, record.op, reason, address_json(record.address), held, step, times + 1, first, at)
+    return AsideEntry(record.key, record.op, reason, address_json(record.address), held, step, times + 1, first, at)
 
 
-def check_bounds(aside: Aside, refused: Sequence[Refusal], sink: str, pipeline: str) -> None:
+def check_bounds(aside: Aside, refused: Sequence[RefusedRecord], sink: str, pipeline: str) -> None:
     """Refuse to set more aside where it is not the records' fault, or where nobody looks.
 
     Raises:
@@ -185,7 +185,9 @@ def all_refused(count: int, reason: str, sink: str) -> ConfigError:
     return ConfigError(message)
 
 
-def isolate(records: Sequence[Record], attempt: Callable[[Sequence[Record]], str | None], sink: str) -> list[Refusal]:
+def isolate(
+    records: Sequence[DeliveredRecord], attempt: Callable[[Sequence[DeliveredRecord]], str | None], sink: str
+) -> list[RefusedRecord]:
     """Find the records that the destination refuses, by halves, in order.
 
     Args:
@@ -196,7 +198,7 @@ def isolate(records: Sequence[Record], attempt: Callable[[Sequence[Record]], str
     Raises:
         ConfigError: the first hundred were refused, and none was taken.
     """
-    refused: list[Refusal] = []
+    refused: list[RefusedRecord] = []
     is_taken = False
     parts = [records[len(records) // 2 :], records[: len(records) // 2]] if len(records) > 1 else [records]
     while parts:
@@ -207,13 +209,13 @@ def isolate(records: Sequence[Record], attempt: Callable[[Sequence[Record]], str
         elif len(part) > 1:
             parts += [part[len(part) // 2 :], part[: len(part) // 2]]
         else:
-            refused.append(Refusal(part[0], reason))
+            refused.append(RefusedRecord(part[0], reason))
             if not is_taken and len(refused) >= MOST_IN_A_ROW:
                 raise all_refused(len(refused), reason, sink)
     return refused
 
 
-def none_aside(refused: Sequence[Refusal]) -> None:
+def none_aside(refused: Sequence[RefusedRecord]) -> None:
     """Let nothing be left out: what a sink does that nobody gave a place for refused deliveries.
 
     Raises:
@@ -226,5 +228,5 @@ def none_aside(refused: Sequence[Refusal]) -> None:
         raise ConfigError(message)
 
 
-def _address(source: Mapping[str, Any]) -> Address:
-    return Address(source.get("timeline"), source.get("batch"), source.get("backfill"))
+def _address(source: Mapping[str, Any]) -> RowOrigin:
+    return RowOrigin(source.get("timeline"), source.get("batch"), source.get("backfill"))

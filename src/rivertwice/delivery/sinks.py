@@ -7,7 +7,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from rivertwice.config import Settings
-from rivertwice.delivery.model import Parcel, Position, Shape
+from rivertwice.delivery.model import DeliveredColumns, Parcel, Position
 from rivertwice.delivery.refusals import SetAside, none_aside
 from rivertwice.pipeline.delivery_model import Delivery, KafkaDelivery, PostgresDelivery, WebhookDelivery
 
@@ -15,7 +15,7 @@ from rivertwice.pipeline.delivery_model import Delivery, KafkaDelivery, Postgres
 class Sink(Protocol):
     """Where parcels go. `open` comes first, and again after every error: it finds out what became of the last parcel."""
 
-    def open(self, shape: Shape, schema: pa.Schema) -> Position | None:
+    def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         """Connect and return the position that the sink holds, None if it holds nothing.
 
         Raises:

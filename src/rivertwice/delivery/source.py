@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
-from rivertwice.delivery.model import Committed, Line, Newest, Position, Shape, View
+from rivertwice.delivery.model import Committed, DeliveredColumns, Line, Newest, Position, View
 from rivertwice.delivery.plan import is_continued
 from rivertwice.errors import LedgerError
 from rivertwice.instants import to_iso
@@ -87,7 +87,7 @@ class StoredSource:
             raise LedgerError(message)
         return View(line, batches, publications, seq, held, found.closed_ms)
 
-    def shape(self, view: View, *, newest: bool = False) -> Shape:
+    def shape(self, view: View, *, newest: bool = False) -> DeliveredColumns:
         """Return the result's columns by the definition that the head runs; of a fold, as its `newest` rows have them."""
         bundle = load_timeline(self._home, view.head.timeline).bundle
         definition = load_bundle_definition(self._home.bundles, bundle)
@@ -97,8 +97,8 @@ class StoredSource:
             address = [name for name in definition.row_keys if name not in own]
             others = (*address, *definition.columns)
             told = Newest(folded_views(definition), definition.deleted)
-            return Shape(definition.name, window.start_column, window.end_column, own, others, newest=told)
-        return Shape(
+            return DeliveredColumns(definition.name, window.start_column, window.end_column, own, others, newest=told)
+        return DeliveredColumns(
             definition.name,
             window.start_column,
             window.end_column,

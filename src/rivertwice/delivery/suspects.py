@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rivertwice.config import PipelineHome
-from rivertwice.delivery.model import Record
+from rivertwice.delivery.model import DeliveredRecord
 from rivertwice.delivery.note import folder_of
-from rivertwice.delivery.refusals import Refusal
+from rivertwice.delivery.refusals import RefusedRecord
 from rivertwice.errors import ServiceError
 from rivertwice.store.files import read_json, replace_json
 
@@ -33,18 +33,18 @@ class Walk:
         proved: records that failed, and one behind them was taken: they are sent once more, for an outage may have ended between.
     """
 
-    refused: list[Refusal] = field(default_factory=list)
-    suspects: list[Refusal] = field(default_factory=list)
-    proved: list[Refusal] = field(default_factory=list)
+    refused: list[RefusedRecord] = field(default_factory=list)
+    suspects: list[RefusedRecord] = field(default_factory=list)
+    proved: list[RefusedRecord] = field(default_factory=list)
 
     def taken(self) -> None:
         """The receiver took records: it works, so what failed before is a matter of the record."""
         self.proved += self.suspects
         self.suspects.clear()
 
-    def failed(self, record: Record, reason: str) -> None:
+    def failed(self, record: DeliveredRecord, reason: str) -> None:
         """The receiver's server failed by one record."""
-        self.suspects.append(Refusal(record, reason))
+        self.suspects.append(RefusedRecord(record, reason))
 
     @property
     def is_outage(self) -> bool:
@@ -52,13 +52,15 @@ class Walk:
         return len(self.suspects) >= MOST_SUSPECTS
 
 
-def halves(records: Sequence[Record]) -> list[Sequence[Record]]:
+def halves(records: Sequence[DeliveredRecord]) -> list[Sequence[DeliveredRecord]]:
     """Return the records as two parts, the first one last, as a stack takes them."""
     middle = len(records) // 2
     return [records[middle:], records[:middle]]
 
 
-def walk_by_halves(records: Sequence[Record], send: Callable[[Sequence[Record]], str], walk: Walk) -> None:
+def walk_by_halves(
+    records: Sequence[DeliveredRecord], send: Callable[[Sequence[DeliveredRecord]], str], walk: Walk
+) -> None:
     """Send what failed as a whole by halves, in order, until single records are taken or fail; nothing more in an outage.
 
     Args:
@@ -103,7 +105,7 @@ class Failures:
         self._path.unlink(missing_ok=True)
 
 
-def held_by(suspects: Sequence[Refusal], where: str, sink: str) -> ServiceError:
+def held_by(suspects: Sequence[RefusedRecord], where: str, sink: str) -> ServiceError:
     """Return the error of a sink that cannot tell its records from an outage."""
     message = (
         f"the receiver at {where} fails by {len(suspects)} records of sink {sink} ({suspects[-1].reason}), and has taken none behind them: "

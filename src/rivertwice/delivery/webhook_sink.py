@@ -16,8 +16,8 @@ import httpx
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome
-from rivertwice.delivery.model import Parcel, Position, Record, Shape
-from rivertwice.delivery.refusals import Refusal, SetAside, isolate, none_aside
+from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.delivery.refusals import RefusedRecord, SetAside, isolate, none_aside
 from rivertwice.delivery.suspects import COMPANY, Failures, Walk, held_by, walk_by_halves
 from rivertwice.delivery.wire import (
     FORMAT,
@@ -78,7 +78,7 @@ class WebhookSink:
         self._client: httpx.Client | None = None
         self._url = ""
 
-    def open(self, shape: Shape, schema: pa.Schema) -> Position | None:
+    def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         """Look the address up, and return the position."""
         self.close()
         self._url = self._address()
@@ -141,9 +141,9 @@ class WebhookSink:
         if walk.is_outage:
             known = {one.record.key for one in (*walk.refused, *walk.proved, *walk.suspects)}
             reason = walk.suspects[-1].reason
-            walk.suspects += [Refusal(one, reason) for one in part if one.key not in known]
+            walk.suspects += [RefusedRecord(one, reason) for one in part if one.key not in known]
 
-    def _send(self, parcel: Parcel, some: Sequence[Record]) -> str:
+    def _send(self, parcel: Parcel, some: Sequence[DeliveredRecord]) -> str:
         """Send a suspected request; return why it was not taken, "" if it was."""
         try:
             status = self._post(body_of(parcel, some), tries=TRIES if len(some) == 1 else 2)
@@ -238,7 +238,7 @@ def bodies(parcel: Parcel) -> Iterator[bytes]:
         yield body_of(parcel, parcel.records[start : start + RECORDS])
 
 
-def body_of(parcel: Parcel, records: Sequence[Record]) -> bytes:
+def body_of(parcel: Parcel, records: Sequence[DeliveredRecord]) -> bytes:
     """Return a request with some of a parcel's records."""
     part = [value_text(parcel.shape, record, parcel.after) for record in records]
     head = encode({"format": FORMAT, "pipeline": parcel.shape.pipeline, "sink": parcel.sink})

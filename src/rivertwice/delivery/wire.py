@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from rivertwice.delivery.model import WITHDRAW, Address, Position, Record, Shape
+from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Position, RowOrigin
 from rivertwice.errors import LedgerError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.delivery_model import ALL, NEWEST
@@ -45,7 +45,7 @@ def encode(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def key_text(shape: Shape, values: Sequence[Any]) -> str:
+def key_text(shape: DeliveredColumns, values: Sequence[Any]) -> str:
     """Return the key of a row: pipeline, window (but of newest rows) and keys; equal exactly for equal ones, in every version.
 
     Args:
@@ -59,7 +59,7 @@ def key_text(shape: Shape, values: Sequence[Any]) -> str:
     return encode({"pipeline": shape.pipeline, "window": found[:2], "keys": keys})
 
 
-def value_text(shape: Shape, record: Record, after: Position) -> str:
+def value_text(shape: DeliveredColumns, record: DeliveredRecord, after: Position) -> str:
     """Return a record's value."""
     found = [plain(value) for value in record.values]
     body = {
@@ -83,12 +83,12 @@ def value_text(shape: Shape, record: Record, after: Position) -> str:
     return encode(body)
 
 
-def _others(shape: Shape, values: Sequence[Any]) -> dict[str, Any]:
+def _others(shape: DeliveredColumns, values: Sequence[Any]) -> dict[str, Any]:
     skipped = 2 + len(shape.keys)
     return {name: plain(value) for name, value in zip(shape.others, values[skipped:], strict=True)}
 
 
-def address_json(address: Address | None) -> dict[str, Any]:
+def address_json(address: RowOrigin | None) -> dict[str, Any]:
     """Return where a row comes from; nothing for no address."""
     if address is None:
         return {}
@@ -102,12 +102,12 @@ def position_to_json(position: Position, **more: Any) -> str:
     return json.dumps({"format": FORMAT, **asdict(position), **more}, separators=(",", ":"), sort_keys=True)
 
 
-def rows_told(shape: Shape) -> dict[str, Any]:
+def rows_told(shape: DeliveredColumns) -> dict[str, Any]:
     """Return what stands beside a position where not all rows are delivered."""
     return {} if shape.newest is None else {ROWS: NEWEST}
 
 
-def check_rows(shape: Shape, more: Mapping[str, Any], sink: str) -> None:
+def check_rows(shape: DeliveredColumns, more: Mapping[str, Any], sink: str) -> None:
     """Refuse to go on where other rows were delivered before: their keys are others, so nothing would replace them.
 
     Raises:
@@ -123,7 +123,7 @@ def check_rows(shape: Shape, more: Mapping[str, Any], sink: str) -> None:
         raise LedgerError(message)
 
 
-def position_held(stored: str | bytes | None, shape: Shape, sink: str) -> Position | None:
+def position_held(stored: str | bytes | None, shape: DeliveredColumns, sink: str) -> Position | None:
     """Return the position that a sink stored, None if it holds nothing; what is held must be of the rows that are asked for now.
 
     Raises:

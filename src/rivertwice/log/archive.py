@@ -45,7 +45,7 @@ from rivertwice.log.archive_table import (
 from rivertwice.retry import retry
 from rivertwice.store.delta import Table, append
 from rivertwice.store.home_identity import home_id
-from rivertwice.store.shared_lock import Check, shared_lock
+from rivertwice.store.shared_lock import StillHeld, shared_lock
 
 __all__ = [
     "ArchiveReport",
@@ -95,7 +95,7 @@ def extend_archive(
     chunk_records: int = CHUNK_RECORDS,
     progress: Callable[[str], None] | None = None,
     accept_hole: bool = False,
-    held: Check | None = None,
+    held: StillHeld | None = None,
 ) -> ArchiveReport:
     """Archive the topic's new records; running it again, or after a crash, adds nothing twice.
 
@@ -149,7 +149,7 @@ class _Job:
         origin: Origin,
         chunk_records: int,
         progress: Callable[[str], None] | None,
-        check: Check,
+        check: StillHeld,
     ) -> None:
         self._check = check
         self._spark = spark
@@ -209,7 +209,7 @@ def is_archiving(settings: Settings, topic: str) -> bool:
 
 
 @contextmanager
-def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> Iterator[Check]:
+def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> Iterator[StillHeld]:
     """Let one process write the archive of a topic: others of this host wait, and so do those of other hosts that share it.
 
     Args:

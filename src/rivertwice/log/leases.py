@@ -29,7 +29,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True)
-class Claim:
+class RetentionClaim:
     """Somebody's need of offsets of one topic.
 
     Attributes:
@@ -118,7 +118,7 @@ class RangeLease:
     level: Level
 
 
-def first_at_risk(claim: Claim, partition: int, log: LogState) -> int | None:
+def first_at_risk(claim: RetentionClaim, partition: int, log: LogState) -> int | None:
     """Return the first offset of a claim that only Kafka holds, or None if there is none."""
     start, end = _bounds(claim, partition, log)
     low = max(start, log.begin.get(partition, 0))
@@ -128,7 +128,7 @@ def first_at_risk(claim: Claim, partition: int, log: LogState) -> int | None:
     return low if low < min(end, log.end.get(partition, 0)) else None
 
 
-def select_samples(claims: Iterable[Claim], log: LogState) -> set[tuple[int, int]]:
+def select_samples(claims: Iterable[RetentionClaim], log: LogState) -> set[tuple[int, int]]:
     """Return the (partition, offset) pairs whose record timestamps the clocks need."""
     found = {(p, first_at_risk(claim, p, log)) for claim in claims for p in claim.ranges}
     return {(partition, offset) for partition, offset in found if offset is not None}
@@ -157,7 +157,7 @@ def clock_at(log: LogState, partition: int, offset: int, now: datetime) -> Clock
 
 
 def view_leases(
-    claims: Sequence[Claim],
+    claims: Sequence[RetentionClaim],
     log: LogState,
     now: datetime,
     *,
@@ -178,12 +178,14 @@ def worst_of(leases: Iterable[RangeLease]) -> RangeLease | None:
     return min(leases, key=lambda one: (-one.level, one.clock.share), default=None)
 
 
-def _bounds(claim: Claim, partition: int, log: LogState) -> tuple[int, int]:
+def _bounds(claim: RetentionClaim, partition: int, log: LogState) -> tuple[int, int]:
     start, end = claim.ranges[partition]
     return start, max(start, log.end.get(partition, start)) if end is None else end
 
 
-def _lease(claim: Claim, partition: int, log: LogState, now: datetime, limits: tuple[float, float]) -> RangeLease:
+def _lease(
+    claim: RetentionClaim, partition: int, log: LogState, now: datetime, limits: tuple[float, float]
+) -> RangeLease:
     start, end = _bounds(claim, partition, log)
     held = (0, 0) if claim.kafka_only else log.archived.get(partition, (0, 0))
     kept = (log.begin.get(partition, 0), log.end.get(partition, 0))

@@ -10,7 +10,7 @@ from datetime import timedelta
 from rivertwice.config import Settings
 from rivertwice.log import kafka
 from rivertwice.log.archive_table import archived_segments
-from rivertwice.log.leases import Claim, LogState, select_samples
+from rivertwice.log.leases import LogState, RetentionClaim, select_samples
 from rivertwice.log.reader import first_stamps, read_exactly
 
 SAMPLED_RECORDS = 100  # newest records of a partition whose size is measured
@@ -37,7 +37,7 @@ def deletes(config: Mapping[str, str]) -> bool:
 def observe_log(
     settings: Settings,
     topic: str,
-    claims: Sequence[Claim] = (),
+    claims: Sequence[RetentionClaim] = (),
     *,
     earlier: tuple[float, Mapping[int, int]] | None = None,
 ) -> LogState:
@@ -76,10 +76,10 @@ def observe_log(
     return replace(state, record_bytes=_record_bytes(settings, state), per_second=_pace(settings, state, earlier))
 
 
-def unarchived_claim(state: LogState) -> Claim:
+def unarchived_claim(state: LogState) -> RetentionClaim:
     """Return the archive's own claim: everything that Kafka holds and it does not have yet."""
     ends = {p: state.archived.get(p, (begin, begin))[1] for p, begin in state.begin.items()}
-    return Claim("archive", "archive", {partition: (end, None) for partition, end in ends.items()})
+    return RetentionClaim("archive", "archive", {partition: (end, None) for partition, end in ends.items()})
 
 
 def _stamps(settings: Settings, topic: str, wanted: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:

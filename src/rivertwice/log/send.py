@@ -16,7 +16,7 @@ from rivertwice.log import kafka
 FLUSH_SECONDS = 120.0
 
 
-class Record(Protocol):
+class SentRecord(Protocol):
     """What can be sent."""
 
     @property
@@ -51,7 +51,7 @@ class Sent:
 def hand_over(
     client: Producer,
     topic: str,
-    record: Record,
+    record: SentRecord,
     on_delivery: Callable[[KafkaError | None, Message], None],
     give_up: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -73,7 +73,7 @@ def hand_over(
             return
 
 
-def send_records(settings: Settings, topic: str, records: Sequence[Record]) -> list[Sent]:
+def send_records(settings: Settings, topic: str, records: Sequence[SentRecord]) -> list[Sent]:
     """Produce `records`, in order within each partition, and return their addresses in the same order.
 
     Raises:

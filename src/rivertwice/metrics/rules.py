@@ -12,7 +12,7 @@ FIRING, OK, UNKNOWN, OFF = "firing", "ok", "unknown", "off"
 
 
 @dataclass(frozen=True)
-class Rule:
+class AlertRule:
     """One alert: a figure above its limit.
 
     Attributes:
@@ -32,8 +32,8 @@ class Rule:
     remedy: str
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[AlertRule, ...] = (
+    AlertRule(
         "backpressure",
         "backpressure_s",
         "backpressure",
@@ -41,7 +41,7 @@ RULES: tuple[Rule, ...] = (
         "every batch has been as full as max_offsets_per_trigger allows: records come faster than they are read",
         "`rivertwice diagnose` names the narrow place; raise the cap, add partitions or cores",
     ),
-    Rule(
+    AlertRule(
         "savepoint_stale",
         "savepoint_age_s",
         "savepoint_age",
@@ -49,7 +49,7 @@ RULES: tuple[Rule, ...] = (
         "no savepoint was proved for so long: a damaged checkpoint would cost all batches since",
         "look at the runs of rotate__PIPELINE, or `rivertwice savepoint take` and `prove`",
     ),
-    Rule(
+    AlertRule(
         "lag",
         "lag_records",
         "lag",
@@ -57,7 +57,7 @@ RULES: tuple[Rule, ...] = (
         "so many records of the log wait to be read",
         "`rivertwice diagnose`; `rivertwice status` tells when the lag will be gone",
     ),
-    Rule(
+    AlertRule(
         "latency",
         "latency_s",
         "latency",
@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
         "a record waits longer than was promised",
         "`rivertwice diagnose`; is the driver running, are the batches slow, is the log uneven",
     ),
-    Rule(
+    AlertRule(
         "dead_share",
         "dead_share",
         "dead_share",
@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         "so large a share of the newest records cannot be decoded or breaks a rule",
         "`rivertwice dead list` names each with its reason; has a producer changed its schema?",
     ),
-    Rule(
+    AlertRule(
         "dead_unattended",
         "dead_oldest_s",
         "dead_age",
@@ -92,7 +92,7 @@ class AlertState:
         state: `firing`, `ok`, `unknown` (the figure is not known) or `off` (no limit is set).
     """
 
-    rule: Rule
+    rule: AlertRule
     state: str
     value: float | None
     limit: float | None
@@ -110,7 +110,7 @@ def judge_alerts(found: Measures, limits: AlertLimits) -> list[AlertState]:
     return [_judge(rule, found, limits) for rule in RULES]
 
 
-def _judge(rule: Rule, found: Measures, limits: AlertLimits) -> AlertState:
+def _judge(rule: AlertRule, found: Measures, limits: AlertLimits) -> AlertState:
     value = getattr(found, rule.figure)
     limit = limits.number(rule.limit)
     if limit is None or found.desired != "running":

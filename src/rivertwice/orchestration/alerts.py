@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rivertwice.alerts.kinds import AGENT_DEAD, TASK_FAILED, is_about_stream
-from rivertwice.alerts.model import CRITICAL, WARNING, Alert, Cause, Report
+from rivertwice.alerts.model import CRITICAL, WARNING, Alert, AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
@@ -56,7 +56,7 @@ class Place:
 
 def report_failure(settings: Settings, pipeline: str, place: Place, message: str) -> None:
     """Report that a task finally failed, once for as long as it does."""
-    cause = Cause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
+    cause = AlertCause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
     _send(settings, [Report(cause, CRITICAL, message, "airflow", place.details)])
 
 
@@ -66,9 +66,9 @@ def report_stream_fault(settings: Settings, pipeline: str, place: Place, fault: 
     A dead agent is one fact, however many pipelines wait for it.
     """
     if fault.status == AGENT:
-        cause = Cause("", AGENT_DEAD)
+        cause = AlertCause("", AGENT_DEAD)
     else:
-        cause = Cause(pipeline, fault.status)
+        cause = AlertCause(pipeline, fault.status)
         if any(_is_about(one, pipeline) and one.cause != cause for one in alerts_of(settings).state().alerts):
             return
     _send(settings, [Report(cause, CRITICAL, str(fault), "airflow", place.details)])
@@ -83,8 +83,12 @@ def report_success(settings: Settings, pipeline: str, place: Place, *, watched: 
         place: the task's.
         watched: it is the one that watches the stream.
     """
-    failed = Cause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
-    faults = {Cause("", AGENT_DEAD), Cause(pipeline, "driver_down"), Cause(pipeline, "given_up")} if watched else set()
+    failed = AlertCause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
+    faults = (
+        {AlertCause("", AGENT_DEAD), AlertCause(pipeline, "driver_down"), AlertCause(pipeline, "given_up")}
+        if watched
+        else set()
+    )
     why = "the stream runs as wanted" if watched else f"task {place.task} of {place.dag} ended well"
     alerts_of(settings).resolve(lambda alert: alert.cause in faults | {failed}, why, utc_now())
 
@@ -112,7 +116,7 @@ def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping
         )
     details = place.details
     reports = [
-        Report(Cause(pipeline, kind), severity, message, "airflow", details)
+        Report(AlertCause(pipeline, kind), severity, message, "airflow", details)
         for kind, (severity, message) in found.items()
     ]
     _send(settings, reports)

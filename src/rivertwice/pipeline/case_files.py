@@ -26,7 +26,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Event(_Model):
+class CaseEvent(_Model):
     """One record of the log."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="How `expect` names the record.")
@@ -89,7 +89,7 @@ class Case(_Model):
     name: str
     description: str
     defaults: Row = Field(default_factory=dict, description="Fields every `value` starts from.")
-    batches: list[list[Event]] = Field(min_length=1, description="One list of events per micro-batch.")
+    batches: list[list[CaseEvent]] = Field(min_length=1, description="One list of events per micro-batch.")
     expect: Expect
 
     @model_validator(mode="after")
@@ -108,7 +108,7 @@ class Case(_Model):
         return self
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[CaseEvent]:
         """All events in arrival order; an event's index is its offset in partition 0."""
         return [event for batch in self.batches for event in batch]
 
@@ -142,7 +142,7 @@ def load_cases(folder: Path) -> list[Case]:
     return [load_case(path) for path in case_paths(folder)]
 
 
-def record_value(case: Case, event: Event, definition: Definition) -> bytes | None:
+def record_value(case: Case, event: CaseEvent, definition: Definition) -> bytes | None:
     """Return the bytes of the event's value as they would lie in the log.
 
     An Avro record is written by the pinned schema that `schema_id` names (else the newest), or by the newest where
@@ -165,7 +165,7 @@ def record_value(case: Case, event: Event, definition: Definition) -> bytes | No
     return body if source.framing == "none" else prefixed(schema_id, body)
 
 
-def source_of(event: Event, definition: Definition) -> Source:
+def source_of(event: CaseEvent, definition: Definition) -> Source:
     """Return the source that an event is of; where there is one, it need not be named.
 
     Raises:
@@ -191,7 +191,7 @@ def _avro(source: Source, schema_id: int, fields: Row) -> bytes:
     return encode_avro(writer, fields)
 
 
-def record_headers(event: Event, definition: Definition) -> list[dict[str, Any]]:
+def record_headers(event: CaseEvent, definition: Definition) -> list[dict[str, Any]]:
     """Return the event's headers; by default the first schema id the definition accepts."""
     source = source_of(event, definition)
     default = {SCHEMA_ID_HEADER: source.schema_ids[0]} if source.schema_ids and source.framing == "none" else {}

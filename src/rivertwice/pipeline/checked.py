@@ -29,7 +29,7 @@ CHECKS_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckReport:
     """What the checks found in a definition.
 
     Attributes:
@@ -61,7 +61,7 @@ class Verdict:
             raise DefinitionError("\n".join(self.findings))
 
 
-def read_verdict(home: PipelineHome, bundle: str) -> Verdict | None:
+def read_verdict(home: PipelineHome, bundle: str) -> CheckReport | None:
     """Return the stored verdict on a bundle; None if these checks, with this Spark, have not judged it.
 
     A record that cannot be read counts as none: it is made again.
@@ -74,7 +74,7 @@ def read_verdict(home: PipelineHome, bundle: str) -> Verdict | None:
             or [value[name] for name in ("bundle", "checks", "spark")] != _stamp(bundle)
         ):
             return None
-        return Verdict(
+        return CheckReport(
             bundle, tuple(value["findings"]), tuple(value["unchecked"]), dict(value["keys"]), parse_iso(value["at"])
         )
     except (ValueError, KeyError, TypeError, RequestError):
@@ -89,7 +89,7 @@ def check_bundle(
     *,
     where: str,
     again: bool = False,
-) -> Verdict:
+) -> CheckReport:
     """Return the verdict on a definition: the stored one, or a new one, which is stored.
 
     Args:
@@ -106,7 +106,7 @@ def check_bundle(
     from rivertwice.pipeline.checks import examine_definition
 
     found = examine_definition(spark(), bundle.definition, where)
-    verdict = Verdict(bundle.id, tuple(found.findings), tuple(found.unchecked), found.keys, now)
+    verdict = CheckReport(bundle.id, tuple(found.findings), tuple(found.unchecked), found.keys, now)
     if home is not None:
         _write(home, verdict)
     return verdict
@@ -126,7 +126,7 @@ class Judgement:
 
     name: str
     bundle: Bundle | None
-    verdict: Verdict | None
+    verdict: CheckReport | None
     broken: tuple[str, ...]
     unchecked: tuple[str, ...]
 
@@ -182,7 +182,7 @@ def _stamp(bundle: str) -> list[Any]:
     return [bundle, CHECKS_VERSION, version("pyspark")]
 
 
-def _write(home: PipelineHome, verdict: Verdict) -> None:
+def _write(home: PipelineHome, verdict: CheckReport) -> None:
     bundle, checks, spark = _stamp(verdict.bundle)
     value = {
         "format": FORMAT,

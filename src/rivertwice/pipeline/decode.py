@@ -29,7 +29,7 @@ from rivertwice.pipeline.envelope import (
 )
 from rivertwice.pipeline.framing import Case, framing_cases, payload
 from rivertwice.pipeline.patterns import JAVA, PatternError, match_whole, matcher_of
-from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, Rule
+from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, RecordRule
 from rivertwice.pipeline.source_model import Source
 
 REASONS = (
@@ -211,7 +211,7 @@ def _missing_case(source: Source) -> Case:
     return condition, "missing", F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in required))
 
 
-def _breaks(rule: Rule) -> Column:
+def _breaks(rule: RecordRule) -> Column:
     value = F.col(rule.field)
     if isinstance(rule, NotNull):
         return value.isNull()

@@ -67,7 +67,7 @@ class Fingerprint:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedComponent:
     """One component that differs, with the hashes it belongs to."""
 
     component: str
@@ -138,7 +138,7 @@ def _source_parts(view: str, source: Source, used: Collection[str]) -> dict[str,
     return parts | table | _schema_parts(source) | _change_parts(source)
 
 
-def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[Change]:
+def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[ChangedComponent]:
     """Return the components that differ, in order of their names; empty when nothing that matters changed."""
     changes = []
     for name in sorted({*old.components, *new.components}):
@@ -146,7 +146,7 @@ def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[Change]:
         if before != after:
             groups = (("state", STATE), ("semantics", SEMANTICS), ("decode", DECODE))
             touches = tuple(group for group, members in groups if name in members)
-            changes.append(Change(component=name, old=before, new=after, touches=touches))
+            changes.append(ChangedComponent(component=name, old=before, new=after, touches=touches))
     return changes
 
 

@@ -18,7 +18,7 @@ from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.source_model import Source
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.checked import Judgement, Verdict
+    from rivertwice.pipeline.checked import CheckReport, Judgement
 
 __all__ = [
     "BROKEN",
@@ -48,7 +48,7 @@ def lint_judgement(judged: Judgement) -> list[LintFinding]:
 
 
 def lint_definition(
-    definition: Definition, topics: Mapping[str, TopicFacts | None], verdict: Verdict | None = None
+    definition: Definition, topics: Mapping[str, TopicFacts | None], verdict: CheckReport | None = None
 ) -> list[LintFinding]:
     """Return every pitfall, in order.
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from rivertwice.pipeline.refusals import CLOCK, DISTINCT, JAVA, ORDER, PLACE, RANDOM, SKETCH, Refusal
+from rivertwice.pipeline.refusals import CLOCK, DISTINCT, JAVA, ORDER, PLACE, RANDOM, SKETCH, FunctionRefusal
 
 ROW_NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "WithCTE", "CTERelationDef", "CTERelationRef"})
 RESULT_NODES = ROW_NODES | {"Aggregate"}
 # Spark copies a row into each of its hopping windows. (Grouping sets do so too; they group by one expression more.)
 HOPPING_NODES = frozenset({"Expand"})
-_CLASSES: dict[str, Refusal] = {
+_CLASSES: dict[str, FunctionRefusal] = {
     **dict.fromkeys(
         ("CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp"), CLOCK
     ),
@@ -132,7 +132,7 @@ def unfit_keys(frame: DataFrame, keys: Sequence[str], event_time: str) -> dict[s
     return found
 
 
-def refusal_of_expression(expression: Any) -> Refusal | None:
+def refusal_of_expression(expression: Any) -> FunctionRefusal | None:
     """Return why an expression of a plan is refused, or None."""
     name = class_of(expression)
     if name == "AggregateExpression" and expression.isDistinct():

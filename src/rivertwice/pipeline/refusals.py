@@ -10,7 +10,7 @@ from rivertwice.errors import DefinitionError
 
 
 @dataclass(frozen=True)
-class Refusal:
+class FunctionRefusal:
     """Why some functions are refused.
 
     Attributes:
@@ -25,29 +25,33 @@ class Refusal:
 
 
 _LIFT = ", or give up comparison with compare: false"
-CLOCK = Refusal("reads the clock, so a recompute gives another result", "use the event time" + _LIFT)
-WHO = Refusal(
+CLOCK = FunctionRefusal("reads the clock, so a recompute gives another result", "use the event time" + _LIFT)
+WHO = FunctionRefusal(
     "depends on who runs it and where, so stream and recompute may differ", "use a field of the record" + _LIFT
 )
-RANDOM = Refusal("gives another value in each run", "derive the value from fields of the row" + _LIFT)
-ORDER = Refusal(
+RANDOM = FunctionRefusal("gives another value in each run", "derive the value from fields of the row" + _LIFT)
+ORDER = FunctionRefusal(
     "depends on the order of rows, which a recompute does not keep",
     "use min, max, sum or count" + _LIFT,
 )
-SKETCH = Refusal("is approximate, so stream and recompute may differ", "use the exact percentile or count" + _LIFT)
-DISTINCT = Refusal(
+SKETCH = FunctionRefusal(
+    "is approximate, so stream and recompute may differ", "use the exact percentile or count" + _LIFT
+)
+DISTINCT = FunctionRefusal(
     "counts distinct values, which Spark cannot do in a stream",
     "group by the value in a pipeline of its own, or count rows",
     always=True,
 )
-PLACE = Refusal("depends on how rows were split into partitions", "derive the value from fields of the row" + _LIFT)
-JAVA = Refusal("runs Java code or reads outside the sources", "remove it; this is refused always", always=True)
-ONLY_STREAM = Refusal(
+PLACE = FunctionRefusal(
+    "depends on how rows were split into partitions", "derive the value from fields of the row" + _LIFT
+)
+JAVA = FunctionRefusal("runs Java code or reads outside the sources", "remove it; this is refused always", always=True)
+ONLY_STREAM = FunctionRefusal(
     "exists only in a stream, so it cannot be recomputed",
     "drop duplicates by key and event time" + _LIFT,
 )
 
-FUNCTIONS: dict[str, Refusal] = {
+FUNCTIONS: dict[str, FunctionRefusal] = {
     **dict.fromkeys(
         (
             "current_timestamp", "now", "current_date", "curdate", "current_time", "localtimestamp", "current_timezone",
@@ -117,7 +121,7 @@ def normalise(sql: str) -> str:
     return " ".join(tokens(sql))
 
 
-def refusal_of(function: str) -> Refusal | None:
+def refusal_of(function: str) -> FunctionRefusal | None:
     """Return why a function is refused, None if it is not."""
     name = function.lower().strip("`")
     return FUNCTIONS.get(name) or next((why for prefix, why in _PREFIXES.items() if name.startswith(prefix)), None)
@@ -125,7 +129,7 @@ def refusal_of(function: str) -> Refusal | None:
 
 def find_refused(
     sql: str, *, compared: bool, sliced: bool = False, fields: Collection[str] = ()
-) -> list[tuple[str, Refusal]]:
+) -> list[tuple[str, FunctionRefusal]]:
     """Return the refused functions that `sql` names, in order, with the reason of each.
 
     Slices may count distinct values, for they run in batch; functions over an ordered window pass here, and `slice_check`
@@ -133,7 +137,7 @@ def find_refused(
     (`user`): Spark resolves columns first.
     """
     words = tokens(sql)
-    found: list[tuple[str, Refusal]] = []
+    found: list[tuple[str, FunctionRefusal]] = []
     for index, word in enumerate(words):
         after = words[index + 1] if index + 1 < len(words) else ""
         before = words[index - 1].lower() if index else ""

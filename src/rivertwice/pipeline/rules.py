@@ -64,4 +64,4 @@ class Pattern(_Rule):
         return self
 
 
-Rule = Annotated[NotNull | InSet | Range | Pattern, Field(discriminator="rule")]
+RecordRule = Annotated[NotNull | InSet | Range | Pattern, Field(discriminator="rule")]

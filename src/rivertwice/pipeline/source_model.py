@@ -11,7 +11,7 @@ from rivertwice.pipeline.envelope_model import find_envelope_conflict, marks_of
 from rivertwice.pipeline.fold_model import NO_WATERMARK, sql_type
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.names import Column, Topic, without_null
-from rivertwice.pipeline.rules import InSet, Pattern, Range, Rule
+from rivertwice.pipeline.rules import InSet, Pattern, Range, RecordRule
 from rivertwice.pipeline.strict import Strict
 from rivertwice.schemas.pins import Pins
 from rivertwice.schemas.proto_schema import ProtoSchema
@@ -79,7 +79,9 @@ class Source(Strict):
     )
     schema_id_optional: bool = Field(default=False, description="Accept records without the header, or the prefix.")
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=67_108_864, description="Larger values are dead letters.")
-    rules: list[Rule] = Field(default_factory=list, description="Judged in this order; the first broken one is named.")
+    rules: list[RecordRule] = Field(
+        default_factory=list, description="Judged in this order; the first broken one is named."
+    )
     envelope: Literal["none", "debezium"] = Field(
         default="none",
         description="Of folds and tables. debezium: the fields are those of a change event's after (of a delete, before).",
@@ -149,7 +151,7 @@ class Source(Strict):
         """Whether records are versions of rows."""
         return self.role == "table"
 
-    def _check_rule_type(self, rule: Rule) -> None:
+    def _check_rule_type(self, rule: RecordRule) -> None:
         kind = self.schema_[rule.field]
         numeric = kind in ("int", "bigint", "double") or kind.startswith("decimal")
         if isinstance(rule, Range) and not numeric:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rivertwice.pipeline.bundle import Bundle
-from rivertwice.pipeline.fingerprint import DECODE, STATE, Change, compare_fingerprints
+from rivertwice.pipeline.fingerprint import DECODE, STATE, ChangedComponent, compare_fingerprints
 
 SAME, RESUME, REFUSED = "same", "resume", "refused"
 
@@ -28,7 +28,7 @@ _SHAPES_STATE = "it shapes the state: what the checkpoint holds would mean somet
 
 
 @dataclass(frozen=True)
-class Decision:
+class UpgradeDecision:
     """What a changed definition means for a stream.
 
     Attributes:
@@ -38,11 +38,11 @@ class Decision:
     """
 
     way: str
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedComponent, ...]
     obstacles: Mapping[str, str]
 
 
-def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> Decision:
+def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> UpgradeDecision:
     """Decide whether `new` can go on from the state that `old` left.
 
     Args:
@@ -60,11 +60,11 @@ def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> Dec
             f"{', '.join(drifted)})"
         )
     if obstacles:
-        return Decision(REFUSED, changes, obstacles)
-    return Decision(RESUME if changes else SAME, changes, {})
+        return UpgradeDecision(REFUSED, changes, obstacles)
+    return UpgradeDecision(RESUME if changes else SAME, changes, {})
 
 
-def _obstacle(change: Change, new: Bundle) -> str | None:
+def _obstacle(change: ChangedComponent, new: Bundle) -> str | None:
     window = new.definition.window
     chooses_records = change.component in CARRIED - {"watermark", "late_policy"}
     obstacle = window.kind.find_upgrade_obstacle(chooses_records=chooses_records)

@@ -47,7 +47,7 @@ from rivertwice.privacy.rewrite import Progress, archived_by_day, own_tables, re
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, remove_savepoints
 from rivertwice.store import delta
-from rivertwice.store.shared_lock import Check
+from rivertwice.store.shared_lock import StillHeld
 from rivertwice.store.table_upkeep import purge
 from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.lease import lease_owner
@@ -250,7 +250,7 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
 
 
 @contextmanager
-def _kept_still(home: PipelineHome, erasure_id: str, now: datetime) -> Iterator[Check]:
+def _kept_still(home: PipelineHome, erasure_id: str, now: datetime) -> Iterator[StillHeld]:
     """Let no driver and no upkeep of this host write a pipeline's tables meanwhile."""
     with at_rest(home, erasure_id, now, running="its tables cannot be rewritten") as check, no_upkeep(home):
         yield check
@@ -266,7 +266,7 @@ def _rewrite_all(
     *,
     now: datetime,
     progress: Progress,
-    check: Check,
+    check: StillHeld,
 ) -> None:
     """Steps 4 to 7, once through; the caller holds every lease and every archive's lock, and `check` looks at them."""
     redactor = asked.redactor(value, definitions.values())

@@ -14,7 +14,7 @@ from typing import Any
 from rivertwice.config import PipelineHome
 from rivertwice.delivery.aside import AsideStore, rename_asked, sinks_with_aside
 from rivertwice.delivery.note import only_deliverer
-from rivertwice.delivery.refusals import Entry
+from rivertwice.delivery.refusals import AsideEntry
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Redactor
 from rivertwice.privacy.remains import stands_in
@@ -36,7 +36,7 @@ def rewrite_refused(home: PipelineHome, definition: Definition, redactor: Redact
     return found
 
 
-def without_value(entry: Entry, definition: Definition, redactor: Redactor) -> Entry | None:
+def without_value(entry: AsideEntry, definition: Definition, redactor: Redactor) -> AsideEntry | None:
     """Return an entry with the value replaced, None if it holds the value in a place that means nothing known. Pure."""
     key = _text(redactor, entry.key)
     held = entry.held

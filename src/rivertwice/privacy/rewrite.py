@@ -19,7 +19,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Redactor
 from rivertwice.retry import retry
 from rivertwice.store import delta
-from rivertwice.store.shared_lock import Check
+from rivertwice.store.shared_lock import StillHeld
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger, to_table
 from rivertwice.timeline.served import METADATA_KEY, ServedStamp, provisional_stamp, served_stamp
@@ -44,7 +44,7 @@ def archived_by_day(settings: Settings, topic: str) -> Iterator[tuple[str, pa.Ta
         yield day, rows
 
 
-def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress: Progress, check: Check) -> None:
+def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress: Progress, check: StillHeld) -> None:
     """Rewrite the archive of a topic, a day at a time; the caller holds its lock, whose `check` is asked before each write."""
     path = settings.archive(topic)
     days = delta.read(path, columns=["day"])
@@ -55,7 +55,7 @@ def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress
 
 
 def rewrite_tables(
-    home: PipelineHome, definition: Definition, redactor: Redactor, progress: Progress, check: Check
+    home: PipelineHome, definition: Definition, redactor: Redactor, progress: Progress, check: StillHeld
 ) -> None:
     """Rewrite the tables of a pipeline at rest, and let the ledger say the digests of the batches that changed.
 
@@ -107,7 +107,7 @@ def _replaced(redactor: Redactor, rows: pa.Table) -> tuple[pa.Table, int]:
 def _rewrite(
     path: Place,
     change: Callable[[pa.Table], tuple[pa.Table, int]],
-    check: Check,
+    check: StillHeld,
     *,
     only: tuple[str, str] | None = None,
     stamp: Callable[[], ServedStamp | None] | None = None,
@@ -156,7 +156,7 @@ def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int])
             raise LedgerError(message)
 
 
-def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor, check: Check) -> None:
+def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor, check: StillHeld) -> None:
     """Let the ledger say the digests of the batches that hold the pseudonym."""
     back = replace(redactor, value=redactor.pseudonym, pseudonym=redactor.value)
     fresh = {

@@ -28,7 +28,17 @@ from rivertwice.reconcile.gaps import (
     with_filled,
 )
 from rivertwice.reconcile.kinds.judge import Judge, amended_rows, late_rows
-from rivertwice.reconcile.model import SERVED, STREAM, Finding, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
+from rivertwice.reconcile.model import (
+    SERVED,
+    STREAM,
+    Finding,
+    LateRow,
+    RowColumns,
+    RowId,
+    ServedRow,
+    StreamRow,
+    Verdict,
+)
 from rivertwice.reconcile.rederive import (
     BatchCounts,
     Chain,
@@ -202,7 +212,9 @@ def gather_served(
     return judge.served_evidence(evidence, Served(view, rows, closed_ms, late))
 
 
-def find_served_differences(view: HeadView, shape: Shape, chain: Chain, verdicts: Sequence[Verdict]) -> list[Finding]:
+def find_served_differences(
+    view: HeadView, shape: RowColumns, chain: Chain, verdicts: Sequence[Verdict]
+) -> list[Finding]:
     """Compare the served table with what changelog and corrections give, as of its own stamp (`copies.check_served_rows`)."""
     stamp, definition = view.served_stamp, view.newest.definition
     if view.served is None or view.stream is None or stamp is None or (stamp.timeline, stamp.batch) not in view.index:

@@ -14,7 +14,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.model import Finding, LateRow
 from rivertwice.reconcile.view import HeadView
 
-Place = tuple[Part, int]
+RecordPlace = tuple[Part, int]
 """(part, offset)."""
 
 
@@ -22,8 +22,8 @@ Place = tuple[Part, int]
 class Contents:
     """What the log holds at the addresses of late records and dead letters: column to value, by address."""
 
-    late: Mapping[Place, Mapping[str, Any]] = field(default_factory=dict)
-    dead: Mapping[Place, Mapping[str, Any]] = field(default_factory=dict)
+    late: Mapping[RecordPlace, Mapping[str, Any]] = field(default_factory=dict)
+    dead: Mapping[RecordPlace, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Contents) -> list[Finding]:

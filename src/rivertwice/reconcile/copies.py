@@ -19,7 +19,7 @@ from rivertwice.backfill.model import BackfillPlan
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.model import Finding, RowId, Shape
+from rivertwice.reconcile.model import Finding, RowColumns, RowId
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.serving import Publication, select_served
@@ -216,7 +216,7 @@ def choose_again(
 
 
 def check_served_rows(
-    served: pa.Table, chosen: pa.Table, shape: Shape, wrong_stream: Set[RowId], wrong_served: Set[RowId]
+    served: pa.Table, chosen: pa.Table, shape: RowColumns, wrong_stream: Set[RowId], wrong_served: Set[RowId]
 ) -> list[Finding]:
     """Compare the served rows, all columns, with those that changelog and corrections give.
 
@@ -250,7 +250,7 @@ def check_served_rows(
     return found
 
 
-def _by_address(table: pa.Table, shape: Shape) -> dict[RowId, list[dict[str, Any]]]:
+def _by_address(table: pa.Table, shape: RowColumns) -> dict[RowId, list[dict[str, Any]]]:
     grouped: dict[RowId, list[dict[str, Any]]] = {}
     for row, values in zip(addresses(table, shape), table.to_pylist(), strict=True):
         grouped.setdefault(row, []).append(values)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from rivertwice.instants import from_ms, to_ms
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import OLDER, AmendedRow, LateRow, RowId, Shape, Values, Verdict
+from rivertwice.reconcile.model import OLDER, AmendedRow, LateRow, RowColumns, RowId, Values, Verdict
 from rivertwice.timeline.keys import key_texts
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ VERDICT_COLUMNS = (
 )
 
 
-def addresses(table: pa.Table, shape: Shape) -> list[RowId]:
+def addresses(table: pa.Table, shape: RowColumns) -> list[RowId]:
     """Return the address of every row, in the table's order."""
     starts = table.column("window_start").to_pylist()
     ends = table.column("window_end").to_pylist()
@@ -39,12 +39,12 @@ def addresses(table: pa.Table, shape: Shape) -> list[RowId]:
     return [RowId(to_ms(start), to_ms(end), text) for start, end, text in zip(starts, ends, texts, strict=True)]
 
 
-def values(table: pa.Table, shape: Shape) -> list[Values]:
+def values(table: pa.Table, shape: RowColumns) -> list[Values]:
     """Return the value columns of every row, in the table's order."""
     return list(zip(*(table.column(name).to_pylist() for name in shape.columns), strict=True))
 
 
-def unique_rows(table: pa.Table, shape: Shape) -> dict[RowId, Values]:
+def unique_rows(table: pa.Table, shape: RowColumns) -> dict[RowId, Values]:
     """Return rows by address; a batch result has each address once, because it is grouped by it."""
     return dict(zip(addresses(table, shape), values(table, shape), strict=True))
 

@@ -45,7 +45,7 @@ class Jump:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class LostRecordsDoubt:
     """Windows that end after `after_ms` and start at or before `until_ms` (None: all later ones), and why.
 
     Attributes:
@@ -73,14 +73,14 @@ class Doubts:
         filled: window start to reason, for windows that records belong to which the stream jumped over and the archive has.
     """
 
-    doubts: Sequence[Doubt] = ()
+    doubts: Sequence[LostRecordsDoubt] = ()
     filled: Mapping[int, str] = field(default_factory=dict)
 
-    def of(self, start_ms: int, end_ms: int) -> Doubt | None:
+    def of(self, start_ms: int, end_ms: int) -> LostRecordsDoubt | None:
         """Return the gravest doubt about a window, or None."""
         found = [one for one in self.doubts if one.covers(start_ms, end_ms)]
         if not found and start_ms in self.filled:
-            return Doubt(start_ms, start_ms, self.filled[start_ms], known=True)
+            return LostRecordsDoubt(start_ms, start_ms, self.filled[start_ms], known=True)
         return min(found, key=lambda one: not one.unread, default=None)
 
     def caveat(self, start_ms: int) -> str:
@@ -132,7 +132,7 @@ def find_doubts(
         missing: what neither Kafka nor the archive has.
         chain: the watermarks by path index.
     """
-    doubts: list[Doubt] = []
+    doubts: list[LostRecordsDoubt] = []
     for index, gone in unreadable.items():
         row = rows[index]
         if row.min_event_ms is None or row.max_event_ms is None:
@@ -141,7 +141,7 @@ def find_doubts(
             f"gap: {describe_parts(gone)}, read by batch {row.batch} of {row.timeline}, is in neither Kafka nor the "
             "archive, so what the window holds cannot be checked"
         )
-        doubts.append(Doubt(row.min_event_ms, row.max_event_ms, reason, unread=True))
+        doubts.append(LostRecordsDoubt(row.min_event_ms, row.max_event_ms, reason, unread=True))
     for jump in jumps:
         lost = sum(count(intersect(jump.parts, {part: (low, high)})) for part, low, high in missing)
         if lost:
@@ -149,7 +149,7 @@ def find_doubts(
                 f"gap: {jump.text}: the stream went on past it, {lost} records are lost for ever and may belong to the "
                 "window"
             )
-            doubts.append(Doubt(chain.late[jump.index], jump.gap.until_ms, reason))
+            doubts.append(LostRecordsDoubt(chain.late[jump.index], jump.gap.until_ms, reason))
     return Doubts(tuple(doubts))
 
 

@@ -17,7 +17,7 @@ MOST_GAPS = 10  # each names offsets; the verdicts hold them all
 
 
 @dataclass(frozen=True)
-class Alert:
+class GateAlert:
     """One thing a person should know.
 
     Attributes:
@@ -38,8 +38,8 @@ class SuiteOutcome:
     name: str
     declared: int
     passed: int
-    failed: tuple[Alert, ...] = ()
-    errored: tuple[Alert, ...] = ()
+    failed: tuple[GateAlert, ...] = ()
+    errored: tuple[GateAlert, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class GateInput:
 class Gate:
     """The decision: it passes unless a critical alert was raised."""
 
-    alerts: tuple[Alert, ...] = ()
+    alerts: tuple[GateAlert, ...] = ()
     suites: tuple[SuiteOutcome, ...] = field(default=())
 
     @property
@@ -91,11 +91,11 @@ class Gate:
 
 def decide_gate(report: GateInput) -> Gate:
     """Decide which alerts a reconcile raises."""
-    alerts: list[Alert] = []
+    alerts: list[GateAlert] = []
     for pair, counts in report.counts.items():
         if counts.get(DEFECT):
             alerts.append(
-                Alert(
+                GateAlert(
                     CRITICAL,
                     "defect",
                     f"{counts[DEFECT]} rows of the pair {pair} are DEFECT: see `rivertwice verdicts`",
@@ -104,8 +104,8 @@ def decide_gate(report: GateInput) -> Gate:
         left_out = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
         if left_out > 0:
             alerts.append(_not_comparable(pair, left_out, counts, report))
-    alerts.extend(Alert(CRITICAL, "finding", finding.message) for finding in report.findings)
-    alerts.extend(Alert(WARNING, "gap", reason) for reason in report.gaps[:MOST_GAPS])
+    alerts.extend(GateAlert(CRITICAL, "finding", finding.message) for finding in report.findings)
+    alerts.extend(GateAlert(WARNING, "gap", reason) for reason in report.gaps[:MOST_GAPS])
     alerts.extend(_balance_alerts(report))
     for suite in report.suites:
         alerts.extend(suite.failed)
@@ -113,7 +113,7 @@ def decide_gate(report: GateInput) -> Gate:
     return Gate(tuple(alerts), tuple(report.suites))
 
 
-def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: GateInput) -> Alert:
+def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: GateInput) -> GateAlert:
     """Return the alert about rows without a rule: a warning, unless the run compared no row at all though it had to.
 
     It is one all the same where somebody has acknowledged that.
@@ -121,26 +121,26 @@ def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: Gat
     if report.compare and not any(counts.get(verdict) for verdict in (AGREES, LATE, DEFECT)):
         if pair in report.acknowledged:
             message = f"none of the {rows} rows of the pair {pair} could be compared, as acknowledged by {report.acknowledged[pair]}"
-            return Alert(WARNING, "not_comparable", message)
+            return GateAlert(WARNING, "not_comparable", message)
         message = (
             f"none of the {rows} rows of the pair {pair} could be compared, so this run shows nothing about them; "
             "see the reasons with `rivertwice verdicts`, --verdict NOT_COMPARABLE; if they are known, `rivertwice acknowledge` "
             "lets the gate pass"
         )
-        return Alert(CRITICAL, "nothing_compared", message)
-    return Alert(WARNING, "not_comparable", f"{rows} rows of the pair {pair} cannot be compared")
+        return GateAlert(CRITICAL, "nothing_compared", message)
+    return GateAlert(WARNING, "not_comparable", f"{rows} rows of the pair {pair} cannot be compared")
 
 
-def _balance_alerts(report: GateInput) -> list[Alert]:
+def _balance_alerts(report: GateInput) -> list[GateAlert]:
     accounts = {"all partitions": report.total}
     accounts |= {f"partition {name}": report.partitions[part] for part, name in name_parts(report.partitions).items()}
     alerts = [
-        Alert(CRITICAL, "balance", f"{account.unexplained} of {_owed(account)} of {name} have no cause")
+        GateAlert(CRITICAL, "balance", f"{account.unexplained} of {_owed(account)} of {name} have no cause")
         for name, account in accounts.items()
         if account.unexplained
     ]
     alerts.extend(
-        Alert(
+        GateAlert(
             WARNING,
             "late_share",
             f"{account.late_share:.1%} of the records of {name} came too late; the pipeline's limit is {report.alert_share:.1%}",

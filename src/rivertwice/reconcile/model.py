@@ -33,7 +33,7 @@ Rows = Mapping[RowId, Values]
 
 
 @dataclass(frozen=True)
-class Shape:
+class RowColumns:
     """Which columns a result row has and how two of them are compared.
 
     Attributes:

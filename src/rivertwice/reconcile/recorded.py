@@ -13,12 +13,12 @@ from rivertwice.log.addresses import Part
 from rivertwice.reconcile.frames import addresses, unique_rows, values
 from rivertwice.reconcile.gaps import Missing, is_missing
 from rivertwice.reconcile.kinds.judge import HasUpdates, Judge
-from rivertwice.reconcile.model import Finding, LateRow, OrderDependentRows, RowId, Shape, Values
+from rivertwice.reconcile.model import Finding, LateRow, OrderDependentRows, RowColumns, RowId, Values
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.timeline.digest import digest_values
 from rivertwice.timeline.ledger import LedgerRow
 
-DeadLetter = tuple[int, Part, int, str]
+RecordedDeadLetter = tuple[int, Part, int, str]
 """(path index, part, offset, reason)."""
 _KeptRow = tuple[int, Part, int, int | None]
 """(path index, part, offset, window start in epoch ms); of a session no start, for the truth's session is longer."""
@@ -53,7 +53,7 @@ def check_emitted(view: HeadView) -> list[Finding]:
 
 
 def check_dead_letters(
-    view: HeadView, derived: Sequence[DeadLetter], missing: Sequence[Missing] = ()
+    view: HeadView, derived: Sequence[RecordedDeadLetter], missing: Sequence[Missing] = ()
 ) -> tuple[list[Finding], dict[Part, int]]:
     """Compare the recorded dead letters with those the log says must exist: (findings, recorded per partition).
 
@@ -61,7 +61,7 @@ def check_dead_letters(
     that can no longer be read.
     """
     index = view.index
-    recorded: list[DeadLetter] = []
+    recorded: list[RecordedDeadLetter] = []
     if view.dead is not None:
         for row in view.dead.to_pylist():
             number = index.get((row["_timeline"], row["_batch"]))
@@ -79,7 +79,7 @@ def check_dead_letters(
         _dead_finding(view, one, "is recorded as a dead letter but must not be")
         for one in sorted(set(recorded) - set(derived))
     ]
-    seen: set[DeadLetter] = set()
+    seen: set[RecordedDeadLetter] = set()
     for one in recorded:
         if one in seen:
             findings.append(_dead_finding(view, one, "is recorded twice"))
@@ -87,7 +87,7 @@ def check_dead_letters(
     return findings, per_partition
 
 
-def _dead_finding(view: HeadView, one: DeadLetter, what: str) -> Finding:
+def _dead_finding(view: HeadView, one: RecordedDeadLetter, what: str) -> Finding:
     index, (topic, partition), offset, reason = one
     batch = view.rows[index].batch
     message = f"dead letter {topic}/{partition}@{offset} ({reason}, batch {batch}) {what}"
@@ -124,7 +124,7 @@ def check_updates(view: HeadView, judge: Judge) -> list[Finding]:
     return findings
 
 
-def _emitted_by(view: HeadView, row: LedgerRow, shape: Shape) -> dict[RowId, list[Values]]:
+def _emitted_by(view: HeadView, row: LedgerRow, shape: RowColumns) -> dict[RowId, list[Values]]:
     found: dict[RowId, list[Values]] = {}
     if view.stream is None:
         return found
@@ -135,7 +135,7 @@ def _emitted_by(view: HeadView, row: LedgerRow, shape: Shape) -> dict[RowId, lis
     return found
 
 
-def _update_problem(shape: Shape, expected: Values | None, came: Sequence[Values]) -> str | None:
+def _update_problem(shape: RowColumns, expected: Values | None, came: Sequence[Values]) -> str | None:
     if expected is None:
         return "was emitted, but no record of the batch changed it"
     if len(came) != 1:

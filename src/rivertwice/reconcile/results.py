@@ -96,7 +96,7 @@ class Stamp:
 
 
 @dataclass(frozen=True)
-class Cause:
+class ReconcileCause:
     """One named cause: a late or dead record by address, or a finding about the ledger or the dead letters."""
 
     pair: str
@@ -115,7 +115,7 @@ def store_run(
     home: PipelineHome,
     stamp: Stamp,
     verdicts: Sequence[Verdict],
-    causes: Sequence[Cause],
+    causes: Sequence[ReconcileCause],
     summary: Mapping[str, Any],
 ) -> None:
     """Store a run's rows. Killed and called again with the same run, each table still gets them once.
@@ -172,7 +172,7 @@ def _verdict_table(stamp: Stamp, verdicts: Sequence[Verdict]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=VERDICTS)
 
 
-def _cause_table(stamp: Stamp, causes: Sequence[Cause]) -> pa.Table:
+def _cause_table(stamp: Stamp, causes: Sequence[ReconcileCause]) -> pa.Table:
     rows = [
         {
             "_format": FORMAT,

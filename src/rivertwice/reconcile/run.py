@@ -39,7 +39,7 @@ from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.kinds.judge import Judge, records_without_output
 from rivertwice.reconcile.model import OLDER, SERVED, STREAM, AmendedRow, Finding, LateRow, RowId, Verdict
 from rivertwice.reconcile.recorded import (
-    DeadLetter,
+    RecordedDeadLetter,
     check_dead_letters,
     check_emitted,
     check_late_rows,
@@ -47,7 +47,7 @@ from rivertwice.reconcile.recorded import (
     check_updates,
 )
 from rivertwice.reconcile.rederive import derive_ranges
-from rivertwice.reconcile.results import Cause, Stamp, store_run
+from rivertwice.reconcile.results import ReconcileCause, Stamp, store_run
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows
 from rivertwice.reconcile.view import HeadView, observe_head
 from rivertwice.verdicts import LATE, VERDICTS
@@ -246,11 +246,11 @@ def name_causes(
     verdicts: Sequence[Verdict],
     evidence: Evidence,
     served: ServedEvidence | None,
-    dead: Sequence[DeadLetter],
+    dead: Sequence[RecordedDeadLetter],
     findings: Sequence[Finding],
-) -> list[Cause]:
+) -> list[ReconcileCause]:
     """Return every late or splitting record of a LATE row, every dead letter and every finding, by address."""
-    causes: list[Cause] = []
+    causes: list[ReconcileCause] = []
     for one in verdicts:
         by_row = evidence.late
         session = None
@@ -268,20 +268,22 @@ def name_causes(
             where = evidence.cause_id(one.row)
             causes.extend(_record_cause(one, "late", record) for record in by_row.get(where, ()))
             causes.extend(_amended_cause(one, record) for record in amended_of(evidence, served, one))
-        causes.extend(Cause(pair=one.pair, cause=kind, row=one.row, detail=why) for kind, why in one.defects)
+        causes.extend(ReconcileCause(pair=one.pair, cause=kind, row=one.row, detail=why) for kind, why in one.defects)
     causes.extend(
-        Cause(STREAM, "dead", None, part.topic, part.partition, offset, view.rows[index].batch, detail=reason)
+        ReconcileCause(STREAM, "dead", None, part.topic, part.partition, offset, view.rows[index].batch, detail=reason)
         for index, part, offset, reason in dead
     )
     causes.extend(
-        Cause(STREAM, f"finding:{one.kind}", None, one.topic, one.partition, one.offset, one.batch, detail=one.message)
+        ReconcileCause(
+            STREAM, f"finding:{one.kind}", None, one.topic, one.partition, one.offset, one.batch, detail=one.message
+        )
         for one in findings
     )
     return causes
 
 
-def _record_cause(one: Verdict, cause: str, record: LateRow) -> Cause:
-    return Cause(
+def _record_cause(one: Verdict, cause: str, record: LateRow) -> ReconcileCause:
+    return ReconcileCause(
         pair=one.pair,
         cause=cause,
         row=one.row,
@@ -294,9 +296,9 @@ def _record_cause(one: Verdict, cause: str, record: LateRow) -> Cause:
     )
 
 
-def _amended_cause(one: Verdict, record: AmendedRow) -> Cause:
+def _amended_cause(one: Verdict, record: AmendedRow) -> ReconcileCause:
     ended = "" if record.until_seq is None else f", ended by amendment {record.until_seq}"
-    return Cause(
+    return ReconcileCause(
         pair=one.pair,
         cause="amended",
         row=one.row,

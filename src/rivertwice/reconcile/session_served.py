@@ -15,7 +15,7 @@ from rivertwice.reconcile.sessions import Followed, Session, merge_records
 
 
 @dataclass(frozen=True)
-class Claim:
+class PublishedSession:
     """A session of a publication, in epoch milliseconds; one that vanishes is served no more, and nothing in its place."""
 
     start_ms: int
@@ -39,7 +39,7 @@ class PublishedSessions:
         closed_ms: sessions of the stream that end later are not served yet.
     """
 
-    claims: Mapping[str, Sequence[Claim]]
+    claims: Mapping[str, Sequence[PublishedSession]]
     ends: Mapping[int, Mapping[str, Mapping[int, int]]]
     closed_ms: int
     amendments: Mapping[int, int] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class ExpectedServed:
     former: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
     unexplained: tuple[int, ...] = ()
-    unknown: tuple[Claim, ...] = ()
+    unknown: tuple[PublishedSession, ...] = ()
 
     @property
     def is_truth(self) -> bool:
@@ -116,7 +116,7 @@ class Known:
 
 def expected_served_sessions(
     followed: Iterable[Followed],
-    claims: Sequence[Claim],
+    claims: Sequence[PublishedSession],
     known: Known,
     *,
     closed_ms: int,
@@ -160,7 +160,7 @@ def _joined(
 def _owed(
     stretch: Session,
     followed: tuple[Followed, ...],
-    claims: Sequence[Claim],
+    claims: Sequence[PublishedSession],
     known: Known,
     closed_ms: int,
     gap_us: int,
@@ -173,7 +173,7 @@ def _owed(
         and not any(claim.overlaps(part.start_us // 1000, part.end_us // 1000) for claim in claims)
     )
     published: list[tuple[int, Session]] = []
-    unknown: list[Claim] = []
+    unknown: list[PublishedSession] = []
     for claim in claims:
         if claim.vanishes or any(
             other.seq > claim.seq and other.overlaps(claim.start_ms, claim.end_ms) for other in claims

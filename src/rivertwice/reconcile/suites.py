@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.errors import SuiteError
-from rivertwice.reconcile.gate import CRITICAL, WARNING, Alert, SuiteOutcome
+from rivertwice.reconcile.gate import CRITICAL, WARNING, GateAlert, SuiteOutcome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,8 +73,8 @@ def run_suite(
     result = batch.validate(
         context.suites.add(suite), result_format="SUMMARY", expectation_parameters=dict(parameters or {})
     )
-    failed: list[Alert] = []
-    errored: list[Alert] = []
+    failed: list[GateAlert] = []
+    errored: list[GateAlert] = []
     for one in result.results:
         if one.success:
             continue
@@ -82,12 +82,12 @@ def run_suite(
         what = _described(one)
         trouble = _exception(one.exception_info)
         if trouble:
-            errored.append(Alert(CRITICAL, "suite_errored", f"{name}: {what} could not be judged: {trouble}"))
+            errored.append(GateAlert(CRITICAL, "suite_errored", f"{name}: {what} could not be judged: {trouble}"))
         else:
-            failed.append(Alert(severity, "suite", f"{name}: {what}"))
+            failed.append(GateAlert(severity, "suite", f"{name}: {what}"))
     missing = len(suite.expectations) - len(result.results)
     if missing:
-        errored.append(Alert(CRITICAL, "suite_errored", f"{name}: {missing} expectations gave no result"))
+        errored.append(GateAlert(CRITICAL, "suite_errored", f"{name}: {missing} expectations gave no result"))
     passed = len(result.results) - len(failed) - len(errored)
     return SuiteOutcome(name, len(suite.expectations), max(0, passed), tuple(failed), tuple(errored))
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.evidence.explanations import differing, listed
 from rivertwice.reconcile.evidence.sessions import explain_published_session
-from rivertwice.reconcile.model import ALSO, SERVED, STREAM, RowId, Shape, StreamRow, Values, Verdict
+from rivertwice.reconcile.model import ALSO, SERVED, STREAM, RowColumns, RowId, StreamRow, Values, Verdict
 from rivertwice.timeline.digest import digest_values
 from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 
-def window_digests(shape: Shape, rows: Iterable[tuple[RowId, Values]]) -> dict[int, str]:
+def window_digests(shape: RowColumns, rows: Iterable[tuple[RowId, Values]]) -> dict[int, str]:
     """Return window start to an order-independent digest of its rows."""
     grouped: dict[int, list[Values]] = defaultdict(list)
     for row, values in rows:

@@ -21,7 +21,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import Jump
-from rivertwice.reconcile.model import Finding, LateRow, RowId, ServedRow, Shape
+from rivertwice.reconcile.model import Finding, LateRow, RowColumns, RowId, ServedRow
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.store import delta
 from rivertwice.stream.seal import app_of
@@ -314,9 +314,9 @@ def _versions(
     ]
 
 
-def shape_of(definition: Definition) -> Shape:
+def shape_of(definition: Definition) -> RowColumns:
     """Return how result rows of a definition are addressed and compared."""
-    return Shape(
+    return RowColumns(
         keys=tuple(definition.row_keys),
         columns=tuple(definition.columns),
         tolerances={

@@ -11,47 +11,49 @@ from rivertwice.config import Settings
 from rivertwice.deadletters.model import OPEN
 from rivertwice.deadletters.summary import read_brief
 from rivertwice.errors import RequestError
-from rivertwice.log.leases import Claim
+from rivertwice.log.leases import RetentionClaim
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.stream.gaps import next_offsets
 from rivertwice.timeline.lineage import head_path, load_timeline, path_ledger
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
 
-Place = Mapping[int, int]
+PartitionOffsets = Mapping[int, int]
 
 
-def claim_stream(timeline: str, position: Place) -> Claim:
+def claim_stream(timeline: str, position: PartitionOffsets) -> RetentionClaim:
     """Return the stream's claim: everything from where it reads on, and from Kafka, for it reads nothing else."""
-    return Claim(f"stream {timeline}", "stream", {p: (start, None) for p, start in position.items()}, kafka_only=True)
+    return RetentionClaim(
+        f"stream {timeline}", "stream", {p: (start, None) for p, start in position.items()}, kafka_only=True
+    )
 
 
-def claim_truth(genesis: Place, committed: Place) -> Claim:
+def claim_truth(genesis: PartitionOffsets, committed: PartitionOffsets) -> RetentionClaim:
     """Return the claim of reconcile: all that the head's path has read, for every verdict re-derives all of it."""
-    return Claim("reconcile", "truth", {p: (genesis.get(p, 0), end) for p, end in committed.items()})
+    return RetentionClaim("reconcile", "truth", {p: (genesis.get(p, 0), end) for p, end in committed.items()})
 
 
-def claim_savepoint(savepoint: str, offsets: Place, committed: Place) -> Claim:
+def claim_savepoint(savepoint: str, offsets: PartitionOffsets, committed: PartitionOffsets) -> RetentionClaim:
     """Return a savepoint's claim: the recorded batches after it, up to the last committed one."""
     ranges = {p: (start, max(start, committed.get(p, start))) for p, start in offsets.items()}
-    return Claim(f"savepoint {savepoint}", "savepoint", ranges)
+    return RetentionClaim(f"savepoint {savepoint}", "savepoint", ranges)
 
 
-def claim_backfill(backfill: str, runs: OffsetRuns, topic: str) -> Claim:
+def claim_backfill(backfill: str, runs: OffsetRuns, topic: str) -> RetentionClaim:
     """Return the claim of a plan that is not published: from the first offset it reads to the last."""
     parts = runs.get(topic, {})
-    return Claim(
+    return RetentionClaim(
         f"backfill {backfill}", "backfill", {p: (pairs[0][0], pairs[-1][1]) for p, pairs in parts.items() if pairs}
     )
 
 
-def claim_dead_letters(addresses: Iterable[tuple[int, int]]) -> Claim | None:
+def claim_dead_letters(addresses: Iterable[tuple[int, int]]) -> RetentionClaim | None:
     """Return the claim of dead letters that nobody decided about: their addresses, from the first to the last."""
     bounds: dict[int, tuple[int, int | None]] = {}
     for partition, offset in addresses:
         low, high = bounds.get(partition, (offset, offset + 1))
         bounds[partition] = (min(low, offset), max(high or 0, offset + 1))
-    return Claim("dead letters", "dead_letters", bounds) if bounds else None
+    return RetentionClaim("dead letters", "dead_letters", bounds) if bounds else None
 
 
 class TopicClaims(NamedTuple):
@@ -59,7 +61,7 @@ class TopicClaims(NamedTuple):
 
     topic: str
     topic_id: str
-    claims: list[Claim]
+    claims: list[RetentionClaim]
 
 
 def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:

@@ -15,8 +15,8 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from rivertwice.schemas.avro_schema import AvroSchema
 
 Parsed = TypeVar("Parsed")
-Rule = Literal["none", "backward", "forward", "full"]
-RULES: tuple[Rule, ...] = get_args(Rule)
+Compatibility = Literal["none", "backward", "forward", "full"]
+RULES: tuple[Compatibility, ...] = get_args(Compatibility)
 _MEANINGS = ("date", "time-", "timestamp-", "local-timestamp-", "decimal", "duration")
 _PROMOTED = {"int": {"long", "float", "double"}, "long": {"float", "double"}, "float": {"double"}}
 _PROMOTED |= {"string": {"bytes"}, "bytes": {"string"}}
@@ -34,7 +34,7 @@ def read_findings(reader: AvroSchema, writer: AvroSchema) -> list[str]:
 
 
 def rule_findings(
-    rule: Rule, new: Parsed, old: Mapping[int, Parsed], read: Callable[[Parsed, Parsed], list[str]]
+    rule: Compatibility, new: Parsed, old: Mapping[int, Parsed], read: Callable[[Parsed, Parsed], list[str]]
 ) -> list[str]:
     """Return what `rule` has against `new`, given every earlier version of its subject by number.
 

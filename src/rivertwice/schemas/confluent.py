@@ -10,9 +10,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from rivertwice.errors import ConfigError, RequestError, ServiceError
-from rivertwice.schemas.compatibility import RULES, Rule
+from rivertwice.schemas.compatibility import RULES, Compatibility
 from rivertwice.schemas.pins import MAX_ID
-from rivertwice.schemas.registry import URL_ENV, Kind, SchemaVersion, check_new, refusal, require_subject
+from rivertwice.schemas.registry import URL_ENV, SchemaFormat, SchemaVersion, check_new, refusal, require_subject
 from rivertwice.web import AnswerError, ask, web_client
 
 USER_ENV = "RIVERTWICE_SCHEMA_REGISTRY_USER"
@@ -22,7 +22,7 @@ MAX_LISTED = 1_000
 _TIMEOUT_S = 10.0
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_KINDS: dict[str, Kind] = {"AVRO": "avro", "JSON": "json"}
+_KINDS: dict[str, SchemaFormat] = {"AVRO": "avro", "JSON": "json"}
 
 
 class ConfluentRegistry:
@@ -82,7 +82,7 @@ class ConfluentRegistry:
             self._strange(path)
         return [self._version(subject, number) for number in sorted(numbers)[-MAX_LISTED:]]
 
-    def rule(self, subject: str) -> Rule:
+    def rule(self, subject: str) -> Compatibility:
         """Return the registry's rule; transitive ones are kept as what they are, for every version is compared here."""
         path = f"/config/{quote(require_subject(subject), safe='')}?defaultToGlobal=true"
         found = self._get(path, absent={"compatibilityLevel": "BACKWARD"})
@@ -96,7 +96,7 @@ class ConfluentRegistry:
         found = self._get(path)
         return SchemaVersion("", 0, int(schema_id), self._kind(found, path), self._text(found, path))
 
-    def register(self, subject: str, kind: Kind, text: str, rule: Rule | None) -> SchemaVersion:
+    def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:
         """Ask the registry to add a version; it applies its own rule.
 
         Raises:
@@ -122,7 +122,7 @@ class ConfluentRegistry:
             self._strange(path)
         return SchemaVersion(subject, number, schema_id, self._kind(found, path), self._text(found, path))
 
-    def _kind(self, found: Any, path: str) -> Kind:
+    def _kind(self, found: Any, path: str) -> SchemaFormat:
         name = str(found.get("schemaType") or "AVRO") if isinstance(found, dict) else ""
         if name not in _KINDS:
             message = (

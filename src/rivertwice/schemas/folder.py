@@ -16,14 +16,14 @@ from typing import Any
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.locks import lock
 from rivertwice.schemas.avro_schema import MAX_BYTES
-from rivertwice.schemas.compatibility import RULES, Rule
-from rivertwice.schemas.registry import SUBJECT, Kind, SchemaVersion, check_new, refusal, require_subject
+from rivertwice.schemas.compatibility import RULES, Compatibility
+from rivertwice.schemas.registry import SUBJECT, SchemaFormat, SchemaVersion, check_new, refusal, require_subject
 from rivertwice.store.files import encode_json, replace_bytes
 
 FORMAT = 1
 INDEX = "index.jsonl"
 SUFFIXES: dict[str, str] = {"avro": "avsc", "json": "json"}
-_FIRST_RULE: dict[str, Rule] = {"avro": "backward", "json": "none"}
+_FIRST_RULE: dict[str, Compatibility] = {"avro": "backward", "json": "none"}
 
 
 class FolderRegistry:
@@ -47,10 +47,10 @@ class FolderRegistry:
         require_subject(subject)
         return [self._load(line) for line in self._lines() if line["subject"] == subject and "id" in line]
 
-    def rule(self, subject: str) -> Rule:
+    def rule(self, subject: str) -> Compatibility:
         """Return the subject's newest rule; `backward` for Avro if none was set, `none` for JSON Schema."""
         mine = [line for line in self._lines() if line["subject"] == subject]
-        rules: list[Rule] = [line["rule"] for line in mine if "rule" in line]
+        rules: list[Compatibility] = [line["rule"] for line in mine if "rule" in line]
         kinds = [line["kind"] for line in mine if "kind" in line]
         return rules[-1] if rules else _FIRST_RULE[kinds[0] if kinds else "avro"]
 
@@ -64,7 +64,7 @@ class FolderRegistry:
         )
         raise RequestError(message)
 
-    def register(self, subject: str, kind: Kind, text: str, rule: Rule | None) -> SchemaVersion:
+    def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:
         """Add a version unless that very schema is one already; the same schema has the same id in every subject.
 
         Raises:

@@ -11,12 +11,12 @@ from typing import Literal, Protocol
 
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.compatibility import Rule, read_findings, rule_findings
+from rivertwice.schemas.compatibility import Compatibility, read_findings, rule_findings
 from rivertwice.schemas.json_schema import document_findings, parse_json_schema
 
 URL_ENV = "RIVERTWICE_SCHEMA_REGISTRY"
 SUBJECT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
-Kind = Literal["avro", "json"]
+SchemaFormat = Literal["avro", "json"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SchemaVersion:
     subject: str
     version: int
     id: int
-    kind: Kind
+    kind: SchemaFormat
     text: str
 
 
@@ -51,7 +51,7 @@ class Registry(Protocol):
         """Return the versions, oldest first; none for a subject that is not known."""
         ...
 
-    def rule(self, subject: str) -> Rule:
+    def rule(self, subject: str) -> Compatibility:
         """Return the rule of compatibility."""
         ...
 
@@ -59,7 +59,7 @@ class Registry(Protocol):
         """Return a version with this id."""
         ...
 
-    def register(self, subject: str, kind: Kind, text: str, rule: Rule | None) -> SchemaVersion:
+    def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:
         """Add a version unless that very schema is one already."""
         ...
 
@@ -93,7 +93,9 @@ def require_subject(subject: str) -> str:
     return subject
 
 
-def check_new(registry: Registry, subject: str, kind: Kind, text: str, rule: Rule | None = None) -> list[str]:
+def check_new(
+    registry: Registry, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None = None
+) -> list[str]:
     """Return what stands against a new version: by `rule`, else by the subject's own rule.
 
     Raises:
@@ -118,7 +120,7 @@ def check_new(registry: Registry, subject: str, kind: Kind, text: str, rule: Rul
     return rule_findings(rule, node, nodes, document_findings)
 
 
-def refusal(subject: str, rule: Rule, findings: list[str]) -> str:
+def refusal(subject: str, rule: Compatibility, findings: list[str]) -> str:
     """Return the words in which a new version is refused."""
     return (
         f"the new schema of {subject} breaks its rule {rule!r}, so it is not registered: {'; '.join(findings[:4])}; give "

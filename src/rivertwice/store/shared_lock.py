@@ -15,14 +15,14 @@ from rivertwice.store.lease_store import forward_clock, take_claim
 from rivertwice.store.lease_terms import Terms
 from rivertwice.store.places import open_store
 
-Check = Callable[[], None]
+StillHeld = Callable[[], None]
 """Raises LeaseLostError if somebody else holds the lock, or may hold it by now; to be asked right before each write."""
 
 
 @contextmanager
 def shared_lock(
     place: Place, *, home: str, what: str, patience_s: float, terms: Terms | None = None
-) -> Iterator[Check]:
+) -> Iterator[StillHeld]:
     """Hold the lock at a place, renewed in a thread of its own; whose holder died is free after `Terms.takeover_s`.
 
     Args:

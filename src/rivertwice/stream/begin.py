@@ -13,7 +13,7 @@ from rivertwice.errors import FingerprintError, LogGapError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import encode_ends
 from rivertwice.pipeline.bundle import Bundle, build_bundle
-from rivertwice.pipeline.checked import Verdict, check_bundle, read_verdict
+from rivertwice.pipeline.checked import CheckReport, check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.lineage import (
     Timeline,
@@ -81,7 +81,7 @@ def is_first_run(home: PipelineHome, bundle: Bundle, timeline: str | None) -> bo
 
 def require_checked(
     settings: Settings, bundle: Bundle, spark: Callable[[], SparkSession], timeline: str | None, now: datetime
-) -> Verdict:
+) -> CheckReport:
     """Return the verdict on a definition that is about to run on a timeline; the stored one if there is one.
 
     Raises:

@@ -76,7 +76,7 @@ def lease_owner(home: PipelineHome) -> Owner | None:
     return owner
 
 
-class Claim(Protocol):
+class LeaseClaim(Protocol):
     """An epoch that is held."""
 
     @property
@@ -122,7 +122,7 @@ class FolderClaim:
 class Lease:
     """A held lease; lives as long as the process or until `release`."""
 
-    def __init__(self, home: PipelineHome, lock: TextIO, owner: Owner, claim: Claim | None = None) -> None:
+    def __init__(self, home: PipelineHome, lock: TextIO, owner: Owner, claim: LeaseClaim | None = None) -> None:
         self._home = home
         self._lock = lock
         self._claim = claim or FolderClaim(home, owner.epoch)

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.alerts.model import Alert, Cause, Report
+from rivertwice.alerts.model import Alert, AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import PipelineHome, Settings, require_name
 from rivertwice.instants import to_iso
@@ -103,7 +103,7 @@ def page(
     subject: str = "",
 ) -> None:
     """Report an alert, or that one lasts: a line in `HOME/alerts.jsonl` and a message to each route, once per cause."""
-    cause = Cause(pipeline or "", kind, subject)
+    cause = AlertCause(pipeline or "", kind, subject)
     alerts_of(settings).report(Report(cause, severity, message, "agent"), now)
 
 

@@ -37,7 +37,7 @@ from rivertwice.store.files import replace_json
 from rivertwice.supervise.act import ask_to_drain, page, page_over, record_event, start_driver, start_fall_back
 from rivertwice.supervise.alerting import AlertKeeper, end_stream_alerts
 from rivertwice.supervise.archiver import RetentionKeeper
-from rivertwice.supervise.decide import Action, Kind, Observed, decide, runs_as_wanted
+from rivertwice.supervise.decide import Action, ActionKind, Observed, decide, runs_as_wanted
 from rivertwice.supervise.delivery import DeliveryKeeper
 from rivertwice.supervise.disk import DiskWatch
 from rivertwice.supervise.drain import drain_all, end_fast_paths
@@ -80,7 +80,7 @@ class Agent:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._memories: dict[str, Memory] = {}
         self._positions: dict[str, tuple[tuple[str, int | None], datetime]] = {}
-        self._spoken: dict[str, tuple[Kind, str]] = {}
+        self._spoken: dict[str, tuple[ActionKind, str]] = {}
         self._broken_names: dict[str, str] = {}
         self.actions: dict[str, Action] = {}
 
@@ -95,7 +95,7 @@ class Agent:
                 text = f"{type(error).__name__}: {error}"
                 if self._broken_names.get(name) != text:
                     LOG.exception("supervising %s failed; tried again in the next pass", name)
-                self.actions[name] = Action(Kind.WAIT, f"supervision failed: {text}")
+                self.actions[name] = Action(ActionKind.WAIT, f"supervision failed: {text}")
                 if self._broken_names.get(name) != text:
                     self._broken_names[name] = text
                     record_event(self._settings, "error", name, text, now)
@@ -121,7 +121,7 @@ class Agent:
         self._track(name, observed, now)
         action = decide(read_intent(home), observed, now)
         end_stream_alerts(settings, name, action, runs_as_wanted(action, observed), now)
-        if action.kind is Kind.WAIT:
+        if action.kind is ActionKind.WAIT:
             self._say_once(name, action, now)
             if observed.owner is None and observed.launched is None and observed.drain and observed.drain.by_agent:
                 home.drain.unlink(missing_ok=True)
@@ -141,33 +141,33 @@ class Agent:
         LOG.info("%s: %s: %s", name, action.kind, action.reason)
         fields: dict[str, int | None] = {}
         event = str(action.kind)
-        if action.kind is Kind.START:
+        if action.kind is ActionKind.START:
             if memory.broken_at is not None:
                 memory = replace(memory, failures=(), broken_at=None, broken_because="", fall_back=None)
             driver, child = start_driver(settings, name, now)
             self._children[name] = child
             memory = replace(memory, driver=driver, last_start_at=now, paged=lasting_pages(memory))
             fields["pid"] = driver.pid
-        elif action.kind is Kind.ADOPT:
+        elif action.kind is ActionKind.ADOPT:
             known = memory.driver
             same = known is not None and observed.owner is not None and known.pid == observed.owner.pid
             memory = replace(memory, driver=observed.owner, paged=memory.paged if same else ())
             event = "lease" if same else event
             if observed.owner is not None:
                 fields |= {"pid": observed.owner.pid, "epoch": observed.owner.epoch}
-        elif action.kind is Kind.DRAIN:
+        elif action.kind is ActionKind.DRAIN:
             ask_to_drain(settings.pipeline(name), "agent", now)
-        elif action.kind is Kind.RESTORE:
+        elif action.kind is ActionKind.RESTORE:
             before = memory.fall_back
             attempt = before.attempt + 1 if before is not None and before.outcome == DIED else 1
             started, child = start_fall_back(settings, name, attempt, memory.failures[-1].at, now)
             self._children[f"{name}/fall-back"] = child
             memory = replace(memory, fall_back=started)
             fields |= {"pid": started.pid, "attempt": attempt}
-        elif action.kind is Kind.PAGE:
+        elif action.kind is ActionKind.PAGE:
             page(settings, action.page, name, action.reason, now)
             memory = replace(memory, paged=(*memory.paged, action.page))
-        elif action.kind is Kind.STOP_AND_PAGE:
+        elif action.kind is ActionKind.STOP_AND_PAGE:
             page(settings, action.page, name, action.reason, now)
             memory = replace(memory, broken_at=now, broken_because=action.reason)
         record_event(settings, event, name, action.reason, now, **fields)

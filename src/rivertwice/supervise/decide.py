@@ -36,7 +36,7 @@ BETWEEN_STARTS = timedelta(seconds=2)
 STOPPED = "stopped, as wanted"
 
 
-class Kind(StrEnum):
+class ActionKind(StrEnum):
     """What the agent can do."""
 
     START = "start"
@@ -58,14 +58,14 @@ class Action:
         lasts: key of a page that was sent and whose cause lasts.
     """
 
-    kind: Kind
+    kind: ActionKind
     reason: str
     page: str = ""
     lasts: str = ""
 
 
 @dataclass(frozen=True)
-class Drain:
+class DrainMarker:
     """The drain marker as it lies there.
 
     Attributes:
@@ -96,7 +96,7 @@ class Observed:
     owner: DriverRef | None
     launched: DriverRef | None
     heartbeat: Heartbeat | None
-    drain: Drain | None
+    drain: DrainMarker | None
     defined: bool
     memory: Memory
     position_since: datetime | None = None
@@ -122,27 +122,27 @@ def decide(desired: Intent | None, observed: Observed, now: datetime, policy: Ba
 
 def runs_as_wanted(action: Action, observed: Observed) -> bool:
     """Say whether the stream does what is wanted: a driver owns it and nothing is paged, or it is stopped and nothing lives."""
-    if action.kind is not Kind.WAIT or action.lasts:
+    if action.kind is not ActionKind.WAIT or action.lasts:
         return False
     return observed.owner is not None or action.reason == STOPPED
 
 
 def _decide_stopped(live: DriverRef | None, observed: Observed, now: datetime) -> Action:
     if live is None:
-        return Action(Kind.WAIT, STOPPED)
+        return Action(ActionKind.WAIT, STOPPED)
     if observed.drain is None:
-        return Action(Kind.DRAIN, f"stopped is wanted and driver pid {live.pid} runs")
+        return Action(ActionKind.DRAIN, f"stopped is wanted and driver pid {live.pid} runs")
     waited = now - observed.drain.since
     if waited > DRAIN_SLOW_AFTER:
         reason = f"driver pid {live.pid} was asked to drain {int(waited.total_seconds())} s ago and still runs"
         return _page_once("drain_slow", reason, observed.memory)
-    return Action(Kind.WAIT, f"driver pid {live.pid} drains")
+    return Action(ActionKind.WAIT, f"driver pid {live.pid} drains")
 
 
 def _decide_owned(owner: DriverRef, observed: Observed, now: datetime) -> Action:
     known = observed.memory.driver
     if known is None or (known.pid, known.pid_started, known.epoch) != (owner.pid, owner.pid_started, owner.epoch):
-        return Action(Kind.ADOPT, f"driver pid {owner.pid} holds the lease with epoch {owner.epoch}")
+        return Action(ActionKind.ADOPT, f"driver pid {owner.pid} holds the lease with epoch {owner.epoch}")
     beat = observed.heartbeat
     last_sign = owner.since if beat is None or beat.epoch != owner.epoch else max(beat.at, owner.since)
     silence = now - last_sign
@@ -160,7 +160,7 @@ def _decide_owned(owner: DriverRef, observed: Observed, now: datetime) -> Action
             f"{int((now - max(since, owner.since)).total_seconds())} s while {beat.lag} records wait; look at its log"
         )
         return _page_once("stalled", reason, observed.memory)
-    return Action(Kind.WAIT, f"driver pid {owner.pid} runs with epoch {owner.epoch}")
+    return Action(ActionKind.WAIT, f"driver pid {owner.pid} runs with epoch {owner.epoch}")
 
 
 def _decide_launched(launched: DriverRef, observed: Observed, now: datetime) -> Action:
@@ -171,25 +171,25 @@ def _decide_launched(launched: DriverRef, observed: Observed, now: datetime) -> 
             "look at its log, and kill it if it hangs"
         )
         return _page_once("start_slow", reason, observed.memory)
-    return Action(Kind.WAIT, f"driver pid {launched.pid} lives and holds no lease: it starts or leaves")
+    return Action(ActionKind.WAIT, f"driver pid {launched.pid} lives and holds no lease: it starts or leaves")
 
 
 def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: BackoffPolicy) -> Action:
     memory = observed.memory
     if observed.restoring is not None:
         return Action(
-            Kind.WAIT, f"fall-back pid {observed.restoring} puts a proved savepoint in the checkpoint's place"
+            ActionKind.WAIT, f"fall-back pid {observed.restoring} puts a proved savepoint in the checkpoint's place"
         )
     if observed.drain is not None and observed.drain.held:
-        return Action(Kind.WAIT, "somebody holds the drain marker: an operation needs the stream at rest")
+        return Action(ActionKind.WAIT, "somebody holds the drain marker: an operation needs the stream at rest")
     if memory.broken_at is not None:
         if desired.updated_at > memory.broken_at or memory.broken_at > now:  # the clock was set back: asks look older
-            return Action(Kind.START, f"asked again by {desired.by} after: {memory.broken_because}")
-        return Action(Kind.WAIT, f"given up until a new start is asked for: {memory.broken_because}")
+            return Action(ActionKind.START, f"asked again by {desired.by} after: {memory.broken_because}")
+        return Action(ActionKind.WAIT, f"given up until a new start is asked for: {memory.broken_because}")
     if not observed.defined:
-        return Action(Kind.STOP_AND_PAGE, "the project has no definition of this pipeline", page="undefined")
+        return Action(ActionKind.STOP_AND_PAGE, "the project has no definition of this pipeline", page="undefined")
     if _start_may_be_under_way(memory, now):
-        return Action(Kind.WAIT, "the agent ended while it started a driver; that driver may still come up")
+        return Action(ActionKind.WAIT, "the agent ended while it started a driver; that driver may still come up")
     if memory.failures and REACTIONS[memory.failures[-1].failure].response is Response.RESTORE:
         return _decide_restore(memory)
     given_up = _decide_give_up(memory, now, policy)
@@ -201,24 +201,24 @@ def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: B
         return _decide_full(memory, policy)
     allowed = _start_allowed_at(memory, policy, now)
     if allowed is not None and now < allowed:
-        return Action(Kind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
-    return Action(Kind.START, f"running is wanted and no driver lives{_after(memory)}")
+        return Action(ActionKind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
+    return Action(ActionKind.START, f"running is wanted and no driver lives{_after(memory)}")
 
 
 def _decide_restore(memory: Memory) -> Action:
     newest, before = memory.failures[-1], memory.fall_back
     damaged = f"{_last(memory)}: {newest.message}"
     if before is None:
-        return Action(Kind.RESTORE, damaged)
+        return Action(ActionKind.RESTORE, damaged)
     if before.outcome == RESTORED and memory.position != before.position:  # another damage, after good batches
-        return Action(Kind.RESTORE, damaged)
+        return Action(ActionKind.RESTORE, damaged)
     if before.outcome in (DIED, "") and before.attempt < FALL_BACKS:
-        return Action(Kind.RESTORE, f"fall-back pid {before.pid} died before its end; it is resumed; {damaged}")
+        return Action(ActionKind.RESTORE, f"fall-back pid {before.pid} died before its end; it is resumed; {damaged}")
     why = {
         RESTORED: f"the checkpoint that the fall-back put there is damaged again before its first batch: {newest.message}",
         REFUSED: f"the live checkpoint is damaged ({newest.message}) and the fall-back was refused: {before.message}",
     }.get(before.outcome, f"the live checkpoint is damaged and {before.attempt} fall-backs died: {before.message}")
-    return Action(Kind.STOP_AND_PAGE, why, page=newest.failure)
+    return Action(ActionKind.STOP_AND_PAGE, why, page=newest.failure)
 
 
 def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Action | None:
@@ -228,13 +228,13 @@ def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Act
     if REACTIONS[newest.failure].response is Response.STOP:
         told = f": {newest.message}" if newest.message else ""
         reason = f"{_last(memory)}: {REACTIONS[newest.failure].because}{told}"
-        return Action(Kind.STOP_AND_PAGE, reason, page=newest.failure)
+        return Action(ActionKind.STOP_AND_PAGE, reason, page=newest.failure)
     if breaks_circuit(memory.failures, now, policy) is not None:
         reason = (
             f"{_last(memory)}, again and again without a new batch: {REACTIONS[newest.failure].because}; "
             f"last message: {newest.message}"
         )
-        return Action(Kind.STOP_AND_PAGE, reason, page=newest.failure)
+        return Action(ActionKind.STOP_AND_PAGE, reason, page=newest.failure)
     return None
 
 
@@ -246,7 +246,7 @@ def _decide_contended(memory: Memory, policy: BackoffPolicy) -> Action:
         f"this pipeline too, stop it on one of the hosts; until then this one stands by and tries again every "
         f"{int(policy.cap.total_seconds())} s at most"
     )
-    return Action(Kind.PAGE, reason, page=CONTENDED)
+    return Action(ActionKind.PAGE, reason, page=CONTENDED)
 
 
 def _decide_full(memory: Memory, policy: BackoffPolicy) -> Action:
@@ -257,12 +257,12 @@ def _decide_full(memory: Memory, policy: BackoffPolicy) -> Action:
         f"{REACTIONS[newest.failure].because}; it is tried again every {int(policy.cap.total_seconds())} s at most, and goes on "
         f"by itself once there is room; last message: {newest.message}"
     )
-    return Action(Kind.PAGE, reason, page=FULL)
+    return Action(ActionKind.PAGE, reason, page=FULL)
 
 
 def _start_may_be_under_way(memory: Memory, now: datetime) -> bool:
     intended = memory.intended
-    if intended is None or intended.kind != Kind.START or intended.done:
+    if intended is None or intended.kind != ActionKind.START or intended.done:
         return False
     return timedelta(0) <= now - intended.at < UNRECORDED_START
 
@@ -280,8 +280,8 @@ def _start_allowed_at(memory: Memory, policy: BackoffPolicy, now: datetime) -> d
 
 def _page_once(key: str, reason: str, memory: Memory) -> Action:
     if key in memory.paged:
-        return Action(Kind.WAIT, reason, lasts=key)
-    return Action(Kind.PAGE, reason, page=key)
+        return Action(ActionKind.WAIT, reason, lasts=key)
+    return Action(ActionKind.PAGE, reason, page=key)
 
 
 def _last(memory: Memory) -> str:

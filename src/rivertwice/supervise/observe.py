@@ -15,7 +15,7 @@ from rivertwice.store.log_files import read_tail
 from rivertwice.store.room import has_room
 from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.supervise.classify import FailureClass, classify_exit
-from rivertwice.supervise.decide import Drain, Observed
+from rivertwice.supervise.decide import DrainMarker, Observed
 from rivertwice.supervise.memory import (
     DIED,
     REFUSED,
@@ -98,7 +98,7 @@ def observe_fall_back(settings: Settings, name: str, memory: Memory) -> FallBack
     return FallBackEnded(RESTORED if report.restored else REFUSED, report.message, position)
 
 
-def read_drain(home: PipelineHome, now: datetime) -> Drain | None:
+def read_drain(home: PipelineHome, now: datetime) -> DrainMarker | None:
     """Return the drain marker, or None.
 
     The agent's own marker holds nothing. Another's holds while the process it names lives, or, if it names none,
@@ -119,7 +119,7 @@ def read_drain(home: PipelineHome, now: datetime) -> Drain | None:
         held = may_live(data["pid"], data["pid_started"])
     else:
         held = (now - since).total_seconds() < MARKER_TRUSTED_S
-    return Drain(since=since, by_agent=by_agent, held=held)
+    return DrainMarker(since=since, by_agent=by_agent, held=held)
 
 
 def _end_of(home: PipelineHome, driver: DriverRef, returncode: int | None) -> Ended:

@@ -12,7 +12,7 @@ from rivertwice.alerts.model import (
     RESOLVED,
     WARNING,
     Alert,
-    Cause,
+    AlertCause,
     Report,
     RouteState,
     State,
@@ -32,14 +32,16 @@ from rivertwice.alerts.model import (
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTLE = timedelta(seconds=60)
 ALL = (CRITICAL, WARNING)
-LAG = Cause("p", "lag")
+LAG = AlertCause("p", "lag")
 
 
 def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def seen(state: State, seconds: float, cause: Cause = LAG, message: str = "lag is 9", severity: str = WARNING) -> State:
+def seen(
+    state: State, seconds: float, cause: AlertCause = LAG, message: str = "lag is 9", severity: str = WARNING
+) -> State:
     return report(state, Report(cause, severity, message, "agent"), at(seconds))[0]
 
 
@@ -111,7 +113,7 @@ def test_a_route_gets_the_alerts_of_its_severities() -> None:
 
 
 def test_a_refused_message_holds_up_no_other() -> None:
-    state = seen(seen(State(), 0), 1, Cause("p", "latency"))
+    state = seen(seen(State(), 0), 1, AlertCause("p", "latency"))
     state = record_refused(state, state.alerts[0].id, "ops")
     assert [one.cause.kind for one in due(state.alerts, "ops", ALL)] == ["latency", "lag"]
 
@@ -143,7 +145,7 @@ def test_what_no_route_takes_is_kept_for_a_week() -> None:
 def test_the_state_is_bounded_and_resolved_alerts_go_first() -> None:
     state = State()
     for number in range(KEPT + 20):
-        state = seen(state, number, Cause("p", "lag", str(number)))
+        state = seen(state, number, AlertCause("p", "lag", str(number)))
         if number < 5:
             state, _ = close(resolve(state, lambda _: True, "over", at(number)), timedelta(0), at(number))
     assert len(state.alerts) == KEPT
@@ -153,7 +155,7 @@ def test_the_state_is_bounded_and_resolved_alerts_go_first() -> None:
 
 
 def test_long_messages_are_cut_and_critical_alerts_are_shown_first() -> None:
-    state = seen(seen(State(), 0, message="x" * 9_000), 5, Cause("q", "hung"), severity=CRITICAL)
+    state = seen(seen(State(), 0, message="x" * 9_000), 5, AlertCause("q", "hung"), severity=CRITICAL)
     shown: list[Alert] = open_alerts(state)
     assert [one.cause.kind for one in shown] == ["hung", "lag"]
     assert len(shown[1].message) == 2_000

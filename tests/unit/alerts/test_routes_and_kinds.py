@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from homes.delivery import DeliveryHome, fill
 from homes.project import REPOSITORY
 from rivertwice.alerts.kinds import KINDS, next_command
-from rivertwice.alerts.model import Cause
+from rivertwice.alerts.model import AlertCause
 from rivertwice.alerts.routes import EmailRoute, load_routes
 from rivertwice.cli import cli
 from rivertwice.config import Settings
@@ -121,7 +121,7 @@ def test_the_next_command_works_when_it_is_pasted(
     world: DeliveryHome, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
 ) -> None:
     kind = next(name for name, one in KINDS.items() if one.verb == verb)
-    words = shlex.split(next_command(world.settings, Cause("p", kind)))
+    words = shlex.split(next_command(world.settings, AlertCause("p", kind)))
     assert words[0] == "rivertwice"
     if verb[0] not in LOOKS_ONLY:
         monkeypatch.setattr(leaf_of(words), "callback", lambda *_, **__: None)

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rivertwice.alerts import store as store_module
-from rivertwice.alerts.model import Cause
+from rivertwice.alerts.model import AlertCause
 from rivertwice.alerts.sender import Sender
 from rivertwice.alerts.store import AlertStore, alerts_of
 from rivertwice.cli import cli
@@ -372,7 +372,7 @@ def test_two_processes_and_many_threads_report_and_send_each_message_once(world:
         from rivertwice.alerts.model import Report
 
         for step in range(20):
-            cause = Cause("p", "archive", str(step))
+            cause = AlertCause("p", "archive", str(step))
             stores[number].report(Report(cause, "warning", f"by {number}", "agent"), NOW)
             Sender(world.settings, world.env, lambda: NOW).run_pass()
 

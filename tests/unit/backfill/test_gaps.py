@@ -6,7 +6,7 @@ import pytest
 
 from homes.backfill import HOUR, asked, hours, make_home, view, zone
 from homes.ledger import NOW, ledger_row
-from rivertwice.backfill.model import BatchZone, Doubt
+from rivertwice.backfill.model import BatchZone, DoubtfulWindows
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.errors import LogGapError
@@ -32,7 +32,7 @@ def test_what_the_archive_has_of_a_gap_is_read_for_every_window():
 
 def test_what_is_lost_is_not_read_and_windows_it_may_belong_to_are_refused():
     lost = {"flights": {0: ((40, 50),)}}
-    doubt = Doubt(4 * HOUR, 6 * HOUR, "flights/0 [40, 50) of gap-1")
+    doubt = DoubtfulWindows(4 * HOUR, 6 * HOUR, "flights/0 [40, 50) of gap-1")
     seen = view(
         batches=batches(),
         archive={"flights": {0: (0, 40)}},
@@ -89,4 +89,4 @@ def test_gaps_of_the_heads_path_are_observed_with_the_archive_of_now(tmp_path, m
     seen = observe_backfill(settings, "p")
     assert seen.batches[-1] == FILLED
     assert seen.lost == {"flights": {0: ((44, 50),)}}
-    assert seen.doubts == (Doubt(3 * HOUR, 6 * HOUR, f"flights/0 [44, 50) of {gap.id}"),)
+    assert seen.doubts == (DoubtfulWindows(3 * HOUR, 6 * HOUR, f"flights/0 [44, 50) of {gap.id}"),)

@@ -12,7 +12,7 @@ from homes.sessions import extend, make_session_home, served_rows, write_reconci
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.kinds import planner_of
-from rivertwice.backfill.model import BackfillPlan, BackfillRequest, Doubt, Seed, SessionsView
+from rivertwice.backfill.model import BackfillPlan, BackfillRequest, DoubtfulWindows, Seed, SessionsView
 from rivertwice.backfill.observe import observe_backfill, wanting_ranges
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
@@ -257,7 +257,7 @@ def test_sessions_that_lost_records_may_join_are_refused(
     #  a: [0, 1500); a lost record may lengthen a session that ends or begins within the gap of it
     world = made[3]
     whole = world.view
-    monkeypatch.setattr(world, "view", lambda stale: replace(whole(stale), doubts=(Doubt(*doubt, "gap-1"),)))
+    monkeypatch.setattr(world, "view", lambda stale: replace(whole(stale), doubts=(DoubtfulWindows(*doubt, "gap-1"),)))
     if refused:
         with pytest.raises(LogGapError, match="gap-1 is lost for ever"):
             world.plan((0, 100))

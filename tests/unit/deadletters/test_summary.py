@@ -21,8 +21,8 @@ from rivertwice.deadletters.model import (
     DISCARD,
     DISCARDED,
     OPEN,
-    Address,
     Amendment,
+    RecordAddress,
     cures_of,
     newest_by_address,
     parse_place,
@@ -62,7 +62,9 @@ def fine(*_: object) -> None:
 
 
 def decision(offset: int, seq: int, kind: str = AMEND) -> Amendment:
-    return Amendment(seq, kind, "flights", Address("id", 0, offset), b"{}" if kind == AMEND else None, "why", "me", NOW)
+    return Amendment(
+        seq, kind, "flights", RecordAddress("id", 0, offset), b"{}" if kind == AMEND else None, "why", "me", NOW
+    )
 
 
 def test_only_letters_of_committed_batches_on_the_heads_path_count() -> None:

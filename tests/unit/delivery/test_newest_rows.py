@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivertwice.delivery.model import WITHDRAW, Committed, Newest, Position, Record, Shape
+from rivertwice.delivery.model import WITHDRAW, Committed, DeliveredColumns, DeliveredRecord, Newest, Position
 from rivertwice.delivery.plan import Limits
 from rivertwice.delivery.wire import check_rows, key_text, position_from_json, position_to_json, rows_told, value_text
 from rivertwice.errors import LedgerError
@@ -24,7 +24,7 @@ from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from simulated.delivery import WINDOW, Consumer, Deliverer, World
 
 VIEWS = ("users", "orders")
-FOLD = Shape(
+FOLD = DeliveredColumns(
     "p", "window_start", "window_end", ("k",), ("source", "record", "row", "n", "gone"), newest=Newest(VIEWS, "gone")
 )
 SCHEMA = pa.schema(
@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
 class FoldWorld(World):
     """Batches of a fold over two sources; of one batch the first source's rows count before the second's, whatever the table's order."""
 
-    shape: Shape = FOLD
+    shape: DeliveredColumns = FOLD
     told: dict[tuple[str, int], list[dict[str, object]]] = field(default_factory=dict)
 
     def change(self, name: str, chance: random.Random) -> None:
@@ -83,7 +83,7 @@ class FoldWorld(World):
 class Upserting(Consumer):
     """A table that sets and takes away by key, as PostgreSQL does."""
 
-    def take(self, record: Record) -> None:
+    def take(self, record: DeliveredRecord) -> None:
         if record.old is not None:
             assert self.rows[record.key].values == record.old
         if record.op == WITHDRAW:
@@ -137,7 +137,7 @@ def test_a_moving_head_names_what_a_key_was_and_leaves_equal_rows() -> None:
     assert {key: n for key, (_, n) in consumer.shown().items()} == {"a": 5, "b": 2}
     world.begin("t2", ("t1", 0))
     world.move_head("t2")
-    seen: list[Record] = []
+    seen: list[DeliveredRecord] = []
     consumer.take, taken = lambda record: (seen.append(record), taken(record))[-1], consumer.take  # type: ignore[method-assign]
     deliverer.to_end()
     assert [(one.op, one.values[2]) for one in seen] == [("correct", "a"), ("emit", "c")]
@@ -166,14 +166,14 @@ def commit(world: FoldWorld, name: str, *changes: tuple[str, int, bool]) -> None
 
 def test_a_row_of_a_key_that_is_gone_tells_its_key_and_no_values() -> None:
     values = (from_ms(0), from_ms(1000), "a", "users", 7, 0, None, True)
-    record = Record(WITHDRAW, key_text(FOLD, values), values, None)
+    record = DeliveredRecord(WITHDRAW, key_text(FOLD, values), values, None)
     told = json.loads(value_text(FOLD, record, Position("t1", 3, 0, "born", 1)))
     assert (told["op"], told["keys"], told["values"], told["replaces"]) == ("withdraw", {"k": "a"}, None, None)
     assert record.key == '{"pipeline":"p","keys":{"k":"a"}}'
 
 
 def test_a_sink_that_holds_other_rows_is_not_gone_on_with() -> None:
-    history = Shape("p", "window_start", "window_end", ("source", "record", "row", "k"), ("n", "gone"))
+    history = DeliveredColumns("p", "window_start", "window_end", ("source", "record", "row", "k"), ("n", "gone"))
     position = Position("t1", 3, 0, "born", 1)
     for held, asked, words in (
         (history, FOLD, "rows: all, and the definition says rows: newest"),

@@ -18,11 +18,11 @@ from homes.delivery import DeliveryHome, fill
 from rivertwice.cli import cli
 from rivertwice.delivery import deliver as deliver_module
 from rivertwice.delivery.aside import AsideStore
-from rivertwice.delivery.model import Parcel, Position, Record, Shape
+from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position
 from rivertwice.delivery.note import only_deliverer
 from rivertwice.delivery.refusals import (
     Aside,
-    Refusal,
+    RefusedRecord,
     SetAside,
     after_step,
     fit,
@@ -48,11 +48,11 @@ class Picky:
         self.kill = False
         self.log: list[tuple[str, str]] = []
 
-    def open(self, shape: Shape, schema: pa.Schema) -> Position | None:
+    def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         return position_from_json(self.position)[0] if self.position else None
 
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
-        refused = [Refusal(one, f"value {one.values[3]}") for one in parcel.records if self._refuses(one)]
+        refused = [RefusedRecord(one, f"value {one.values[3]}") for one in parcel.records if self._refuses(one)]
         set_aside(refused)
         if self.kill:
             self.kill = False
@@ -62,10 +62,10 @@ class Picky:
                 self._take(parcel, record)
         self.position = position_to_json(parcel.after)
 
-    def _refuses(self, record: Record) -> bool:
+    def _refuses(self, record: DeliveredRecord) -> bool:
         return record.op != "withdraw" and record.values[3] in self.refuse
 
-    def _take(self, parcel: Parcel, record: Record) -> None:
+    def _take(self, parcel: Parcel, record: DeliveredRecord) -> None:
         """Fold as any consumer does, and check what the record says of the row before it."""
         told = json.loads(value_text(parcel.shape, record, parcel.after))
         before = self.rows.get(record.key)
@@ -279,16 +279,16 @@ def test_whatever_is_refused_a_consumer_folds_all_that_is_not_listed(
         assert by_hour(made) == world.served()
 
 
-def record(key: int, old: int | None = None, op: str = "emit") -> Record:
+def record(key: int, old: int | None = None, op: str = "emit") -> DeliveredRecord:
     values = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC), f"k{key}", key)
-    return Record(op, f"k{key}", values, None, None, None if old is None else (*values[:3], old))
+    return DeliveredRecord(op, f"k{key}", values, None, None, None if old is None else (*values[:3], old))
 
 
 @given(st.sets(st.integers(0, 299), max_size=40), st.integers(1, 300))
 def test_halving_finds_exactly_the_refused_ones_in_order(refused: set[int], count: int) -> None:
     sent: list[int] = []
 
-    def attempt(part: Sequence[Record]) -> str | None:
+    def attempt(part: Sequence[DeliveredRecord]) -> str | None:
         numbers = [int(one.key[1:]) for one in part]
         if any(number in refused for number in numbers):
             return "no"
@@ -306,7 +306,7 @@ def test_halving_gives_up_where_nothing_is_taken() -> None:
 
 
 def test_a_row_that_was_never_taken_is_not_withdrawn() -> None:
-    aside = after_step(Aside(), [record(1), record(2)], [Refusal(record(1), "no")], step=1, now=NOW)
+    aside = after_step(Aside(), [record(1), record(2)], [RefusedRecord(record(1), "no")], step=1, now=NOW)
     gone = record(1, old=1, op="withdraw")
     assert fit([gone, record(2, old=2)], aside) == [record(2, old=2)]
     assert not after_step(aside, [gone], [], step=2, now=NOW).entries

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from homes.delivery import DeliveryHome, fill
-from rivertwice.delivery.model import Address, Position, Record, Shape
+from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Position, RowOrigin
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_of
 from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.wire import key_text, plain, position_from_json, position_to_json, value_text
 from rivertwice.errors import LedgerError, TableDamageError
 
-SHAPE = Shape("p", "s", "e", ("k",), ("n",))
+SHAPE = DeliveredColumns("p", "s", "e", ("k",), ("n",))
 AT = Position("t2", 7, 3, "x", 9)
 START, END = datetime(2013, 7, 1, tzinfo=UTC), datetime(2013, 7, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,9 @@ def test_a_record_carries_key_values_address_and_what_it_replaces() -> None:
     values = (START, END, "ä", 1)
     key = key_text(SHAPE, values)
     assert key == '{"pipeline":"p","window":["2013-07-01T00:00:00Z","2013-07-01T01:00:00Z"],"keys":{"k":"ä"}}'
-    old = Record("correct", key, values, Address(None, None, "bf-1"), Address("t1", 4, None), (START, END, "ä", 2))
+    old = DeliveredRecord(
+        "correct", key, values, RowOrigin(None, None, "bf-1"), RowOrigin("t1", 4, None), (START, END, "ä", 2)
+    )
     assert json.loads(value_text(SHAPE, old, AT)) == {
         "format": 1,
         "op": "correct",
@@ -38,7 +40,9 @@ def test_a_record_carries_key_values_address_and_what_it_replaces() -> None:
         "replaces": {"timeline": "t1", "batch": 4, "values": {"n": 2}},
         "at": {"timeline": "t2", "batch": 7, "sequence": 3, "step": 9},
     }
-    gone = json.loads(value_text(SHAPE, Record("withdraw", key, values, None, Address("t1", 4, None), values), AT))
+    gone = json.loads(
+        value_text(SHAPE, DeliveredRecord("withdraw", key, values, None, RowOrigin("t1", 4, None), values), AT)
+    )
     assert (gone["values"], gone["from"], gone["replaces"]["values"]) == (None, None, {"n": 1})
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivertwice.delivery.model import MOVED, WITHDRAW, Record
+from rivertwice.delivery.model import MOVED, WITHDRAW, DeliveredRecord
 from rivertwice.delivery.plan import Limits
 from rivertwice.timeline.served import newest_by
 from simulated.delivery import CHANGELOG, SHAPE, WINDOW, Consumer, Deliverer, World
@@ -28,7 +28,7 @@ KEYS = "abc"
 class Upserting(Consumer):
     """A table that sets and takes away by key, as PostgreSQL does."""
 
-    def take(self, record: Record) -> None:
+    def take(self, record: DeliveredRecord) -> None:
         if record.old is not None:
             assert self.rows[record.key].values == record.old
         if record.op == WITHDRAW:

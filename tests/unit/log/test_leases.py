@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rivertwice.instants import from_ms
 from rivertwice.log.leases import (
     NO_CLOCK,
-    Claim,
     Level,
     LogState,
+    RetentionClaim,
     clock_at,
     first_at_risk,
     select_samples,
@@ -31,8 +31,8 @@ def log(**changes: object) -> LogState:
     return replace(state, **changes)  # type: ignore[arg-type]
 
 
-def claim(start: int, end: int | None, *, kafka_only: bool = False) -> Claim:
-    return Claim("savepoint s", "savepoint", {0: (start, end)}, kafka_only)
+def claim(start: int, end: int | None, *, kafka_only: bool = False) -> RetentionClaim:
+    return RetentionClaim("savepoint s", "savepoint", {0: (start, end)}, kafka_only)
 
 
 def stamped(offset: int, age: timedelta) -> dict[tuple[int, int], int]:
@@ -52,7 +52,7 @@ def test_the_stream_needs_kafka_even_where_the_archive_has_the_records() -> None
 
 
 def test_what_nobody_has_is_lost_and_named_first() -> None:
-    stream = Claim("stream t1", "stream", {0: (5, None)}, kafka_only=True)
+    stream = RetentionClaim("stream t1", "stream", {0: (5, None)}, kafka_only=True)
     leases = view_leases([claim(0, 60), stream], log(stamps=stamped(40, HOUR)), NOW)
     assert [(one.holder, one.lost, one.level) for one in leases] == [
         ("stream t1", 15, Level.LOST),
@@ -102,7 +102,7 @@ def test_every_offset_of_a_claim_is_archived_in_kafka_only_or_lost(
     wanted: tuple[int, int], archived: tuple[int, int], kept: tuple[int, int], alone: bool
 ) -> None:
     state = LogState("t", "id", {0: kept[0]}, {0: kept[1]}, {0: archived})
-    (lease,) = view_leases([Claim("x", "x", {0: wanted}, alone)], state, NOW)
+    (lease,) = view_leases([RetentionClaim("x", "x", {0: wanted}, alone)], state, NOW)
     offsets = range(*wanted)
     in_archive = [o for o in offsets if not alone and archived[0] <= o < archived[1]]
     in_kafka = [o for o in offsets if o not in in_archive and kept[0] <= o < kept[1]]

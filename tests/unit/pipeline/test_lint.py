@@ -12,7 +12,7 @@ from homes.project import EXAMPLES
 from rivertwice.cli import cli
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.checked import Judgement, Verdict
+from rivertwice.pipeline.checked import CheckReport, Judgement
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.lint import (
     BROKEN,
@@ -31,14 +31,14 @@ from rivertwice.testing.lab_project import DEFINITION
 LAB = load_definition(DEFINITION)
 NAME, SOURCE = LAB.source
 FACTS = TopicFacts(partitions=SOURCE.partitions, retention=None, compacted=False)
-HELD = Verdict("b", (), (), {}, utc_now())
+HELD = CheckReport("b", (), (), {}, utc_now())
 SESSION = load_definition(EXAMPLES / "user_sessions")
 HOOK = load_definition(EXAMPLES / "withdrawal_messages")
 FOLD = load_definition(EXAMPLES / "account_ledger")
 
 
 def found(
-    definition: Definition = LAB, facts: TopicFacts | None = FACTS, verdict: Verdict | None = HELD
+    definition: Definition = LAB, facts: TopicFacts | None = FACTS, verdict: CheckReport | None = HELD
 ) -> dict[str, LintFinding]:
     return {one.check: one for one in lint_definition(definition, dict.fromkeys(definition.topics, facts), verdict)}
 
@@ -58,7 +58,7 @@ def test_the_lab_pipeline_has_nothing_broken() -> None:
 @pytest.mark.parametrize("check", ["global order assumed", "processing-time windows", "wrong repartition key"])
 def test_what_only_a_plan_shows_is_not_checked_without_one(check: str) -> None:
     assert found()[check].state == HOLDS
-    for verdict in (None, Verdict("b", ("no such column",), (), {}, utc_now())):
+    for verdict in (None, CheckReport("b", ("no such column",), (), {}, utc_now())):
         one = found(verdict=verdict)[check]
         assert (one.state, f"`rivertwice lint {LAB.name}`" in one.remedy) == (NOT_CHECKED, True)
 
@@ -70,7 +70,7 @@ def test_what_a_definition_cannot_tell_is_not_called_safe() -> None:
 
 
 def test_a_key_that_does_not_divide_is_broken() -> None:
-    one = found(verdict=Verdict("b", (), (), {"k": "it has the same value in every row"}, utc_now()))
+    one = found(verdict=CheckReport("b", (), (), {"k": "it has the same value in every row"}, utc_now()))
     assert (one["wrong repartition key"].state, "same value" in one["wrong repartition key"].told) == (BROKEN, True)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
-from rivertwice.reconcile.gate import Alert, Gate, GateInput, SuiteOutcome, decide_gate
+from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, SuiteOutcome, decide_gate
 from rivertwice.reconcile.model import Finding
 
 P0, P1 = Part("flights", 0), Part("flights", 1)
@@ -104,9 +104,9 @@ def test_a_broken_balance_fails_the_gate() -> None:
 
 
 def test_an_errored_suite_fails_the_gate_and_a_failed_warning_does_not() -> None:
-    warned = SuiteOutcome("balance", 5, 4, failed=(Alert("warning", "suite", "x"),))
+    warned = SuiteOutcome("balance", 5, 4, failed=(GateAlert("warning", "suite", "x"),))
     assert decide_gate(replace(INPUT, suites=[warned])).passed
-    errored = SuiteOutcome("verdicts", 5, 4, errored=(Alert("critical", "suite_errored", "x"),))
+    errored = SuiteOutcome("verdicts", 5, 4, errored=(GateAlert("critical", "suite_errored", "x"),))
     assert not decide_gate(replace(INPUT, suites=[errored])).passed
 
 

@@ -22,7 +22,7 @@ from rivertwice.reconcile.copies import (
     heal_rows,
 )
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.model import Finding, Shape
+from rivertwice.reconcile.model import Finding, RowColumns
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.serving import Publication, select_served
@@ -136,7 +136,7 @@ def test_each_altered_field_of_a_publication_is_named(name: str, value: Any) -> 
     assert f"publication 2 of bf-1: {name} is {value}" in finding.message
 
 
-SHAPE = Shape(keys=("k",), columns=("n",), count_column="n")
+SHAPE = RowColumns(keys=("k",), columns=("n",), count_column="n")
 STREAM = pa.concat_tables([emitted("t1", 1, (0, "a", 3), (0, "b", 4)), emitted("t1", 2, (1, "a", 5))])
 CORRECTIONS = result((0, "a", 6), (0, "b", 4)).append_column("_backfill", pa.array(["bf-1", "bf-1"]))
 

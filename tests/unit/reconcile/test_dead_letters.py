@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.recorded import DeadLetter, check_dead_letters
+from rivertwice.reconcile.recorded import RecordedDeadLetter, check_dead_letters
 from rivertwice.reconcile.view import HeadView
 
 TOPIC = "flights"
@@ -36,7 +36,7 @@ P0, P1 = Part(TOPIC, 0), Part(TOPIC, 1)
 DERIVED = [(0, P0, 10, "json"), (1, P1, 20, "rule")]
 
 
-def check(rows: list[tuple[str, int, int, int, str]], derived: list[DeadLetter]) -> Any:
+def check(rows: list[tuple[str, int, int, int, str]], derived: list[RecordedDeadLetter]) -> Any:
     return check_dead_letters(cast(HeadView, View(rows)), derived)
 
 

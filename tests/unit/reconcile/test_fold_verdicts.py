@@ -17,17 +17,17 @@ from rivertwice.reconcile.balance import Account, PairCount, balance_partitions
 from rivertwice.reconcile.evidence.evidence import ServedEvidence
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.frames import verdict_frame
-from rivertwice.reconcile.gaps import Doubt, Doubts, without_end
+from rivertwice.reconcile.gaps import Doubts, LostRecordsDoubt, without_end
 from rivertwice.reconcile.gate import GateInput, decide_gate
 from rivertwice.reconcile.kinds.stateful import is_read_by, place_of, settle
-from rivertwice.reconcile.model import OLDER, OrderDependentRows, RowId, ServedRow, Shape, StreamRow, Verdict
+from rivertwice.reconcile.model import OLDER, OrderDependentRows, RowColumns, RowId, ServedRow, StreamRow, Verdict
 from rivertwice.reconcile.recorded import check_order
 from rivertwice.reconcile.rederive import BatchCounts, derive_chain
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.keys import key_text
 from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE
 
-SHAPE = Shape(("record", "row", "k"), ("n",))
+SHAPE = RowColumns(("record", "row", "k"), ("n",))
 DAY_MS = 86_400_000
 PLACE = 3 << 44 | 17
 
@@ -177,7 +177,7 @@ def test_of_order_any_newest_rows_stand_that_are_the_same_in_all_orders() -> Non
     )
     other = table((8, "a", 2, False, 0), (3, "b", 2, False, 0), (4, "c", 1, True, 0), (5, "d", 2, True, 0))
     spread = {at(record, key): f"of {key}" for record, key in ((1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "d"))}
-    found = settle(definition, Shape(SHAPE.keys, ("n", "at", "gone")), spread, {AS_READ: read, "turned": other})
+    found = settle(definition, RowColumns(SHAPE.keys, ("n", "at", "gone")), spread, {AS_READ: read, "turned": other})
     assert set(found.rows) == {at(1, "a"), at(3, "b"), at(5, "d")}
     assert found.older == {at(1, "a"), at(5, "d")}
     assert found.unsettled == {'{"k": "b"}': f"n is 1 {AS_READ}, 2 turned"}
@@ -198,7 +198,7 @@ def test_keys_whose_newest_row_depends_on_order_are_named_and_counted() -> None:
 
 
 def test_after_a_missing_record_no_row_of_a_fold_can_be_judged() -> None:
-    doubts = without_end(Doubts((Doubt(5, 6, "gone", unread=True),)))
+    doubts = without_end(Doubts((LostRecordsDoubt(5, 6, "gone", unread=True),)))
     assert only(judge_stream(replace(evidence(), doubts=doubts))).verdict == NOT_COMPARABLE
 
 

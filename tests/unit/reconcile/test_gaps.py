@@ -12,21 +12,21 @@ from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import (
-    Doubt,
     Doubts,
     Jump,
+    LostRecordsDoubt,
     count_readable,
     find_doubts,
     find_unreadable,
     trusted_counts,
     with_filled,
 )
-from rivertwice.reconcile.model import RowId, ServedRow, Shape, StreamRow
+from rivertwice.reconcile.model import RowColumns, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, derive_ranges
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE, OPEN
 
-SHAPE = Shape(("k",), ("n",), count_column="n")
+SHAPE = RowColumns(("k",), ("n",), count_column="n")
 ROWS = [ledger_row(n, min_event_ms=1000 * n, max_event_ms=1000 * n + 900) for n in range(4)]
 P0 = Part("flights", 0)
 RANGES = [{P0: (10 * n, 10 * n + 10)} for n in range(4)]
@@ -37,7 +37,7 @@ def at(start: int, key: str = "a") -> RowId:
     return RowId(start, start + 1000, key)
 
 
-def evidence(*doubts: Doubt, **changes: object) -> Evidence:
+def evidence(*doubts: LostRecordsDoubt, **changes: object) -> Evidence:
     """Windows of a second from 0 to 4; closed until 3; in each the stream emitted what it had to and what is true."""
     rows = {at(1000 * n): (5,) for n in range(3)}
     stream = {row: [StreamRow((5,), "t1", n + 1, is_due=True)] for n, row in enumerate(rows)}
@@ -56,20 +56,20 @@ def test_without_a_gap_all_agree() -> None:
 def test_a_gap_touches_windows_open_at_it_up_to_its_bound() -> None:
     #  windows   [0,1) [1,2) [2,3)
     #  gap       watermark 1.0 ... latest event time 1.5
-    gap = Doubt(1000, 1500, "gap: g")
+    gap = LostRecordsDoubt(1000, 1500, "gap: g")
     assert verdicts(evidence(gap)) == [AGREES, NOT_COMPARABLE, AGREES]
     assert verdicts(evidence(replace(gap, until_ms=None))) == [AGREES, NOT_COMPARABLE, NOT_COMPARABLE]
     assert verdicts(evidence(replace(gap, until_ms=2000))) == [AGREES, NOT_COMPARABLE, NOT_COMPARABLE]
 
 
 def test_a_gap_does_not_hide_that_the_stream_emitted_something_else() -> None:
-    gap = Doubt(0, None, "gap: g")
+    gap = LostRecordsDoubt(0, None, "gap: g")
     wrong = dict(evidence().stream) | {at(1000): [StreamRow((6,), "t1", 2, is_due=True)]}
     assert verdicts(evidence(gap, stream=wrong)) == [NOT_COMPARABLE, DEFECT, NOT_COMPARABLE]
 
 
 def test_where_the_streams_input_is_gone_only_a_repeat_is_a_defect() -> None:
-    gone = Doubt(0, 1999, "gap: g", unread=True)
+    gone = LostRecordsDoubt(0, 1999, "gap: g", unread=True)
     known = evidence()
     twice = {**known.stream, at(1000): [*known.stream[at(1000)]] * 2}
     missing = {at(2000): (5,)}
@@ -79,14 +79,14 @@ def test_where_the_streams_input_is_gone_only_a_repeat_is_a_defect() -> None:
 
 def test_an_open_window_stays_open() -> None:
     rows = {**evidence().truth, at(3000): (1,)}
-    assert verdicts(evidence(Doubt(0, None, "gap: g"), truth=rows))[-1] == OPEN
+    assert verdicts(evidence(LostRecordsDoubt(0, None, "gap: g"), truth=rows))[-1] == OPEN
 
 
 @pytest.mark.parametrize(
     ("served", "known", "verdict"), [(7, True, AGREES), (5, True, NOT_COMPARABLE), (7, False, NOT_COMPARABLE)]
 )
 def test_a_served_window_agrees_again_once_archived_losses_are_counted(served: int, known: bool, verdict: str) -> None:
-    found = evidence(*([] if known else [Doubt(1000, 1500, "gap: g")]), truth={at(1000): (7,)})
+    found = evidence(*([] if known else [LostRecordsDoubt(1000, 1500, "gap: g")]), truth={at(1000): (7,)})
     found = replace(found, doubts=replace(found.doubts, filled={1000: f"{REPAIRABLE}: g"}))
     table = ServedEvidence({at(1000): [ServedRow((served,), "published", "bf")]}, 3000, frozenset({1000}))
     assert [one.verdict for one in judge_served(found, table)] == [verdict]
@@ -131,7 +131,7 @@ def test_an_archived_jump_puts_only_its_own_windows_in_doubt() -> None:
 
 
 def test_a_window_closed_before_a_gap_says_so_where_it_agrees() -> None:
-    (first, *_) = judge_stream(evidence(Doubt(1000, None, "gap: g")))
+    (first, *_) = judge_stream(evidence(LostRecordsDoubt(1000, None, "gap: g")))
     assert (first.verdict, "may be among the lost: gap: g" in first.reason) == (AGREES, True)
 
 

@@ -10,7 +10,7 @@ import pytest
 from rivertwice.config import PipelineHome
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.reconcile.results import (
-    Cause,
+    ReconcileCause,
     Stamp,
     cause_rows,
     newest_reconcile,
@@ -23,8 +23,8 @@ from rivertwice.store import delta
 NOW = datetime(2013, 7, 2, tzinfo=UTC)
 ROW = RowId(3_600_000, 7_200_000, '{"origin": "JFK"}')
 VERDICT = Verdict("stream", ROW, "LATE", "1 of 4", "both", late=1)
-CAUSE = Cause("stream", "late", ROW, "flights", 2, 17, 5, 7_200_000, NOW)
-FINDING = Cause("stream", "finding:ledger", batch=5, detail="read is 1")
+CAUSE = ReconcileCause("stream", "late", ROW, "flights", 2, 17, 5, 7_200_000, NOW)
+FINDING = ReconcileCause("stream", "finding:ledger", batch=5, detail="read is 1")
 SUMMARY = {
     "counts": {"stream": {"LATE": 1}},
     "balance": {},

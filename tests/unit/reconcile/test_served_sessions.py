@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.model import LateRow, RowId, ServedRow, ServedSession, Shape, Verdict
-from rivertwice.reconcile.session_served import Claim, ExpectedServed, Known, expected_served_sessions
+from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, ServedSession, Verdict
+from rivertwice.reconcile.session_served import ExpectedServed, Known, PublishedSession, expected_served_sessions
 from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.reconcile.verdict import judge_served
 from simulated.sessions import GAP, Row, World, random_batches
@@ -43,7 +43,9 @@ def expected_by(world: World) -> dict[str, list[ExpectedServed]]:
     found = {}
     for key, families in followed(world).items():
         claims = [
-            Claim(row.start_ms, row.end_ms, seqs[name], gone) for name, gone, row in world.corrections if row.key == key
+            PublishedSession(row.start_ms, row.end_ms, seqs[name], gone)
+            for name, gone, row in world.corrections
+            if row.key == key
         ]
         found[key] = expected_served_sessions(
             families,
@@ -144,7 +146,9 @@ def test_what_waits_in_an_open_session_is_no_loss() -> None:
 
     def expected_at(closed_ms: int) -> ExpectedServed:
         known = Known(times.__getitem__, lambda _, position: position < 3)
-        (found,) = expected_served_sessions([whole], [Claim(0, 12, 2)], known, closed_ms=closed_ms, gap_us=10_000)
+        (found,) = expected_served_sessions(
+            [whole], [PublishedSession(0, 12, 2)], known, closed_ms=closed_ms, gap_us=10_000
+        )
         return found
 
     assert (expected_at(20).missing, expected_at(20).late, expected_at(20).waiting, expected_at(20).unexplained) == (
@@ -164,7 +168,7 @@ def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
     def expected_at(closed_ms: int) -> ExpectedServed:
         (found,) = expected_served_sessions(
             [replace_times(whole)],
-            [Claim(0, 10, 2)],
+            [PublishedSession(0, 10, 2)],
             Known([0, 18_000, 9000].__getitem__, known),
             closed_ms=closed_ms,
             gap_us=10_000,
@@ -180,7 +184,7 @@ def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
 
 
 def owe_amended(
-    claims: list[Claim], decided: dict[int, int], cures: dict[int, tuple[int, int | None]]
+    claims: list[PublishedSession], decided: dict[int, int], cures: dict[int, tuple[int, int | None]]
 ) -> list[ExpectedServed]:
     """Records at 0, 9 and 18 (gap 10); cures by position: from which decision on, and up to which, each holds."""
     times = [0, 9000, 18_000]
@@ -200,14 +204,14 @@ def owe_amended(
     )
 
 
-APART = [Claim(0, 10, 2), Claim(18, 28, 2)]
-WHOLE = [Claim(0, 28, 2)]
+APART = [PublishedSession(0, 10, 2), PublishedSession(18, 28, 2)]
+WHOLE = [PublishedSession(0, 28, 2)]
 
 
 def test_an_amendment_that_joins_published_sessions_is_named_till_then() -> None:
     (one,) = owe_amended(APART, {2: 0}, {1: (1, None)})
     assert ([session.rows for session in one.held], one.amended, one.since) == ([(0,), (2,)], (1,), ())
-    (one,) = owe_amended([*APART, Claim(0, 28, 3)], {2: 0, 3: 1}, {1: (1, None)})
+    (one,) = owe_amended([*APART, PublishedSession(0, 28, 3)], {2: 0, 3: 1}, {1: (1, None)})
     assert one.is_truth
 
 
@@ -215,7 +219,7 @@ def test_an_ended_amendment_is_named_by_both_sessions_it_had_joined() -> None:
     (one,) = owe_amended(WHOLE, {2: 1}, {1: (1, 2)})
     assert [each.truth.rows for each in one.followed] == [(0,), (2,)]
     assert ([session.rows for session in one.held], one.former, one.missing) == ([(0, 1, 2)], (1,), ())
-    (one,) = owe_amended([*WHOLE, Claim(0, 10, 3), Claim(18, 28, 3)], {2: 1, 3: 2}, {1: (1, 2)})
+    (one,) = owe_amended([*WHOLE, PublishedSession(0, 10, 3), PublishedSession(18, 28, 3)], {2: 1, 3: 2}, {1: (1, 2)})
     assert one.is_truth
 
 
@@ -223,7 +227,7 @@ def test_an_amendment_with_a_session_of_its_own_is_named_when_it_ends() -> None:
     cures: dict[int, tuple[int, int | None]] = {0: (1, 2), 1: (1, 2), 2: (1, 2)}
     (one,) = owe_amended(WHOLE, {2: 1}, cures)
     assert (one.followed, one.former, one.is_truth) == ((), (0, 1, 2), False)
-    (one,) = owe_amended([*WHOLE, Claim(0, 28, 3, vanishes=True)], {2: 1, 3: 2}, cures)
+    (one,) = owe_amended([*WHOLE, PublishedSession(0, 28, 3, vanishes=True)], {2: 1, 3: 2}, cures)
     assert one.is_truth
 
 
@@ -241,7 +245,7 @@ def replace_times(whole: Followed) -> Followed:
     return replace(whole, truth=spread[0], parts=tuple(spread[1:]))
 
 
-SHAPE = Shape(keys=("k",), columns=("n",), count_column="n")
+SHAPE = RowColumns(keys=("k",), columns=("n",), count_column="n")
 TRUTH, FIRST, SECOND = RowId(0, 25, "a"), RowId(0, 10, "a"), RowId(15, 25, "a")
 
 

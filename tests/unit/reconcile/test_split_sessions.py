@@ -12,10 +12,10 @@ from dataclasses import replace
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.evidence.evidence import ServedEvidence
 from rivertwice.reconcile.evidence.sessions import SessionEvidence
-from rivertwice.reconcile.model import LateRow, RowId, ServedRow, SessionGroup, Shape, StreamRow, Verdict
+from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, SessionGroup, StreamRow, Verdict
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 
-SHAPE = Shape(keys=("k",), columns=("n",), count_column="n")
+SHAPE = RowColumns(keys=("k",), columns=("n",), count_column="n")
 WHOLE, FIRST, SECOND = RowId(0, 25, "a"), RowId(0, 10, "a"), RowId(5, 25, "a")
 
 

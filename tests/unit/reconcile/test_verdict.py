@@ -14,11 +14,11 @@ import pytest
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.evidence.intervals import IntervalEvidence
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows, select_stale_published
 
 HOUR = 3_600_000
-SHAPE = Shape(keys=("origin",), columns=("flights", "mean"), tolerances={"mean": 0.01}, count_column="flights")
+SHAPE = RowColumns(keys=("origin",), columns=("flights", "mean"), tolerances={"mean": 0.01}, count_column="flights")
 
 
 def at(hour: int, key: str = "JFK") -> RowId:

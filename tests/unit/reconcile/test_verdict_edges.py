@@ -8,12 +8,12 @@ from typing import Any
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.evidence.intervals import IntervalEvidence
-from rivertwice.reconcile.model import LateRow, RowId, ServedRow, Shape, StreamRow, Verdict
+from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_stale_published
 
 HOUR = 3_600_000
-SHAPE = Shape(keys=("origin",), columns=("flights",), tolerances={}, count_column="flights")
+SHAPE = RowColumns(keys=("origin",), columns=("flights",), tolerances={}, count_column="flights")
 
 
 def at(hour: int, key: str = "JFK") -> RowId:

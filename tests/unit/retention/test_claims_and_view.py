@@ -16,11 +16,11 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill, plan_id
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.deadletters.model import Address, Amendment, DeadLetter
+from rivertwice.deadletters.model import Amendment, DeadLetter, RecordAddress
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms
 from rivertwice.log.gaps import BACKWARDS, EXPIRED, Gap
-from rivertwice.log.leases import Claim, LogState, view_leases
+from rivertwice.log.leases import LogState, RetentionClaim, view_leases
 from rivertwice.retention import claims
 from rivertwice.retention.accept import decide_acceptance
 from rivertwice.retention.claims import (
@@ -62,7 +62,7 @@ def test_a_claim_goes_from_the_first_needed_offset_to_the_last() -> None:
     assert newest_first.ranges == {0: (0, 10)}
 
 
-LETTER = DeadLetter("flights", Address("id", 0, 41), "t1", 4, "decode", None, NOW, None, None, None)
+LETTER = DeadLetter("flights", RecordAddress("id", 0, 41), "t1", 4, "decode", None, NOW, None, None, None)
 DECISION = Amendment(1, "discard", "flights", LETTER.address, None, "why", "test", NOW)
 
 
@@ -85,8 +85,8 @@ def test_what_is_finished_or_of_another_topic_claims_nothing(tmp_path, monkeypat
     monkeypatch.setattr(claims, "list_savepoints", lambda _: [here, gone])
     letters = [
         LETTER,
-        replace(LETTER, address=Address("id", 0, 7), amendment=DECISION),
-        replace(LETTER, address=Address("deleted", 0, 3)),
+        replace(LETTER, address=RecordAddress("id", 0, 7), amendment=DECISION),
+        replace(LETTER, address=RecordAddress("deleted", 0, 3)),
     ]
     monkeypatch.setattr(claims, "read_brief", lambda *_: letters)
     ((_, _, found),) = observe_claims(settings, "p")
@@ -139,7 +139,7 @@ def stamped(offset: int, age: timedelta, partition: int = 0) -> dict[tuple[int, 
     return {(partition, offset): int((NOW - age).timestamp() * 1000)}
 
 
-def view_of(log: LogState, *needs: Claim, same: bool = True) -> TopicView:
+def view_of(log: LogState, *needs: RetentionClaim, same: bool = True) -> TopicView:
     return TopicView(log, same, view_leases(needs, log, NOW), *unarchived_clock(log, NOW))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rivertwice.errors import DefinitionError
 from rivertwice.schemas.avro_schema import AvroSchema, narrow, parse_avro
-from rivertwice.schemas.compatibility import Rule, read_findings, rule_findings
+from rivertwice.schemas.compatibility import Compatibility, read_findings, rule_findings
 
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
@@ -28,7 +28,7 @@ def money(precision: int, scale: int) -> dict[str, Any]:
 
 BASE = schema(("a", "int"))
 # name: (new schema, rules that accept it after BASE)
-CHANGES: dict[str, tuple[AvroSchema, set[Rule]]] = {
+CHANGES: dict[str, tuple[AvroSchema, set[Compatibility]]] = {
     "nothing": (BASE, {"none", "backward", "forward", "full"}),
     "a field with a default": (schema(("a", "int"), ("b", "string", "x")), {"none", "backward", "forward", "full"}),
     "a field without one": (schema(("a", "int"), ("b", "string")), {"none", "forward"}),
@@ -42,7 +42,7 @@ CHANGES: dict[str, tuple[AvroSchema, set[Rule]]] = {
 @pytest.mark.parametrize(
     ("name", "rule"), [(name, rule) for name in CHANGES for rule in ("none", "backward", "forward", "full")]
 )
-def test_each_rule_accepts_what_it_says_and_nothing_else(name: str, rule: Rule) -> None:
+def test_each_rule_accepts_what_it_says_and_nothing_else(name: str, rule: Compatibility) -> None:
     new, accepted = CHANGES[name]
     assert (rule_findings(rule, new, {1: BASE}, read_findings) == []) == (rule in accepted)
 

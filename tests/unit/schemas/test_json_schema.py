@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from rivertwice.errors import DefinitionError
-from rivertwice.schemas.compatibility import Rule, rule_findings
+from rivertwice.schemas.compatibility import Compatibility, rule_findings
 from rivertwice.schemas.json_schema import document_findings, parse_json_schema
 
 OPEN = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -26,8 +26,8 @@ def with_b(base: dict[str, Any], kind: Any, *, required: bool = False) -> dict[s
     }
 
 
-ALL: set[Rule] = {"none", "backward", "forward", "full"}
-CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[Rule]]] = {
+ALL: set[Compatibility] = {"none", "backward", "forward", "full"}
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[Compatibility]]] = {
     "notes only": (OPEN, {**OPEN, "title": "A", "description": "b", "$comment": "c"}, ALL),
     "a field that may be there, closed": (CLOSED, with_b(CLOSED, "string"), {"none", "backward"}),
     "a field that may be there, open: anything could stand there": (OPEN, with_b(OPEN, "string"), {"none", "forward"}),

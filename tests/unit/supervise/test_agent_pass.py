@@ -24,7 +24,7 @@ from rivertwice.store.lease_terms import Terms
 from rivertwice.store.places import open_store
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.supervise import act, agent
-from rivertwice.supervise.decide import Kind
+from rivertwice.supervise.decide import ActionKind
 from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, write_intent
 from running.waiting import wait_for
@@ -86,7 +86,7 @@ class World:
     def ask(self, desired: str) -> None:
         write_intent(self.home, desired, "test", utc_now())
 
-    def turn(self) -> Kind:
+    def turn(self) -> ActionKind:
         self.agent.run_pass(utc_now())
         driver = load_memory(self.settings, "p").driver
         if driver is not None:
@@ -139,7 +139,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def test_a_killed_driver_comes_back_with_the_next_epoch(world: World) -> None:
     world.ask("running")
-    assert world.turn() is Kind.START
+    assert world.turn() is ActionKind.START
     owner = world.until_owner(1)
     os.kill(owner.pid, signal.SIGKILL)
     assert world.until_owner(2).pid != owner.pid
@@ -153,9 +153,9 @@ def test_a_new_agent_adopts_the_running_driver(world: World) -> None:
     owner = world.until_owner(1)
     (world.settings.home / "agent" / "pipelines" / "p.json").unlink()  # even one that lost its memory
     world.agent = agent.Agent(world.settings)
-    assert world.turn() is Kind.ADOPT
+    assert world.turn() is ActionKind.ADOPT
     assert world.events()[-1] == "adopt"
-    assert world.turn() is Kind.WAIT
+    assert world.turn() is ActionKind.WAIT
     assert lease_owner(world.home) == owner
 
 
@@ -176,7 +176,7 @@ def test_a_stop_drains_and_leaves_no_marker_and_a_start_begins_at_once(world: Wo
     world.turn()
     world.until_owner(1)
     world.ask("stopped")
-    assert world.turn() is Kind.DRAIN
+    assert world.turn() is ActionKind.DRAIN
     world.until_gone()
     world.turn()
     assert not world.home.drain.exists()
@@ -207,10 +207,10 @@ def test_a_failure_that_a_restart_worsens_stops_and_pages_once(world: World) -> 
 def test_somebody_elses_drain_marker_keeps_the_stream_down_while_they_live(world: World) -> None:
     world.ask("running")
     act.ask_to_drain(world.home, "restore", utc_now())
-    assert world.turn() is Kind.WAIT
+    assert world.turn() is ActionKind.WAIT
     marker = json.loads(world.home.drain.read_text())
     world.home.drain.write_text(json.dumps({**marker, "pid_started": 1.0}))
-    assert world.turn() is Kind.START
+    assert world.turn() is ActionKind.START
 
 
 def test_one_pipeline_that_cannot_be_supervised_does_not_stop_the_others(world: World) -> None:
@@ -218,7 +218,7 @@ def test_one_pipeline_that_cannot_be_supervised_does_not_stop_the_others(world: 
     broken.root.mkdir(parents=True)
     broken.intent.write_text("{")
     world.ask("running")
-    assert world.turn() is Kind.START
+    assert world.turn() is ActionKind.START
     assert world.agent.actions["broken"].reason.startswith("supervision failed")
     world.until_owner(1)
 
@@ -373,4 +373,4 @@ def test_an_unreadable_record_pages_once_and_other_pipelines_go_on(world: World)
     assert f"remove it (`rm {world.home.intent}`)" in alerts[0]["message"]
     world.home.intent.unlink()
     world.ask("stopped")
-    assert world.turn() is Kind.WAIT
+    assert world.turn() is ActionKind.WAIT

@@ -9,7 +9,7 @@ import pytest
 
 from rivertwice.supervise.backoff import Failure, lease_losses, next_attempt
 from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import Kind, decide
+from rivertwice.supervise.decide import ActionKind, decide
 from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
 from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
@@ -26,14 +26,14 @@ def lost(age_s: float, *, progressed: bool = False) -> Failure:
 )
 def test_the_third_loss_is_paged_with_the_holder_and_later_ones_are_not(progressed: bool) -> None:
     twice = Memory(failures=(lost(300, progressed=progressed), lost(200, progressed=progressed)))
-    assert decide(RUNNING, seen(memory=twice), NOW).kind is Kind.START
+    assert decide(RUNNING, seen(memory=twice), NOW).kind is ActionKind.START
     thrice = replace(twice, failures=(*twice.failures, lost(100, progressed=progressed)))
     action = decide(RUNNING, seen(memory=thrice), NOW)
-    assert (action.kind, action.page) == (Kind.PAGE, "contended")
+    assert (action.kind, action.page) == (ActionKind.PAGE, "contended")
     for word in ("epoch 12", "process 4711", "host other", "stop it on one of the hosts"):
         assert word in action.reason
     paged = replace(thrice, paged=("contended",))
-    assert decide(RUNNING, seen(memory=paged), NOW).kind is Kind.START
+    assert decide(RUNNING, seen(memory=paged), NOW).kind is ActionKind.START
 
 
 def test_the_page_outlives_starts_and_is_news_after_a_quiet_window() -> None:
@@ -62,7 +62,7 @@ def test_a_stand_by_tries_for_ever_at_least_once_a_minute_and_pages_once() -> No
     for number in range(40):
         now, kind, memory, paged = next_start(memory, now)
         pages += paged
-        assert kind is Kind.START, number
+        assert kind is ActionKind.START, number
         driver = DriverRef(number, 1.0, None, now)
         memory = replace(memory, driver=driver, last_start_at=now, paged=lasting_pages(memory))
         now += 14 * S  # a start that watches the lease, sees it renewed, and ends
@@ -70,10 +70,10 @@ def test_a_stand_by_tries_for_ever_at_least_once_a_minute_and_pages_once() -> No
     assert pages == 1
 
 
-def next_start(memory: Memory, now: datetime) -> tuple[datetime, Kind, Memory, int]:
+def next_start(memory: Memory, now: datetime) -> tuple[datetime, ActionKind, Memory, int]:
     """Return when and how the next wait ends, and whether it was paged meanwhile."""
     now, action = start_within(memory, now, 62)
-    if action.kind is not Kind.PAGE:
+    if action.kind is not ActionKind.PAGE:
         return now, action.kind, memory, 0
     memory = replace(memory, paged=(*memory.paged, action.page))
     now, action = start_within(memory, now, 62)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import Kind, decide
+from rivertwice.supervise.decide import ActionKind, decide
 from rivertwice.supervise.memory import (
     DIED,
     REFUSED,
@@ -23,40 +23,40 @@ from rivertwice.supervise.memory import (
 from simulated.supervision import DAMAGED, DRIVER, FELL_BACK, NOW, RUNNING, STOPPED, Case, check_case, seen
 
 CASES: list[Case] = [
-    ("the checkpoint is damaged", RUNNING, seen(memory=Memory(failures=DAMAGED)), Kind.RESTORE, "checkpoint"),
+    ("the checkpoint is damaged", RUNNING, seen(memory=Memory(failures=DAMAGED)), ActionKind.RESTORE, "checkpoint"),
     (
         "the checkpoint is damaged and the stream is not wanted",
         STOPPED,
         seen(memory=Memory(failures=DAMAGED)),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "stopped",
     ),
     (
         "the fall-back is under way",
         RUNNING,
         seen(memory=Memory(failures=DAMAGED, fall_back=FELL_BACK), restoring=200),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "pid 200",
     ),
     (
         "the fall-back was killed",
         RUNNING,
         seen(memory=Memory(failures=DAMAGED, fall_back=replace(FELL_BACK, outcome=DIED))),
-        Kind.RESTORE,
+        ActionKind.RESTORE,
         "resumed",
     ),
     (
         "the fall-back was killed three times",
         RUNNING,
         seen(memory=Memory(failures=DAMAGED, fall_back=replace(FELL_BACK, outcome=DIED, attempt=3, message="killed"))),
-        Kind.STOP_AND_PAGE,
+        ActionKind.STOP_AND_PAGE,
         "3 fall-backs died",
     ),
     (
         "the fall-back was refused",
         RUNNING,
         seen(memory=Memory(failures=DAMAGED, fall_back=replace(FELL_BACK, outcome=REFUSED, message="none is proved"))),
-        Kind.STOP_AND_PAGE,
+        ActionKind.STOP_AND_PAGE,
         "none is proved",
     ),
     (
@@ -69,7 +69,7 @@ CASES: list[Case] = [
                 fall_back=replace(FELL_BACK, outcome=RESTORED, position=("t2", 9)),
             )
         ),
-        Kind.STOP_AND_PAGE,
+        ActionKind.STOP_AND_PAGE,
         "damaged again before its first batch",
     ),
     (
@@ -82,7 +82,7 @@ CASES: list[Case] = [
                 fall_back=replace(FELL_BACK, outcome=RESTORED, position=("t2", 9)),
             )
         ),
-        Kind.RESTORE,
+        ActionKind.RESTORE,
         "checkpoint",
     ),
 ]
@@ -102,9 +102,9 @@ def test_fall_backs_without_a_good_batch_between_them_always_end_in_a_page(outco
             replace(memory, driver=DRIVER), Ended(DRIVER, FailureClass.CHECKPOINT, False, "m", memory.position), now
         )
         action = decide(RUNNING, seen(memory=memory), now)
-        if action.kind is Kind.STOP_AND_PAGE:
+        if action.kind is ActionKind.STOP_AND_PAGE:
             return
-        assert action.kind is Kind.RESTORE
+        assert action.kind is ActionKind.RESTORE
         launched += 1
         before = memory.fall_back
         attempt = before.attempt + 1 if before is not None and before.outcome == DIED else 1

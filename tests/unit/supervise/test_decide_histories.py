@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rivertwice.supervise.backoff import Failure
 from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import Drain, Kind, Observed, decide
+from rivertwice.supervise.decide import ActionKind, DrainMarker, Observed, decide
 from rivertwice.supervise.memory import (
     DIED,
     REFUSED,
@@ -39,7 +39,7 @@ memories = st.builds(
     broken_at=st.none() | instants,
     last_start_at=st.none() | instants,
     intended=st.none()
-    | st.builds(Intended, st.sampled_from([str(kind) for kind in Kind]), st.just("r"), instants, st.booleans()),
+    | st.builds(Intended, st.sampled_from([str(kind) for kind in ActionKind]), st.just("r"), instants, st.booleans()),
     paged=st.sampled_from([(), ("hung",)]),
     position=st.none() | st.just(("t2", 9)),
     fall_back=st.none()
@@ -60,7 +60,7 @@ observations = st.builds(
     launched=st.none() | refs,
     heartbeat=st.none()
     | st.builds(beat, st.integers(0, 999), epoch=st.integers(1, 9), lag=st.none() | st.integers(0, 5)),
-    drain=st.none() | st.builds(Drain, instants, st.booleans(), st.booleans()),
+    drain=st.none() | st.builds(DrainMarker, instants, st.booleans(), st.booleans()),
     defined=st.booleans(),
     memory=memories,
     position_since=st.none() | instants,
@@ -73,9 +73,9 @@ intents = st.none() | st.builds(Intent, st.sampled_from(["running", "stopped"]),
 def test_a_second_driver_is_never_started_while_one_lives(desired: Intent | None, observed: Observed) -> None:
     action = decide(desired, observed, NOW)
     if observed.owner is not None or observed.launched is not None or observed.restoring is not None:
-        assert action.kind not in {Kind.START, Kind.RESTORE}
+        assert action.kind not in {ActionKind.START, ActionKind.RESTORE}
     if desired is None or desired.desired == "stopped":
-        assert action.kind in {Kind.WAIT, Kind.DRAIN, Kind.PAGE}
+        assert action.kind in {ActionKind.WAIT, ActionKind.DRAIN, ActionKind.PAGE}
 
 
 @given(intents, observations)
@@ -98,13 +98,13 @@ def test_a_wanted_driver_with_patience_left_always_starts_again(kinds: list[Fail
     memory, now = Memory(), NOW
     for kind in kinds:
         now, action = start_within(memory, now, 62)
-        assert action.kind is Kind.START
+        assert action.kind is ActionKind.START
         driver = DriverRef(1, 1.0, 1, now)
         now += wait_s * S
         memory = remember_end(
             replace(memory, driver=driver, last_start_at=now), Ended(driver, kind, False, "m", None), now
         )
-    assert start_within(memory, now, 62)[1].kind is Kind.START
+    assert start_within(memory, now, 62)[1].kind is ActionKind.START
 
 
 @settings(max_examples=50)
@@ -114,7 +114,7 @@ def test_twenty_kills_with_progress_are_each_answered_within_three_seconds(lives
     for number, life in enumerate(lives_s):
         asked = now
         now, action = start_within(memory, now, 3)
-        assert action.kind is Kind.START, (number, asked)
+        assert action.kind is ActionKind.START, (number, asked)
         driver = DriverRef(number, 1.0, number, now)
         memory = replace(memory, driver=driver, last_start_at=now)
         now += life * S

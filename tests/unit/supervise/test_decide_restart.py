@@ -8,75 +8,75 @@ import pytest
 
 from rivertwice.supervise.backoff import Failure
 from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import Drain, Kind, decide
+from rivertwice.supervise.decide import ActionKind, DrainMarker, decide
 from rivertwice.supervise.memory import Intended, Memory
 from simulated.supervision import AGENT_DRAIN, NOW, RUNNING, UNKNOWN5, Case, S, check_case, failed, seen
 
 CASES: list[Case] = [
-    ("first start", RUNNING, seen(), Kind.START, "no driver lives"),
+    ("first start", RUNNING, seen(), ActionKind.START, "no driver lives"),
     (
         "a restore holds the drain marker",
         RUNNING,
-        seen(drain=Drain(NOW, by_agent=False, held=True)),
-        Kind.WAIT,
+        seen(drain=DrainMarker(NOW, by_agent=False, held=True)),
+        ActionKind.WAIT,
         "holds the drain marker",
     ),
     (
         "whoever held the drain marker is dead",
         RUNNING,
-        seen(drain=Drain(NOW, by_agent=False, held=False)),
-        Kind.START,
+        seen(drain=DrainMarker(NOW, by_agent=False, held=False)),
+        ActionKind.START,
         "",
     ),
-    ("stop and start again quickly", RUNNING, seen(drain=AGENT_DRAIN), Kind.START, ""),
-    ("no definition", RUNNING, seen(defined=False), Kind.STOP_AND_PAGE, "no definition"),
+    ("stop and start again quickly", RUNNING, seen(drain=AGENT_DRAIN), ActionKind.START, ""),
+    ("no definition", RUNNING, seen(defined=False), ActionKind.STOP_AND_PAGE, "no definition"),
     (
         "the agent died while it started a driver",
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW - 3 * S, done=False))),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "may still come up",
     ),
     (
         "and that driver never came up",
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW - 31 * S, done=False))),
-        Kind.START,
+        ActionKind.START,
         "",
     ),
     (
         "killed once, backoff runs",
         RUNNING,
         seen(memory=Memory(failures=(failed(FailureClass.KILLED, 0.4),))),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "backoff until 2026-01-01T12:00:00.6",
     ),
     (
         "killed once, backoff passed",
         RUNNING,
         seen(memory=Memory(failures=(failed(FailureClass.KILLED, 1),))),
-        Kind.START,
+        ActionKind.START,
         "killed",
     ),
     (
         "three in a row wait four seconds",
         RUNNING,
         seen(memory=Memory(failures=tuple(failed(FailureClass.STORE, age) for age in (30, 20, 3.9)))),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "backoff",
     ),
     (
         "unknown, five times without progress",
         RUNNING,
         seen(memory=Memory(failures=UNKNOWN5)),
-        Kind.STOP_AND_PAGE,
+        ActionKind.STOP_AND_PAGE,
         "again and again",
     ),
     (
         "unknown, five times, but the last one had made progress",
         RUNNING,
         seen(memory=Memory(failures=(*UNKNOWN5[:4], replace(UNKNOWN5[4], progressed=True)))),
-        Kind.START,
+        ActionKind.START,
         "",
     ),
     (
@@ -87,14 +87,14 @@ CASES: list[Case] = [
                 failures=tuple(replace(item, at=item.at - i * 3600 * S) for i, item in enumerate(UNKNOWN5[::-1]))
             )
         ),
-        Kind.START,
+        ActionKind.START,
         "",
     ),
     (
         "out of memory three times",
         RUNNING,
         seen(memory=Memory(failures=tuple(failed(FailureClass.OUT_OF_MEMORY, age) for age in (90, 60, 30)))),
-        Kind.STOP_AND_PAGE,
+        ActionKind.STOP_AND_PAGE,
         "memory",
     ),
     *[
@@ -102,7 +102,7 @@ CASES: list[Case] = [
             f"{kind} stops at once",
             RUNNING,
             seen(memory=Memory(failures=(failed(kind, 100),))),
-            Kind.STOP_AND_PAGE,
+            ActionKind.STOP_AND_PAGE,
             str(kind),
         )
         for kind in (
@@ -117,84 +117,84 @@ CASES: list[Case] = [
         "lease lost and nobody owns it any more",
         RUNNING,
         seen(memory=Memory(failures=(failed(FailureClass.LEASE_LOST, 2),))),
-        Kind.START,
+        ActionKind.START,
         "",
     ),
     (
         "given up",
         RUNNING,
         seen(memory=Memory(broken_at=NOW - 10 * S, broken_because="why", failures=UNKNOWN5)),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "given up until a new start is asked for: why",
     ),
     (
         "given up, then asked again",
         replace(RUNNING, updated_at=NOW - 5 * S),
         seen(memory=Memory(broken_at=NOW - 10 * S, broken_because="why", failures=UNKNOWN5)),
-        Kind.START,
+        ActionKind.START,
         "asked again",
     ),
     (
         "given up, then the clock was set back: an ask after it looks older than it is",
         RUNNING,
         seen(memory=Memory(broken_at=NOW + 3600 * S, broken_because="why", failures=UNKNOWN5)),
-        Kind.START,
+        ActionKind.START,
         "asked again",
     ),
     (
         "failed, then the clock was set back: no backoff of an hour",
         RUNNING,
         seen(memory=Memory(failures=(failed(FailureClass.KILLED, -3600),), last_start_at=NOW + 3590 * S)),
-        Kind.START,
+        ActionKind.START,
         "killed",
     ),
     (
         "the agent died while it started a driver, then the clock was set back",
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW + 3600 * S, done=False))),
-        Kind.START,
+        ActionKind.START,
         "no driver lives",
     ),
     (
         "a start at this very instant may be under way",
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW, done=False))),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "may still come up",
     ),
     (
         "thirty seconds after its start nothing comes up any more",
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW - 30 * S, done=False))),
-        Kind.START,
+        ActionKind.START,
         "no driver lives",
     ),
     (
         "the start that was intended was done",
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW - 3 * S, done=True))),
-        Kind.START,
+        ActionKind.START,
         "no driver lives",
     ),
     (
         "another action was under way",
         RUNNING,
         seen(memory=Memory(intended=Intended("drain", "r", NOW - 3 * S, done=False))),
-        Kind.START,
+        ActionKind.START,
         "no driver lives",
     ),
     (
         "two starts are two seconds apart",
         RUNNING,
         seen(memory=Memory(last_start_at=NOW - 2 * S)),
-        Kind.START,
+        ActionKind.START,
         "no driver lives",
     ),
     (
         "two starts are never closer than two seconds",
         RUNNING,
         seen(memory=Memory(last_start_at=NOW - S)),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "backoff",
     ),
 ]
@@ -208,5 +208,5 @@ def test_a_case_gives_its_action_with_its_reason(case: Case) -> None:
 def test_a_stop_for_lost_records_pages_what_is_lost_by_name() -> None:
     lost = Failure(NOW, FailureClass.RETENTION, progressed=False, epoch=1, message="gap gap-1: partition 0 [3, 9)")
     action = decide(RUNNING, seen(memory=Memory(failures=(lost,))), NOW)
-    assert (action.kind, action.page) == (Kind.STOP_AND_PAGE, "retention")
+    assert (action.kind, action.page) == (ActionKind.STOP_AND_PAGE, "retention")
     assert "partition 0 [3, 9)" in action.reason

@@ -6,45 +6,51 @@ from dataclasses import replace
 
 import pytest
 
-from rivertwice.supervise.decide import Kind
+from rivertwice.supervise.decide import ActionKind
 from rivertwice.supervise.memory import Memory
 from simulated.supervision import AGENT_DRAIN, DRIVER, KNOWN, NOW, RUNNING, STOPPED, Case, S, beat, check_case, seen
 
 CASES: list[Case] = [
-    ("nobody ever asked for anything", None, seen(), Kind.WAIT, "stopped"),
-    ("stopped and nothing lives", STOPPED, seen(), Kind.WAIT, "stopped"),
-    ("stopped is wanted, a driver runs", STOPPED, seen(owner=DRIVER, memory=KNOWN), Kind.DRAIN, "pid 100"),
-    ("stopped is wanted, a driver starts", STOPPED, seen(launched=DRIVER, memory=KNOWN), Kind.DRAIN, "pid 100"),
-    ("it drains already", STOPPED, seen(owner=DRIVER, memory=KNOWN, drain=AGENT_DRAIN), Kind.WAIT, "drains"),
+    ("nobody ever asked for anything", None, seen(), ActionKind.WAIT, "stopped"),
+    ("stopped and nothing lives", STOPPED, seen(), ActionKind.WAIT, "stopped"),
+    ("stopped is wanted, a driver runs", STOPPED, seen(owner=DRIVER, memory=KNOWN), ActionKind.DRAIN, "pid 100"),
+    ("stopped is wanted, a driver starts", STOPPED, seen(launched=DRIVER, memory=KNOWN), ActionKind.DRAIN, "pid 100"),
+    ("it drains already", STOPPED, seen(owner=DRIVER, memory=KNOWN, drain=AGENT_DRAIN), ActionKind.WAIT, "drains"),
     (
         "it drains for ever",
         STOPPED,
         seen(owner=DRIVER, memory=KNOWN, drain=replace(AGENT_DRAIN, since=NOW - 301 * S)),
-        Kind.PAGE,
+        ActionKind.PAGE,
         "still runs",
     ),
-    ("it runs", RUNNING, seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(1)), Kind.WAIT, "epoch 7"),
-    ("a driver that this agent does not know", RUNNING, seen(owner=DRIVER, heartbeat=beat(1)), Kind.ADOPT, "pid 100"),
+    ("it runs", RUNNING, seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(1)), ActionKind.WAIT, "epoch 7"),
+    (
+        "a driver that this agent does not know",
+        RUNNING,
+        seen(owner=DRIVER, heartbeat=beat(1)),
+        ActionKind.ADOPT,
+        "pid 100",
+    ),
     (
         "a driver that took the lease just now",
         RUNNING,
         seen(owner=DRIVER, memory=Memory(driver=replace(DRIVER, epoch=None))),
-        Kind.ADOPT,
+        ActionKind.ADOPT,
         "epoch 7",
     ),
     (
         "a recycled pid is another driver",
         RUNNING,
         seen(owner=DRIVER, memory=Memory(driver=replace(DRIVER, pid_started=0.5))),
-        Kind.ADOPT,
+        ActionKind.ADOPT,
         "pid 100",
     ),
-    ("it hangs", RUNNING, seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(121)), Kind.PAGE, "said nothing"),
+    ("it hangs", RUNNING, seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(121)), ActionKind.PAGE, "said nothing"),
     (
         "it hangs and was paged",
         RUNNING,
         seen(owner=DRIVER, memory=replace(KNOWN, paged=("hung",)), heartbeat=beat(121)),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "said nothing",
     ),
     (
@@ -55,7 +61,7 @@ CASES: list[Case] = [
             memory=KNOWN,
             heartbeat=beat(500, epoch=6),
         ),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "runs",
     ),
     (
@@ -67,14 +73,14 @@ CASES: list[Case] = [
             heartbeat=beat(1, lag=9),
             position_since=NOW - 601 * S,
         ),
-        Kind.PAGE,
+        ActionKind.PAGE,
         "9 records wait",
     ),
     (
         "a zombie of an older epoch beats, the owner itself has been silent",
         RUNNING,
         seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(1, epoch=6)),
-        Kind.PAGE,
+        ActionKind.PAGE,
         "said nothing for 600 s",
     ),
     (
@@ -86,53 +92,53 @@ CASES: list[Case] = [
             heartbeat=beat(1, lag=9),
             position_since=NOW - 5000 * S,
         ),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "runs",
     ),
     (
         "it is at its limits: silent for as long as it may be, no batch for as long as it may be",
         RUNNING,
         seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(120, lag=9), position_since=NOW - 600 * S),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "runs",
     ),
     (
         "the clock was set back: its last beat lies in the future",
         RUNNING,
         seen(owner=replace(DRIVER, since=NOW + 3000 * S), memory=KNOWN, heartbeat=beat(-3600, lag=9)),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "runs",
     ),
     (
         "it drains for as long as it may",
         STOPPED,
         seen(owner=DRIVER, memory=KNOWN, drain=replace(AGENT_DRAIN, since=NOW - 300 * S)),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "drains",
     ),
     (
         "it starts for as long as it may",
         RUNNING,
         seen(launched=replace(DRIVER, epoch=None, since=NOW - 180 * S)),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "starts",
     ),
     (
         "it commits nothing because nothing waits",
         RUNNING,
         seen(owner=DRIVER, memory=KNOWN, heartbeat=beat(1, lag=0), position_since=NOW - 601 * S),
-        Kind.WAIT,
+        ActionKind.WAIT,
         "runs",
     ),
-    ("it starts", RUNNING, seen(launched=replace(DRIVER, epoch=None, since=NOW - 5 * S)), Kind.WAIT, "starts"),
+    ("it starts", RUNNING, seen(launched=replace(DRIVER, epoch=None, since=NOW - 5 * S)), ActionKind.WAIT, "starts"),
     (
         "it starts for ever",
         RUNNING,
         seen(launched=replace(DRIVER, epoch=None, since=NOW - 181 * S)),
-        Kind.PAGE,
+        ActionKind.PAGE,
         "no lease",
     ),
-    ("one that had the lease for long leaves", RUNNING, seen(launched=DRIVER), Kind.WAIT, "leaves"),
+    ("one that had the lease for long leaves", RUNNING, seen(launched=DRIVER), ActionKind.WAIT, "leaves"),
 ]
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from rivertwice.supervise.backoff import breaks_circuit, full_disk_ends
 from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import Kind, decide
+from rivertwice.supervise.decide import ActionKind, decide
 from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
 from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
@@ -16,24 +16,24 @@ FULL = FailureClass.DISK
 
 def test_the_third_end_on_a_full_disk_is_paged_and_the_starts_go_on() -> None:
     twice = Memory(failures=(failed(FULL, 300), failed(FULL, 200)))
-    assert decide(RUNNING, seen(memory=twice), NOW).kind is Kind.START
+    assert decide(RUNNING, seen(memory=twice), NOW).kind is ActionKind.START
     thrice = replace(twice, failures=(*twice.failures, failed(FULL, 100)))
     action = decide(RUNNING, seen(memory=thrice), NOW)
-    assert (action.kind, action.page) == (Kind.PAGE, "disk")
+    assert (action.kind, action.page) == (ActionKind.PAGE, "disk")
     for word in ("3 times in a row", "free space", "goes on by itself"):
         assert word in action.reason
-    assert decide(RUNNING, seen(memory=replace(thrice, paged=("disk",))), NOW).kind is Kind.START
+    assert decide(RUNNING, seen(memory=replace(thrice, paged=("disk",))), NOW).kind is ActionKind.START
 
 
 def test_a_disk_that_is_full_for_hours_is_never_given_up_and_paged_once() -> None:
     memory, now, pages = Memory(), NOW, 0
     for number in range(60):
         now, action = start_within(memory, now, 62)
-        if action.kind is Kind.PAGE:
+        if action.kind is ActionKind.PAGE:
             pages += 1
             memory = replace(memory, paged=(*memory.paged, action.page))
             now, action = start_within(memory, now, 62)
-        assert action.kind is Kind.START, number
+        assert action.kind is ActionKind.START, number
         driver = DriverRef(number, 1.0, None, now)
         memory = replace(memory, driver=driver, last_start_at=now, paged=lasting_pages(memory))
         now += 7 * S

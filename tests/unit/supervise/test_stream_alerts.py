@@ -13,7 +13,7 @@ from rivertwice.supervise.act import page
 from rivertwice.supervise.agent import Agent
 from rivertwice.supervise.alerting import end_stream_alerts
 from rivertwice.supervise.archiver import RetentionKeeper
-from rivertwice.supervise.decide import Action, Kind
+from rivertwice.supervise.decide import Action, ActionKind
 from rivertwice.supervise.disk import KIND, DiskWatch
 from rivertwice.timeline.intent import write_intent
 
@@ -29,7 +29,7 @@ def test_a_safe_topic_and_a_stream_given_up_do_not_end_each_others_alert(
     safe: Any = SimpleNamespace(leases=())
     page(settings, "retention", "p", "given up: records were deleted", utc_now())
     page(settings, "retention", "p", "flights runs out", utc_now(), subject="flights")
-    end_stream_alerts(settings, "p", Action(Kind.WAIT, "a driver runs"), well=True, now=utc_now())
+    end_stream_alerts(settings, "p", Action(ActionKind.WAIT, "a driver runs"), well=True, now=utc_now())
     assert lasting(settings) == ["flights"]
     page(settings, "retention", "p", "given up: records were deleted", utc_now())
     keeper._page("p", safe, utc_now())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, LintFinding
-from rivertwice.pipeline.refusals import CLOCK, ORDER, Refusal, find_refused
+from rivertwice.pipeline.refusals import CLOCK, ORDER, FunctionRefusal, find_refused
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.checked import Verdict
+    from rivertwice.pipeline.checked import CheckReport
     from rivertwice.pipeline.model import Definition
 
 DAY = timedelta(days=1)
@@ -44,16 +44,16 @@ class WindowLint:
         )
         return [LintFinding(DEFINITION, HOLDS, text)]
 
-    def order(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+    def order(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return P4: whether results depend on the order of rows."""
         return self._refused(definition, verdict, GLOBAL_ORDER, ORDER, "depends on the order of rows")
 
-    def clock(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+    def clock(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return whether results depend on when they are computed."""
         return self._refused(definition, verdict, PROCESSING_TIME, CLOCK, "reads the clock")
 
     def _refused(
-        self, definition: Definition, verdict: Verdict | None, check: str, why: Refusal, does: str
+        self, definition: Definition, verdict: CheckReport | None, check: str, why: FunctionRefusal, does: str
     ) -> LintFinding:
         """Judge by the text, and by Spark's plan where the checks ran, whether an SQL file has a function of a kind."""
         texts = [text for text in (definition.transform_sql, definition.rows_sql) if text]
@@ -69,7 +69,7 @@ class WindowLint:
             return lifted(definition, check)
         return LintFinding(check, HOLDS, f"neither the text nor Spark's plan of it has a function that {does}")
 
-    def keys(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+    def keys(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return P5: keys that are columns, in the GROUP BY, and that divide the records; how evenly, only the data shows."""
         name, keys = definition.name, ", ".join(definition.keys)
         if not keys:

@@ -30,7 +30,7 @@ from rivertwice.pipeline.names import RECORD, ROW, SOURCE
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from rivertwice.pipeline.checked import Verdict
+    from rivertwice.pipeline.checked import CheckReport
     from rivertwice.pipeline.late_policy import LatePolicy
     from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.windows import Window
@@ -52,7 +52,7 @@ class StatefulLint(WindowLint):
             LintFinding("fold", NOT_CHECKED, left, f"run `rivertwice test {definition.name}`"),
         ]
 
-    def order(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+    def order(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return P4: rows depend on the order in which each key was read."""
         del verdict
         by = ", ".join(definition.by)
@@ -78,7 +78,7 @@ class StatefulLint(WindowLint):
         )
         return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, f"{command}; {keyed}")
 
-    def clock(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+    def clock(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return that a clock is refused when the function is read."""
         del verdict
         text = f"rows belong to the event time ({definition.window.at}); a clock in the fold is refused when it is read"
@@ -86,7 +86,7 @@ class StatefulLint(WindowLint):
             return lifted(definition, PROCESSING_TIME)
         return LintFinding(PROCESSING_TIME, HOLDS, text)
 
-    def keys(self, definition: Definition, verdict: Verdict | None) -> LintFinding:
+    def keys(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return P5: how evenly `by` divides the records, only the data shows."""
         del verdict
         by = ", ".join(definition.by)

@@ -13,12 +13,12 @@ from rivertwice.reconcile.model import (
     SERVED,
     AmendedRow,
     LateRow,
+    RowColumns,
     RowId,
     Rows,
     ServedRow,
     ServedSession,
     SessionGroup,
-    Shape,
     StreamRow,
     Values,
     Verdict,
@@ -55,7 +55,7 @@ class Evidence:
         updates: rows are emitted with every batch that changes them, so those of open windows are judged too.
     """
 
-    shape: Shape
+    shape: RowColumns
     closed_ms: int
     truth: Rows
     expected: Rows

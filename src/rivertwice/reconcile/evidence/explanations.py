@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rivertwice.reconcile.model import Shape, Values
+from rivertwice.reconcile.model import RowColumns, Values
 from rivertwice.verdicts import AGREES, DEFECT, LATE
 
 WHOLE_ROW = "the whole row"
@@ -24,7 +24,7 @@ class Explained(NamedTuple):
 
 
 def explain(
-    shape: Shape, expected: Values | None, truth: Values | None, late: int, amended: int, *, dirty: bool
+    shape: RowColumns, expected: Values | None, truth: Values | None, late: int, amended: int, *, dirty: bool
 ) -> Explained:
     """Explain what the stream rightly emitted against the truth."""
     names = differing(shape, expected, truth) if dirty else []
@@ -51,14 +51,14 @@ def say_counts(late: int, amended: int, total: int, came: str) -> str:
     return "; ".join(parts)
 
 
-def differing(shape: Shape, left: Values | None, right: Values | None) -> list[str]:
+def differing(shape: RowColumns, left: Values | None, right: Values | None) -> list[str]:
     """Return the columns in which two rows differ; if one is absent, that it is the whole row."""
     if left is None or right is None:
         return [] if left is right else [WHOLE_ROW]
     return shape.differences(left, right)
 
 
-def listed(shape: Shape, names: Sequence[str], got: Values, want: Values) -> str:
+def listed(shape: RowColumns, names: Sequence[str], got: Values, want: Values) -> str:
     """Return how columns differ, with both values."""
     index = {name: position for position, name in enumerate(shape.columns)}
     return ", ".join(f"{name} ({got[index[name]]} instead of {want[index[name]]})" for name in names)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.evidence.explanations import WHOLE_ROW, Explained, differing
-from rivertwice.reconcile.model import RowId, Shape, Values
+from rivertwice.reconcile.model import RowColumns, RowId, Values
 from rivertwice.timeline.keys import key_text
 from rivertwice.verdicts import AGREES, DEFECT, LATE
 
@@ -42,7 +42,9 @@ class IntervalEvidence(Evidence):
         return super().explain_served(row, got, base, published=published, late=late, amended=amended)
 
 
-def explain_interval(shape: Shape, expected: Values | None, truth: Values | None, late: int, amended: int) -> Explained:
+def explain_interval(
+    shape: RowColumns, expected: Values | None, truth: Values | None, late: int, amended: int
+) -> Explained:
     """Explain a row against the truth by the late and amended records of its window."""
     names = differing(shape, expected, truth)
     if not names:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import late_by_row, unique_rows
 from rivertwice.reconcile.gaps import Doubts
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.verdict import select_stale_published
 from rivertwice.reconcile.view import Served, counted_publications
 from rivertwice.timeline.serving import select_winners
@@ -36,7 +36,7 @@ class FixedWindows(ABC):
         """
 
     @abstractmethod
-    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+    def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
 
     def widen(self, doubts: Doubts) -> Doubts:

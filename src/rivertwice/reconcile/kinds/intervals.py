@@ -27,10 +27,10 @@ from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
 from rivertwice.reconcile.kinds.account import closed_pairs
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, is_below, is_read
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 
-_NO_KEYS = Shape((), ())
+_NO_KEYS = RowColumns((), ())
 
 
 class IntervalJudge(FixedWindows):
@@ -73,7 +73,7 @@ class IntervalJudge(FixedWindows):
         del ranges
         return chain.closes(index, row.end_ms)
 
-    def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
+    def find_incomparable(self, shape: RowColumns, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
         """Return the windows in which the keys do not tell rows apart."""
         del rows, definitions
         counted = Counter(addresses(self.truth(self._definition), shape))
@@ -105,7 +105,7 @@ class IntervalJudge(FixedWindows):
         }
         return self._result(self._definition, pairs, versions)
 
-    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+    def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address; it belongs to no single row of its window.
 
         A version is late for the windows that it was valid in, or would have been, and that were closed by a batch before
@@ -116,7 +116,7 @@ class IntervalJudge(FixedWindows):
             found += self._late_versions(view, batches)
         return sorted(found, key=lambda one: (one.topic, one.partition, one.offset, one.row))
 
-    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+    def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in; it belongs to no single row."""
         del shape
         return [row for rule in self._streams.values() for row in rule.amended_rows(_NO_KEYS)]

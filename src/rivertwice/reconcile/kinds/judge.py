@@ -15,7 +15,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import Doubts
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 from rivertwice.reconcile.view import Served
 
@@ -42,7 +42,7 @@ class Judge(Protocol):
     def widen(self, doubts: Doubts) -> Doubts:
         """Return the doubts of lost records with all windows that they may reach."""
 
-    def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
+    def find_incomparable(self, shape: RowColumns, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
         """Return window start (epoch ms) to why the kind cannot compare it, whatever the stream did.
 
         Args:
@@ -87,7 +87,7 @@ class Judge(Protocol):
 class HasLateRows(Protocol):
     """A kind whose records can come too late."""
 
-    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+    def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address. `batches` gives the batch number of each path index."""
 
 
@@ -95,7 +95,7 @@ class HasLateRows(Protocol):
 class HasAmendments(Protocol):
     """A kind whose truth counts what a dead letter should have been."""
 
-    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+    def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
 
 
@@ -115,12 +115,12 @@ class HasRecordsWithoutOutput(Protocol):
         """Return by part how many records were taken and yielded no row."""
 
 
-def late_rows(judge: Judge, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+def late_rows(judge: Judge, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
     """Return every late pair by the record's address; none where nothing can be late."""
     return judge.late_rows(shape, batches) if isinstance(judge, HasLateRows) else []
 
 
-def amended_rows(judge: Judge, shape: Shape) -> list[AmendedRow]:
+def amended_rows(judge: Judge, shape: RowColumns) -> list[AmendedRow]:
     """Return every pair that a dead letter should have been in; none where amendments apply to no result."""
     return judge.amended_rows(shape) if isinstance(judge, HasAmendments) else []
 

@@ -42,18 +42,18 @@ from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, as_read
 from rivertwice.reconcile.model import (
     AmendedRow,
     LateRow,
+    RowColumns,
     RowId,
     Rows,
     ServedSession,
     SessionGroup,
-    Shape,
     Values,
 )
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.session_served import (
-    Claim,
     ExpectedServed,
     Known,
+    PublishedSession,
     PublishedSessions,
     expected_served_sessions,
 )
@@ -172,7 +172,7 @@ class SessionJudge(WindowJudge):
 
     def served_sessions(
         self,
-        shape: Shape,
+        shape: RowColumns,
         batches: Sequence[int],
         published: PublishedSessions,
         expected: Rows,
@@ -216,7 +216,7 @@ class SessionJudge(WindowJudge):
         return sessions
 
     def _served_session(
-        self, shape: Shape, key: tuple[Any, ...], one: ExpectedServed, batches: Sequence[int], values: Rows
+        self, shape: RowColumns, key: tuple[Any, ...], one: ExpectedServed, batches: Sequence[int], values: Rows
     ) -> ServedSession:
         text = key_text(shape.keys, key)
         to_serve = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in one.held)}
@@ -234,7 +234,7 @@ class SessionJudge(WindowJudge):
             others=tuple(others),
         )
 
-    def _values_of(self, shape: Shape, found: Sequence[ExpectedServed]) -> dict[RowId, Values]:
+    def _values_of(self, shape: RowColumns, found: Sequence[ExpectedServed]) -> dict[RowId, Values]:
         """Return the rows of what publications published of sessions that have changed since, publication by publication."""
         by_seq: dict[int, list[int]] = {}
         for one in found:
@@ -246,7 +246,7 @@ class SessionJudge(WindowJudge):
             values |= unique_rows(compile_batch(self._spark, self._definition, rows).toArrow(), shape)
         return values
 
-    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+    def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         """Return every dropped record by address, with the session of the truth that it belongs to."""
         found = [
             self._row(self._row_id(shape, key, family.truth), one, batches)
@@ -256,7 +256,7 @@ class SessionJudge(WindowJudge):
         ]
         return sorted(found, key=lambda one: (one.partition, one.offset))
 
-    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+    def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every amended dead letter that holds, with the session of the truth that it belongs to."""
         return [
             self._amended(self._row_id(shape, key, family.truth), one)
@@ -268,7 +268,7 @@ class SessionJudge(WindowJudge):
     def _cures_in(self, family: Followed) -> list[int]:
         return [one for one in family.skipped if self._at["_from"][one]]
 
-    def session_groups(self, shape: Shape, batches: Sequence[int]) -> dict[RowId, SessionGroup]:
+    def session_groups(self, shape: RowColumns, batches: Sequence[int]) -> dict[RowId, SessionGroup]:
         """Return, for each address of a session that is not the same on both sides, all that belongs to it."""
         found: dict[RowId, SessionGroup] = {}
         for key, families in self._followed.items():
@@ -333,7 +333,7 @@ class SessionJudge(WindowJudge):
         for families in self._followed.values():
             yield from families
 
-    def _row_id(self, shape: Shape, key: tuple[Any, ...], session: Session) -> RowId:
+    def _row_id(self, shape: RowColumns, key: tuple[Any, ...], session: Session) -> RowId:
         return RowId(session.start_us // 1000, session.end_us // 1000, key_text(shape.keys, key))
 
     def _amended(self, row: RowId, position: int) -> AmendedRow:
@@ -361,14 +361,16 @@ class SessionJudge(WindowJudge):
         )
 
 
-def _claims_of(view: HeadView, shape: Shape, counting: Mapping[str, int]) -> dict[str, list[Claim]]:
+def _claims_of(view: HeadView, shape: RowColumns, counting: Mapping[str, int]) -> dict[str, list[PublishedSession]]:
     """Return key (JSON) to the sessions that publications claim; `counting` gives the number of each by its backfill."""
-    claims: dict[str, list[Claim]] = {}
+    claims: dict[str, list[PublishedSession]] = {}
     if view.corrections is None:
         return claims
     made = view.corrections["_backfill"].to_pylist()
     gone = withdrawn_rows(view.corrections).tolist()
     for row, backfill, vanishes in zip(addresses(view.corrections, shape), made, gone, strict=True):
         if backfill in counting:
-            claims.setdefault(row.key, []).append(Claim(row.start_ms, row.end_ms, counting[backfill], vanishes))
+            claims.setdefault(row.key, []).append(
+                PublishedSession(row.start_ms, row.end_ms, counting[backfill], vanishes)
+            )
     return claims

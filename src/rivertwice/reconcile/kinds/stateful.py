@@ -41,7 +41,7 @@ from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts, Jump, without_end
 from rivertwice.reconcile.kinds.fixed_windows import claimed_windows
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, is_read
-from rivertwice.reconcile.model import OrderDependentRows, RowId, Shape
+from rivertwice.reconcile.model import OrderDependentRows, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 from rivertwice.reconcile.view import Served
 
@@ -97,7 +97,7 @@ class StatefulJudge:
         """Return the doubts without an end: nothing that follows of a lost record's key is certain."""
         return without_end(doubts)
 
-    def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
+    def find_incomparable(self, shape: RowColumns, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
         """Return all windows if several definitions ran: the states of one went on under the next."""
         del shape
         if definitions == 1:
@@ -147,7 +147,7 @@ class StatefulJudge:
             found |= {self._part(view, row["_partition"]): row["rows"] for row in table.to_pylist()}
         return found
 
-    def order_dependent_rows(self, shape: Shape) -> OrderDependentRows:
+    def order_dependent_rows(self, shape: RowColumns) -> OrderDependentRows:
         """Return the rows of keys that lie in several partitions, but for newest rows that are the same in other orders too."""
         why = self._spread
         if not why:
@@ -234,7 +234,7 @@ class StatefulJudge:
 
 
 def settle(
-    definition: Definition, shape: Shape, apart: Mapping[RowId, str], orders: Mapping[str, pa.Table]
+    definition: Definition, shape: RowColumns, apart: Mapping[RowId, str], orders: Mapping[str, pa.Table]
 ) -> OrderDependentRows:
     """Return what is left of the rows that lie apart when newest rows stand that are the same in all orders, and the keys in which they are not.
 

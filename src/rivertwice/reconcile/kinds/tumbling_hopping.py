@@ -28,7 +28,7 @@ from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX, Doubts
 from rivertwice.reconcile.kinds.account import closed_pairs, count_by_rows
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowId, Shape
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 
 NEVER_MS = -(1 << 50)
@@ -184,7 +184,7 @@ class WindowJudge(FixedWindows):
         del ranges
         return self._definition.has_updates or chain.closes(index, row.end_ms)
 
-    def find_incomparable(self, shape: Shape, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
+    def find_incomparable(self, shape: RowColumns, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
         """Return nothing: window and keys tell rows apart, and each window is made by the definitions that read it."""
         del shape, rows, definitions
         return {}
@@ -229,7 +229,7 @@ class WindowJudge(FixedWindows):
         mine = pairs.where(is_below(as_of.get(self._source.topic, {})))
         return mine.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
 
-    def late_rows(self, shape: Shape, batches: Sequence[int]) -> list[LateRow]:
+    def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address. `batches` gives the batch number of each path index.
 
         A key that is computed by the transform is no column of its rows; such a row stays without an explanation.
@@ -244,7 +244,7 @@ class WindowJudge(FixedWindows):
         ]
         return sorted(found, key=lambda one: (one.partition, one.offset, one.row))
 
-    def amended_rows(self, shape: Shape) -> list[AmendedRow]:
+    def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
         if self._cures is None:
             return []
@@ -256,7 +256,7 @@ class WindowJudge(FixedWindows):
         return sorted(found, key=lambda one: (one.first_seq, one.row))
 
     def _addressed(
-        self, rows: DataFrame, shape: Shape, further: Sequence[str]
+        self, rows: DataFrame, shape: RowColumns, further: Sequence[str]
     ) -> Iterable[tuple[RowId, tuple[Any, ...]]]:
         """Return the row of each pair, with the record's partition, offset and event time, and further columns."""
         start = F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)

@@ -8,7 +8,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, RequestError, SavepointError
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import Bundle, load_bundle
-from rivertwice.pipeline.upgrade import REFUSED, SAME, Decision, decide_upgrade
+from rivertwice.pipeline.upgrade import REFUSED, SAME, UpgradeDecision, decide_upgrade
 from rivertwice.savepoint.beginning import BEGINNING
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints, load_savepoint, select_newest
@@ -80,7 +80,7 @@ def require_proved(savepoint: Savepoint) -> None:
         raise SavepointError(message)
 
 
-def require_way(decision: Decision, pipeline: str) -> None:
+def require_way(decision: UpgradeDecision, pipeline: str) -> None:
     """Check that a changed definition can go on from the old one's state.
 
     Raises:

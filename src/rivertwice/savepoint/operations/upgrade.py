@@ -18,8 +18,8 @@ from rivertwice.errors import RequestError, RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, save_bundle
 from rivertwice.pipeline.checked import check_bundle
-from rivertwice.pipeline.fingerprint import Change
-from rivertwice.pipeline.upgrade import Decision, decide_upgrade
+from rivertwice.pipeline.fingerprint import ChangedComponent
+from rivertwice.pipeline.upgrade import UpgradeDecision, decide_upgrade
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import DRAIN_S
@@ -57,7 +57,7 @@ class UpgradePlan:
 
     pipeline: str
     way: str
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedComponent, ...]
     obstacles: Mapping[str, str]
     timeline: str
     batch: int | None
@@ -175,7 +175,7 @@ def _cut_off(home: PipelineHome, bundle: str) -> Restore | None:
     return unfinished[-1] if unfinished else None
 
 
-def describe_change(change: Change) -> tuple[str, str, str]:
+def describe_change(change: ChangedComponent) -> tuple[str, str, str]:
     """Return a change for people: component, old value and new value, long ones cut."""
     return change.component, _short(change.old), _short(change.new)
 
@@ -195,7 +195,7 @@ def _require_checked(settings: Settings, home: PipelineHome, new: Bundle, spark:
     check_bundle(home, new, lambda: spark or session_of(settings, new.definition), utc_now(), where=where).require()
 
 
-def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, Decision]:
+def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, UpgradeDecision]:
     name = head(home)
     if name is None:
         message = f"{home.root.name} never ran, so there is nothing to upgrade; `rivertwice start {home.root.name}`"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rivertwice.errors import ServiceError
-from rivertwice.supervise.decide import Action, Drain, Kind, Observed
+from rivertwice.supervise.decide import Action, ActionKind, DrainMarker, Observed
 from rivertwice.supervise.memory import (
     DIED,
     REFUSED,
@@ -57,7 +57,7 @@ def run_agent(world: World, me: Process) -> Steps:
             yield REMEMBERED
         action = world.rules.decide(world.intent, observed, world.now)
         yield DECIDED
-        if action.kind is Kind.WAIT:
+        if action.kind is ActionKind.WAIT:
             idle = observed.owner is None and observed.launched is None
             if idle and observed.drain is not None and observed.drain.by_agent:
                 world.drain = None
@@ -87,7 +87,7 @@ def _observe(world: World, me: Process, memory: Memory) -> tuple[Observed, Memor
     under_way = memory.fall_back is not None and world.lives(memory.fall_back.pid)
     launched = known if known_lives and (held is None or held.pid != getattr(known, "pid", None)) else None
     drain = world.drain
-    marker = None if drain is None else Drain(drain.since, drain.pid is None, world.lives(drain.pid))
+    marker = None if drain is None else DrainMarker(drain.since, drain.pid is None, world.lives(drain.pid))
     return (
         Observed(
             owner=held,
@@ -139,7 +139,7 @@ def _fall_back_end(world: World, known: FallBack | None) -> FallBackEnded | None
 
 def _act(world: World, me: Process, action: Action, observed: Observed, memory: Memory) -> Any:
     now: datetime = world.now
-    if action.kind is Kind.START:
+    if action.kind is ActionKind.START:
         world.judge.driver_starts(memory)
         if memory.broken_at is not None:
             memory = replace(memory, failures=(), broken_at=None, broken_because="")
@@ -147,22 +147,22 @@ def _act(world: World, me: Process, action: Action, observed: Observed, memory: 
         pid = world.spawn("driver", parent=me.pid)
         memory = replace(memory, driver=DriverRef(pid, 0.0, None, now), last_start_at=now, paged=lasting_pages(memory))
         yield STARTED
-    elif action.kind is Kind.ADOPT:
+    elif action.kind is ActionKind.ADOPT:
         memory = replace(memory, driver=observed.owner)
-    elif action.kind is Kind.DRAIN:
+    elif action.kind is ActionKind.DRAIN:
         if world.drain is None:
             world.drain = worlds.Drain(None, now)
         yield ASKED
-    elif action.kind is Kind.RESTORE:
+    elif action.kind is ActionKind.RESTORE:
         before = memory.fall_back
         again = before is not None and before.outcome in (DIED, "")
         attempt = before.attempt + 1 if again and before is not None else 1
         pid = world.spawn("fall-back", parent=me.pid)
         memory = replace(memory, fall_back=FallBack(pid, 0.0, now, attempt))
         yield FELL_BACK
-    elif action.kind is Kind.PAGE:
+    elif action.kind is ActionKind.PAGE:
         memory = replace(memory, paged=(*memory.paged, action.page))
-    elif action.kind is Kind.STOP_AND_PAGE:
+    elif action.kind is ActionKind.STOP_AND_PAGE:
         memory = replace(memory, broken_at=now, broken_because=action.reason)
     return memory
 
