@@ -59,7 +59,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "backfill/plan": ("backfill/test_plan.py", "backfill/test_hopping_plan.py", "backfill/test_late_queue.py"),
     "backfill/late_queue": ("backfill/test_late_queue.py",),
-    "backfill/intervals": ("backfill/test_intervals.py", "backfill/test_hopping_plan.py"),
+    "backfill/ranges": ("backfill/test_ranges.py", "backfill/test_hopping_plan.py"),
     "savepoint/prune": ("savepoint/test_prune.py",),
     "savepoint/plan": ("savepoint/test_plan.py", "savepoint/test_fallback.py"),
     "store/lease_terms": ("store/test_lease_terms.py",),

@@ -123,7 +123,7 @@ def fold(state, event):
 """
 _ROWS = "SELECT * FROM events WHERE v <> 7"
 _KEYS = "keys: [k]\ncount_column: n"
-_SLICED = "keys: [k, at, id]"
+_INTERVALS = "keys: [k, at, id]"
 _FOLDED = """keys: [k, at]
 by: [k]
 state: {n: bigint, total: bigint, top: bigint}
@@ -145,7 +145,7 @@ class Kind:
 
     window: str
     sql: str
-    sliced: bool = False
+    is_interval: bool = False
     more: str = ""
     folded: str = ""
     emit: str = "final"
@@ -163,15 +163,15 @@ KINDS = {
         _grouped("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"), emit="updates"
     ),
     "session": _grouped("{session: 15 s}", "session_window(at, '15 seconds')"),
-    "joined slices": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, sliced=True),
+    "joined intervals": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, is_interval=True),
     "joined sources": Kind(
         "{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}",
         _JOINED.replace("JOIN events", "JOIN others"),
         True,
         _OTHERS,
     ),
-    "as-of slices": Kind("{every: 1 minute, at: at}", _AS_OF, True, _NAMES),
-    "rolling slices": Kind("{every: 30 s, lookback: 60 s, at: at}", _FIRST, sliced=True),
+    "as-of intervals": Kind("{every: 1 minute, at: at}", _AS_OF, True, _NAMES),
+    "rolling intervals": Kind("{every: 30 s, lookback: 60 s, at: at}", _FIRST, is_interval=True),
     "fold": Kind("{fold: 1 hour, at: at}", _FOLD, folded=_FOLDED),
     "fold of sources": Kind("{fold: 1 hour, at: at}", _FOLD_OF_SOURCES, more=_SIDES, folded=_FOLDED_BY_EACH),
     "view of sources": Kind(
@@ -198,8 +198,8 @@ def definition_files(kind: str | Kind) -> dict[str, str]:
             .replace("late: {policy: side_output}\n", "")
         )
         return {"pipeline.yaml": yaml, "fold.py": one.sql}
-    files = {"pipeline.yaml": yaml.replace(_KEYS, _SLICED) if one.sliced else yaml, "transform.sql": one.sql}
-    return files if one.sliced else {**files, "rows.sql": _ROWS}
+    files = {"pipeline.yaml": yaml.replace(_KEYS, _INTERVALS) if one.is_interval else yaml, "transform.sql": one.sql}
+    return files if one.is_interval else {**files, "rows.sql": _ROWS}
 
 
 def make_definition(kind: str | Kind) -> Definition:

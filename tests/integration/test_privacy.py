@@ -56,7 +56,7 @@ def holds(settings: Settings, key: str) -> list[str]:
     "kind",
     [
         "tumbling",
-        *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("session", "joined slices", "avro", "protobuf")),
+        *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("session", "joined intervals", "avro", "protobuf")),
     ],
 )
 def test_an_erased_key_is_nowhere_and_every_verdict_stays(
@@ -112,7 +112,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     assert after["counts"] == before["counts"]
     assert after["balance"] == before["balance"]
     verdicts = run_command_warm(settings, "verdicts", NAME)
-    assert str(done["pseudonym"]) in str(verdicts) or kind == "joined slices"
+    assert str(done["pseudonym"]) in str(verdicts) or kind == "joined intervals"
     again = run_command_warm(settings, "privacy", "resume", waits.id)  # nothing is left to do
     assert again["outcome"] == done["outcome"]
 

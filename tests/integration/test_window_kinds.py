@@ -1,4 +1,4 @@
-"""Hopping windows, sessions, slices and folds on a real broker: the driver is killed on the way, every row is explained, windows and sessions repaired."""
+"""Hopping windows, sessions, intervals and folds on a real broker: the driver is killed on the way, every row is explained, windows and sessions repaired."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def settling() -> list[Record]:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-@pytest.mark.parametrize("kind", ["hopping", "session", "joined slices", "joined sources", "as-of slices"])
+@pytest.mark.parametrize("kind", ["hopping", "session", "joined intervals", "joined sources", "as-of intervals"])
 def test_a_killed_stream_is_explained_to_the_last_row(
     kind: str, seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

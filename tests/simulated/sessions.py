@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from homes.backfill import view
 from rivertwice.backfill.components import Span
-from rivertwice.backfill.intervals import Interval
 from rivertwice.backfill.model import (
     BackfillPlan,
     BackfillRequest,
@@ -25,6 +24,7 @@ from rivertwice.backfill.model import (
 )
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import check_sessions_not_older
+from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.backfill.session_plan import asked_sessions, sessions_of
 from rivertwice.backfill.survey import Zone, survey_sessions
 from rivertwice.instants import EPOCH, TimeRange, from_ms
@@ -175,7 +175,7 @@ class World:
         )
 
     def plan(
-        self, asked: Interval | None = None, stale: Sequence[Row] = (), chunk_records: int = 1_000_000
+        self, asked: HalfOpenRange | None = None, stale: Sequence[Row] = (), chunk_records: int = 1_000_000
     ) -> BackfillPlan:
         """Plan by the real decisions; what is read is only what the zone asks for."""
         wide = None if asked is None else TimeRange(from_ms(asked[0]), from_ms(asked[1]))
@@ -237,7 +237,7 @@ class World:
         )
 
     def backfill(
-        self, asked: Interval | None = None, stale: Sequence[Row] = (), chunk_records: int = 1_000_000
+        self, asked: HalfOpenRange | None = None, stale: Sequence[Row] = (), chunk_records: int = 1_000_000
     ) -> BackfillPlan:
         plan = self.plan(asked, stale, chunk_records)
         self.publish(plan, self.compute(plan))

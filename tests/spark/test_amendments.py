@@ -97,7 +97,7 @@ class Desk:
         pytest.param("tumbling", False, id="tumbling"),
         *(
             pytest.param(kind, True, marks=pytest.mark.faults, id=f"{kind}, changed")
-            for kind in ("tumbling", "hopping", "joined slices", "session")
+            for kind in ("tumbling", "hopping", "joined intervals", "session")
         ),
     ],
 )

@@ -42,7 +42,7 @@ keys: [k]
 count_column: n
 columns: {n: {}, total: {}}
 """
-SLICES = YAML.replace("window: {size: 1 minute}", "window: {every: 1 minute, lookback: 1 minute, at: at}").replace(
+INTERVALS = YAML.replace("window: {size: 1 minute}", "window: {every: 1 minute, lookback: 1 minute, at: at}").replace(
     "keys: [k]\ncount_column: n\ncolumns: {n: {}, total: {}}", "keys: [k, at]\ncolumns: {v: {}}"
 )
 SQL = """SELECT window.start AS window_start, window.end AS window_end, k,
@@ -57,7 +57,7 @@ JOIN events b ON a.k = b.k
 """
 BROKEN = {
     "sum_of_doubles": (YAML, SQL.replace("sum(v)", "sum(x)"), "line 3: column 'total' adds floating-point numbers"),
-    "join_across_windows": (SLICES, JOIN, "line 3: a JOIN does not demand that window_start is the same"),
+    "join_across_windows": (INTERVALS, JOIN, "line 3: a JOIN does not demand that window_start is the same"),
     "group_beyond_keys": (YAML, SQL.replace("'), k", "'), k, v"), "it groups by [3] expressions, but window and keys are 2"),
     "no_sql": (YAML, SQL.replace("n,", "n FROM,"), "line 2: Spark refuses the SQL: [PARSE_SYNTAX_ERROR]"),
     "no_column": (YAML, SQL.replace("sum(v)", "sum(w)"), "line 3: Spark refuses the SQL: [UNRESOLVED_COLUMN"),

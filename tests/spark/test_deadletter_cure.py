@@ -84,7 +84,7 @@ def test_a_cure_takes_the_place_of_whatever_lies_at_its_address(spark: SparkSess
 def test_where_no_rule_explains_a_cure_it_is_not_applied(spark: SparkSession) -> None:
     assert [
         cure_applies(make_definition(kind), "events")
-        for kind in ("tumbling", "hopping", "joined slices", "session", "fold")
+        for kind in ("tumbling", "hopping", "joined intervals", "session", "fold")
     ] == [
         True,
         True,
@@ -92,6 +92,6 @@ def test_where_no_rule_explains_a_cure_it_is_not_applied(spark: SparkSession) ->
         True,
         False,
     ]
-    assert not cure_applies(make_definition("as-of slices"), "names")
+    assert not cure_applies(make_definition("as-of intervals"), "names")
     assert not cure_applies(LAB, "another topic")
     assert amended_rows(spark, LAB, []) == {}

@@ -18,7 +18,7 @@ PAGES = ("CONTRIBUTING.md", "tests/README.md")
 ENGINES = ("pyspark", "confluent_kafka", "deltalake", "boto3")
 PURE_ROOMS = ("alerts", "config", "schemas")
 PURE_MODULES = (
-    "backfill.explain", "backfill.intervals", "backfill.late_queue", "backfill.session_plan", "backfill.zones",
+    "backfill.explain", "backfill.ranges", "backfill.late_queue", "backfill.session_plan", "backfill.zones",
     "metrics.diagnose", "metrics.prometheus", "metrics.rules",
     "pipeline.contract", "pipeline.definition", "pipeline.fingerprint", "pipeline.lint", "pipeline.rules", "pipeline.windows",
     "reconcile.balance", "reconcile.gate", "reconcile.sessions",

@@ -126,7 +126,7 @@ def _check_counts(
 ) -> AuditFinding:
     """Compare, window by window, the count column's sum with the records counted before the transform."""
     if definition.count_column is None:
-        return AuditFinding("counts", True, "rows of slices count no records; their keys and windows were checked")
+        return AuditFinding("counts", True, "rows of intervals count no records; their keys and windows were checked")
     summed: Counter[int] = Counter()
     starts = to_epoch_ms(rows[definition.window.start_column]).tolist()
     for start, count in zip(starts, rows[definition.count_column].to_pylist(), strict=True):

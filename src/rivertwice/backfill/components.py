@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rivertwice.backfill.intervals import Interval
+from rivertwice.backfill.ranges import HalfOpenRange
 
 
 class Span(NamedTuple):
@@ -56,7 +56,7 @@ class Component:
         return max(span.end_us for span in self.spans)
 
     @property
-    def stretch_ms(self) -> Interval:
+    def stretch_ms(self) -> HalfOpenRange:
         """All milliseconds that it touches."""
         return self.start_us // 1000, -(-self.end_us // 1000)
 
@@ -78,7 +78,7 @@ class Component:
         """Say whether no record that a stream may accept behind a watermark can belong to it any more."""
         return self.end_us <= (closed_ms - gap_ms) * 1000
 
-    def is_within(self, zone: Sequence[Interval], gap_ms: int) -> bool:
+    def is_within(self, zone: Sequence[HalfOpenRange], gap_ms: int) -> bool:
         """Say whether all records that could belong to it lie in one of the ranges (epoch milliseconds)."""
         low, high = self.start_us - gap_ms * 1000, self.end_us
         return any(start * 1000 <= low and high < end * 1000 for start, end in zone)

@@ -24,9 +24,9 @@ from rivertwice.backfill.corrections import (
     missing_chunks,
     write_chunk,
 )
-from rivertwice.backfill.intervals import reach, windows
 from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
+from rivertwice.backfill.ranges import reach, windows
 from rivertwice.backfill.reading import cured, read_source
 from rivertwice.backfill.session_compute import compute_sessions
 from rivertwice.backfill.store import backfill_folder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rivertwice.backfill.intervals import Interval
 from rivertwice.backfill.model import BackfillPlan, count_offsets
+from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.instants import from_ms, to_iso
 
 SHOWN = 6
@@ -66,16 +66,16 @@ def _changes(plan: BackfillPlan) -> str:
     return f"{plan.late} are served with fewer records now, or in other sessions"
 
 
-def _ranges(ranges: Sequence[Interval]) -> list[str]:
+def _ranges(ranges: Sequence[HalfOpenRange]) -> list[str]:
     shown = [f"[{_iso(start)}, {_iso(end)})" for start, end in ranges[:SHOWN]]
     return shown if len(ranges) <= SHOWN else [*shown, f"and {len(ranges) - SHOWN} more"]
 
 
-def _pieces(ranges: Sequence[Interval]) -> str:
+def _pieces(ranges: Sequence[HalfOpenRange]) -> str:
     return "in one piece" if len(ranges) == 1 else f"in {len(ranges)} pieces"
 
 
-def _offsets(parts: Mapping[int, tuple[Interval, ...]]) -> str:
+def _offsets(parts: Mapping[int, tuple[HalfOpenRange, ...]]) -> str:
     return ", ".join(f"{p} " + " ".join(f"[{start}, {end})" for start, end in runs) for p, runs in parts.items())
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from rivertwice.backfill.intervals import Interval, merge
+from rivertwice.backfill.ranges import HalfOpenRange, merge
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.timeline.serving import Publication
@@ -90,7 +90,7 @@ def _counts(publication: Publication, one: LateArrival) -> bool:
 
 
 def _queued(
-    window: Interval, found: Sequence[LateArrival], policy: LatePolicy, closed_ms: int, now: datetime
+    window: HalfOpenRange, found: Sequence[LateArrival], policy: LatePolicy, closed_ms: int, now: datetime
 ) -> QueuedWindow:
     start_ms, end_ms = window
     first_at, last_at = min(one.came_at for one in found), max(one.came_at for one in found)
@@ -100,7 +100,7 @@ def _queued(
     return QueuedWindow(start_ms, end_ms, len(found), first_at, last_at, state, due_at)
 
 
-def due_ranges(queue: Iterable[QueuedWindow], step_ms: int) -> tuple[Interval, ...]:
+def due_ranges(queue: Iterable[QueuedWindow], step_ms: int) -> tuple[HalfOpenRange, ...]:
     """Return where the windows that are due start, as aligned ranges."""
     return merge((one.start_ms, one.start_ms + step_ms) for one in queue if one.state == DUE)
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rivertwice.backfill.components import Component
-from rivertwice.backfill.intervals import Interval
 from rivertwice.backfill.late_queue import LateArrival
+from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.instants import TimeRange
 from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.timeline.serving import Publication
@@ -17,7 +17,7 @@ from rivertwice.timeline.serving import Publication
 Offsets = Mapping[str, Mapping[int, int]]
 """Topic -> partition -> offset."""
 
-OffsetRuns = Mapping[str, Mapping[int, tuple[Interval, ...]]]
+OffsetRuns = Mapping[str, Mapping[int, tuple[HalfOpenRange, ...]]]
 """Topic -> partition -> half-open runs of offsets."""
 
 
@@ -55,7 +55,7 @@ class BatchZone:
 
     timeline: str
     batch: int
-    offsets: Mapping[str, Mapping[int, Interval]]
+    offsets: Mapping[str, Mapping[int, HalfOpenRange]]
     accepted: int
     min_event_ms: int | None
     max_event_ms: int | None
@@ -97,13 +97,13 @@ class BackfillView:
     batches: tuple[BatchZone, ...]
     as_of: Offsets
     topic_ids: Mapping[str, str]
-    archive: Mapping[str, Mapping[int, Interval]]
-    kafka: Mapping[str, Mapping[int, Interval]]
+    archive: Mapping[str, Mapping[int, HalfOpenRange]]
+    kafka: Mapping[str, Mapping[int, HalfOpenRange]]
     bundle: str
     semantics: str
     sequence: int
     publications: tuple[Publication, ...] = ()
-    stale: tuple[Interval, ...] = ()
+    stale: tuple[HalfOpenRange, ...] = ()
     failed: frozenset[str] = frozenset()
     older: OffsetRuns = field(default_factory=dict)
     lost: OffsetRuns = field(default_factory=dict)
@@ -177,7 +177,7 @@ class Chunk:
     """
 
     index: int
-    ranges: tuple[Interval, ...]
+    ranges: tuple[HalfOpenRange, ...]
     offsets: OffsetRuns
     estimate: int
 
@@ -213,7 +213,7 @@ class PlannedSessions:
 
     published: tuple[PlannedSession, ...]
     vanishing: tuple[PlannedSession, ...]
-    asked: tuple[Interval, ...]
+    asked: tuple[HalfOpenRange, ...]
     beyond: tuple[Beyond, ...]
     beyond_count: int
     settled_ms: int
@@ -257,7 +257,7 @@ class BackfillPlan:
     pipeline: str
     reason: str
     window_ms: int
-    ranges: tuple[Interval, ...]
+    ranges: tuple[HalfOpenRange, ...]
     as_of: Offsets
     topic_ids: Mapping[str, str]
     offsets: OffsetRuns

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from rivertwice.backfill.intervals import Interval, intersect, merge, subtract
 from rivertwice.backfill.kinds import find_planner, planner_of
 from rivertwice.backfill.kinds.planner import Repairs, window_ms
 from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
 from rivertwice.backfill.model import BackfillView, BatchZone, DoubtfulWindows
+from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.amendments import last_amendment
 from rivertwice.errors import RequestError
@@ -136,21 +136,21 @@ def _arrivals(home: PipelineHome, definition: Definition, ledger: Sequence[Ledge
     )
 
 
-def _older(segments: Sequence[Mapping[int, Interval]]) -> dict[int, tuple[Interval, ...]]:
+def _older(segments: Sequence[Mapping[int, HalfOpenRange]]) -> dict[int, tuple[HalfOpenRange, ...]]:
     partitions = {partition for segment in segments for partition in segment}
     return {p: merge([segment[p] for segment in segments if p in segment]) for p in sorted(partitions)}
 
 
 def _gaps(
-    home: PipelineHome, ledger: Sequence[LedgerRow], archive: Mapping[str, Mapping[int, Interval]]
-) -> tuple[list[BatchZone], dict[str, dict[int, tuple[Interval, ...]]], tuple[DoubtfulWindows, ...]]:
+    home: PipelineHome, ledger: Sequence[LedgerRow], archive: Mapping[str, Mapping[int, HalfOpenRange]]
+) -> tuple[list[BatchZone], dict[str, dict[int, tuple[HalfOpenRange, ...]]], tuple[DoubtfulWindows, ...]]:
     """Return what accepted gaps on the path mean for a recompute.
 
     What the archive has of a gap is read whatever the window, for nothing is known of its event times; what it lacks
     puts the windows in doubt that it may belong to.
     """
     zones: list[BatchZone] = []
-    lost: dict[str, dict[int, tuple[Interval, ...]]] = {}
+    lost: dict[str, dict[int, tuple[HalfOpenRange, ...]]] = {}
     doubts: list[DoubtfulWindows] = []
     path = {segment.timeline for segment in head_path(home)}
     for timeline, gap in accepted_gaps(home).items():
@@ -217,7 +217,7 @@ def _same_decode(home: PipelineHome, line: Timeline) -> set[str]:
     return {other.bundle for other in lines if other.fingerprint["decode"] == line.fingerprint["decode"]}
 
 
-def _in_kafka(settings: Settings, topic: str, topic_id: str) -> Mapping[int, Interval]:
+def _in_kafka(settings: Settings, topic: str, topic_id: str) -> Mapping[int, HalfOpenRange]:
     """Return what Kafka holds; nothing if the topic was deleted, or deleted and created again."""
     if not kafka.topic_exists(settings, topic) or kafka.topic_id(settings, topic) != topic_id:
         return {}

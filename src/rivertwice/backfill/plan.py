@@ -9,16 +9,6 @@ from datetime import datetime
 
 import numpy as np
 
-from rivertwice.backfill.intervals import (
-    Interval,
-    align_outwards,
-    clamp,
-    covering,
-    intersect,
-    length,
-    subtract,
-    windows,
-)
 from rivertwice.backfill.late_queue import describe_queue, due_ranges, queue_windows
 from rivertwice.backfill.model import (
     BackfillPlan,
@@ -29,6 +19,16 @@ from rivertwice.backfill.model import (
 from rivertwice.backfill.observe import observe_backfill as observe_backfill
 from rivertwice.backfill.observe import observe_late_queue as observe_late_queue
 from rivertwice.backfill.observe import wanting_ranges as wanting_ranges
+from rivertwice.backfill.ranges import (
+    HalfOpenRange,
+    align_outwards,
+    clamp,
+    covering,
+    intersect,
+    length,
+    subtract,
+    windows,
+)
 from rivertwice.backfill.session_plan import plan_sessions
 from rivertwice.backfill.zones import check_doubts, plan_chunks, plan_sources, union_offsets
 from rivertwice.errors import RequestError
@@ -106,7 +106,7 @@ def _named(plan: BackfillPlan, view: BackfillView) -> BackfillPlan:
     return plan
 
 
-def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[Interval, ...], tuple[Cut, ...]]:
+def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[HalfOpenRange, ...], tuple[Cut, ...]]:
     """Return where the windows to recompute start, and what was asked but is left out.
 
     A request is widened to every window that holds a time of it, then clamped to closed ones and to the event times the
@@ -158,7 +158,7 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[I
     return kept, tuple(sorted(cut, key=lambda part: part.start_ms))
 
 
-def _due(view: BackfillView, now: datetime) -> tuple[Interval, ...]:
+def _due(view: BackfillView, now: datetime) -> tuple[HalfOpenRange, ...]:
     """Return where the windows start that the late queue says are due.
 
     Raises:
@@ -182,7 +182,7 @@ def _due(view: BackfillView, now: datetime) -> tuple[Interval, ...]:
     return found
 
 
-def _known_late(view: BackfillView) -> tuple[Interval, ...]:
+def _known_late(view: BackfillView) -> tuple[HalfOpenRange, ...]:
     """Return the windows that are known to serve less than the log: from the newest reconcile, and from kept late rows."""
     return align_outwards([*view.stale, *((one.start_ms, one.start_ms + 1) for one in view.arrivals)], view.step)
 
@@ -209,7 +209,7 @@ def plan_id(plan: BackfillPlan) -> str:
     return f"bf-{hashlib.sha256(encode_json(decides)).hexdigest()[:12]}"
 
 
-def _extent(view: BackfillView) -> tuple[Interval, ...] | None:
+def _extent(view: BackfillView) -> tuple[HalfOpenRange, ...] | None:
     """Return the windows between the first and the last event time; None if a batch's are not to be trusted.
 
     Nor are they once a dead letter was amended: its cure may have any event time.
@@ -225,6 +225,6 @@ def _iso(epoch_ms: int) -> str:
     return to_iso(from_ms(epoch_ms))
 
 
-def _say(ranges: Sequence[Interval]) -> str:
+def _say(ranges: Sequence[HalfOpenRange]) -> str:
     first = f"[{_iso(ranges[0][0])}, {_iso(ranges[-1][1])})"
     return first if len(ranges) == 1 else f"{first} in {len(ranges)} pieces"

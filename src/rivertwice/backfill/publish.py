@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from rivertwice.backfill.audit import read_audit
-from rivertwice.backfill.intervals import Interval, intersect
 from rivertwice.backfill.model import BackfillPlan, Offsets, PlannedSession
+from rivertwice.backfill.ranges import HalfOpenRange, intersect
 from rivertwice.backfill.session_observe import spans_of
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import AuditError, FingerprintError, LostRaceError, RequestError
@@ -137,7 +137,7 @@ def _that_read_more(plan: BackfillPlan, published: Iterable[Publication]) -> lis
     ]
 
 
-def _refuse_as_older(plan: BackfillPlan, backfill: str, shared: Sequence[Interval]) -> None:
+def _refuse_as_older(plan: BackfillPlan, backfill: str, shared: Sequence[HalfOpenRange]) -> None:
     message = (
         f"backfill {plan.id} read less of the log, or of the amendments, than {backfill}, which is published and covers "
         f"[{_iso(shared[0][0])}, {_iso(shared[-1][1])}) too; publishing it would lose records: plan again"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rivertwice.backfill.components import Component, Span
-from rivertwice.backfill.intervals import Interval, coalesce, merge
 from rivertwice.backfill.model import (
     BackfillPlan,
     BackfillRequest,
@@ -17,6 +16,7 @@ from rivertwice.backfill.model import (
     PlannedSessions,
     SessionsView,
 )
+from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
 from rivertwice.backfill.survey import Asked
 from rivertwice.backfill.zones import plan_offsets, plan_sources, union_offsets, without
 from rivertwice.errors import LogGapError, RequestError
@@ -52,7 +52,7 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
             "reconcile again, or name a range"
         )
         raise RequestError(message)
-    by_key: dict[str, list[Interval]] = {}
+    by_key: dict[str, list[HalfOpenRange]] = {}
     for seed in seen.stale:
         by_key.setdefault(seed.key, []).append((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)))
     return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
@@ -220,10 +220,10 @@ def _seen(view: BackfillView) -> SessionsView:
     return view.sessions
 
 
-def _stretch(one: PlannedSession) -> Interval:
+def _stretch(one: PlannedSession) -> HalfOpenRange:
     return one.start_us // 1000, -(-one.end_us // 1000)
 
 
-def _say(ranges: Sequence[Interval]) -> str:
+def _say(ranges: Sequence[HalfOpenRange]) -> str:
     first = f"[{to_iso(from_ms(ranges[0][0]))}, {to_iso(from_ms(ranges[-1][1]))})"
     return first if len(ranges) == 1 else f"{first} in {len(ranges)} pieces"

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rivertwice.backfill.intervals import Interval
 from rivertwice.backfill.model import (
     BackfillPlan,
     Beyond,
@@ -19,6 +18,7 @@ from rivertwice.backfill.model import (
     PlannedSessions,
 )
 from rivertwice.backfill.plan import plan_id
+from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.config import PipelineHome, require_name
 from rivertwice.errors import RequestError
 from rivertwice.store.files import encode_json, put_json_if_absent, read_json, replace_json
@@ -139,7 +139,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _pairs(values: Any) -> tuple[Interval, ...]:
+def _pairs(values: Any) -> tuple[HalfOpenRange, ...]:
     return tuple((int(start), int(end)) for start, end in values)
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rivertwice.backfill.components import Component, Span, gather_components
-from rivertwice.backfill.intervals import Interval, coalesce, merge
+from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
 
 MOST_RANGES = 50
 """Ranges of event time that are read at once; more are made fewer by reading what lies between them."""
 WIDER = 4
 """By so much each margin is wider than the one before."""
 
-Zone = tuple[Interval, ...]
+Zone = tuple[HalfOpenRange, ...]
 """Ranges of event time, in epoch milliseconds."""
 ReadServed = Callable[[Zone], Sequence[Span]]
 """Gives the served sessions that overlap a zone."""
@@ -59,7 +59,7 @@ class Asked:
         return any(start <= low and high <= end for start, end in ranges)
 
 
-def _holds(component: Component, ranges: Sequence[Interval]) -> bool:
+def _holds(component: Component, ranges: Sequence[HalfOpenRange]) -> bool:
     return any(component.start_us < end * 1000 and start * 1000 < component.end_us for start, end in ranges)
 
 
@@ -88,9 +88,9 @@ def survey_sessions(
         zone = _few([*zone, *_widened([one.stretch_ms for one in cut_off], margin)], gap_ms)
 
 
-def _widened(ranges: Sequence[Interval], margin: int) -> Zone:
+def _widened(ranges: Sequence[HalfOpenRange], margin: int) -> Zone:
     return _few([(start - margin, end + margin) for start, end in ranges], margin)
 
 
-def _few(ranges: Sequence[Interval], gap: int) -> Zone:
+def _few(ranges: Sequence[HalfOpenRange], gap: int) -> Zone:
     return coalesce(ranges, gap, MOST_RANGES)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rivertwice.backfill.intervals import Interval, coalesce, intersect, merge, reach, subtract, windows
 from rivertwice.backfill.model import BackfillView, BatchZone, Chunk, OffsetRuns
+from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, reach, subtract, windows
 from rivertwice.errors import LogGapError
 from rivertwice.instants import from_ms, to_iso
 
@@ -19,9 +19,9 @@ MOST_SCANS = 4
 """Runs per partition that one chunk reads at most."""
 
 
-def plan_chunks(ranges: Sequence[Interval], view: BackfillView, chunk_records: int) -> tuple[Chunk, ...]:
+def plan_chunks(ranges: Sequence[HalfOpenRange], view: BackfillView, chunk_records: int) -> tuple[Chunk, ...]:
     """Cut windows into chunks of about `chunk_records` rows, in order of event time, at least one window each."""
-    groups: list[list[Interval]] = []
+    groups: list[list[HalfOpenRange]] = []
     estimates: list[float] = []
     weights = _weights(view.batches, ranges, view.window_ms, view.step)
     for (start, end), weight in zip(windows(ranges, view.step), weights, strict=True):
@@ -41,15 +41,15 @@ def plan_chunks(ranges: Sequence[Interval], view: BackfillView, chunk_records: i
     )
 
 
-def _offsets_of(view: BackfillView, starts: Sequence[Interval]) -> OffsetRuns:
+def _offsets_of(view: BackfillView, starts: Sequence[HalfOpenRange]) -> OffsetRuns:
     return plan_offsets(view.batches, reach(starts, view.window_ms, view.step))
 
 
-def plan_offsets(batches: Iterable[BatchZone], ranges: Sequence[Interval]) -> OffsetRuns:
+def plan_offsets(batches: Iterable[BatchZone], ranges: Sequence[HalfOpenRange]) -> OffsetRuns:
     """Return the offsets of the batches that may hold rows of `ranges`, as few runs per partition."""
     ordered = merge(ranges)
     ends = [end for _, end in ordered]
-    found: dict[str, dict[int, list[Interval]]] = {}
+    found: dict[str, dict[int, list[HalfOpenRange]]] = {}
     for batch in batches:
         if _touches(batch, ordered, ends):
             for topic, parts in batch.offsets.items():
@@ -72,7 +72,7 @@ def without(offsets: OffsetRuns, lost: OffsetRuns) -> OffsetRuns:
     }
 
 
-def check_doubts(ranges: Sequence[Interval], view: BackfillView) -> None:
+def check_doubts(ranges: Sequence[HalfOpenRange], view: BackfillView) -> None:
     """Refuse windows that records lost for ever may belong to: their recompute would call a guess the truth.
 
     Raises:
@@ -99,8 +99,8 @@ def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, O
     Raises:
         LogGapError: neither has it.
     """
-    archive: dict[str, dict[int, tuple[Interval, ...]]] = {}
-    kafka: dict[str, dict[int, tuple[Interval, ...]]] = {}
+    archive: dict[str, dict[int, tuple[HalfOpenRange, ...]]] = {}
+    kafka: dict[str, dict[int, tuple[HalfOpenRange, ...]]] = {}
     gaps: list[str] = []
     for topic, parts in offsets.items():
         for partition, runs in parts.items():
@@ -124,7 +124,7 @@ def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, O
     return archive, kafka
 
 
-def _touches(batch: BatchZone, ranges: Sequence[Interval], ends: Sequence[int]) -> bool:
+def _touches(batch: BatchZone, ranges: Sequence[HalfOpenRange], ends: Sequence[int]) -> bool:
     """Say whether a batch may hold a row of sorted, disjoint `ranges`, whose ends are `ends`."""
     if not batch.trusted or batch.versions:
         return True
@@ -134,7 +134,7 @@ def _touches(batch: BatchZone, ranges: Sequence[Interval], ends: Sequence[int]) 
     return first < len(ranges) and ranges[first][0] <= batch.max_event_ms
 
 
-def _weights(batches: Iterable[BatchZone], ranges: Sequence[Interval], size: int, step: int) -> list[float]:
+def _weights(batches: Iterable[BatchZone], ranges: Sequence[HalfOpenRange], size: int, step: int) -> list[float]:
     """Estimate rows per window: each batch's rows spread evenly over the windows its event times span."""
     starts = [start for start, _ in windows(ranges, step)]
     steps = np.zeros(len(starts) + 1)
@@ -151,7 +151,7 @@ def _weights(batches: Iterable[BatchZone], ranges: Sequence[Interval], size: int
 
 def union_offsets(parts: Iterable[OffsetRuns]) -> OffsetRuns:
     """Return all offsets of several chunks, each once."""
-    found: dict[str, dict[int, list[Interval]]] = {}
+    found: dict[str, dict[int, list[HalfOpenRange]]] = {}
     for runs in parts:
         for topic, by_partition in runs.items():
             for partition, pairs in by_partition.items():

@@ -30,7 +30,7 @@ def problem_with(spark: SparkSession, definition: Definition, letter: DeadLetter
 
 
 def cure_applies(definition: Definition, topic: str) -> bool:
-    """Say whether a cure of a record of `topic` is applied: of streams under windows, sessions and slices.
+    """Say whether a cure of a record of `topic` is applied: of streams under windows, sessions and intervals.
 
     A fold is changed from there on, and so is a table: no rule explains those yet.
     """

@@ -9,9 +9,9 @@ from pyspark.sql.types import StructType
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.compilers import compiler_of
+from rivertwice.pipeline.interval_rows import RowsOf, VersionsAt, no_versions
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.relations import accepted_branches, rows_schema
-from rivertwice.pipeline.slices import RowsOf, VersionsAt, no_versions
 
 
 def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True) -> DataFrame:
@@ -49,7 +49,7 @@ def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[s
 
 
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
-    """Return the result of the same transform over `accepted_rows` of the one source (no slices): all or any subset."""
+    """Return the result of the same transform over `accepted_rows` of the one source (no intervals): all or any subset."""
     return compiler_of(definition).batch(spark, definition, {definition.source[0]: accepted_rows})
 
 

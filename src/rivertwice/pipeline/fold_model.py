@@ -53,7 +53,7 @@ def find_fold_conflict(definition: DefinitionFile) -> str | None:
     """Return what of a definition does not go together with being a fold; None if all does."""
     for view, source in definition.sources.items():
         if source.is_table:
-            return f"source {view!r} says role: table, which is of slices: a fold takes each of its records as an event; remove role and table_keys"
+            return f"source {view!r} says role: table, which is of intervals: a fold takes each of its records as an event; remove role and table_keys"
         if source.has_watermark:
             return f"source {view!r} has a watermark, but nothing of a fold waits or is late; remove it"
     if definition.count_column is not None:

@@ -70,7 +70,7 @@ class DefinitionFile(Strict):
     )
     count_column: Column | None = Field(
         default=None,
-        description="The column that counts the rows that went into a result row; all but slices and folds need it.",
+        description="The column that counts the rows that went into a result row; all but intervals and folds need it.",
         json_schema_extra=without_null,
     )
     watermark_policy: Literal["min", "max"] = Field(

@@ -43,7 +43,7 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 VERSION = {VALID_FROM, VALID_TO}
 """Columns of a table's view: when a version was valid; `valid_to` is NULL of one that still is."""
 RECORD = "record"
-"""Column of a slice's views: the record's place in its topic, different for every record; it breaks ties. Of a fold's rows: the event's."""
+"""Column of an interval's views: the record's place in its topic, different for every record; it breaks ties. Of a fold's rows: the event's."""
 SOURCE = "source"
 """Column of a fold's rows, where it has several sources: the view that the event is of."""
 ROW = "row"

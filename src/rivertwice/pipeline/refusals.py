@@ -128,11 +128,11 @@ def refusal_of(function: str) -> FunctionRefusal | None:
 
 
 def find_refused(
-    sql: str, *, compared: bool, sliced: bool = False, fields: Collection[str] = ()
+    sql: str, *, compared: bool, per_window: bool = False, fields: Collection[str] = ()
 ) -> list[tuple[str, FunctionRefusal]]:
     """Return the refused functions that `sql` names, in order, with the reason of each.
 
-    Slices may count distinct values, for they run in batch; functions over an ordered window pass here, and `slice_check`
+    Intervals may count distinct values, for they run in batch; functions over an ordered window pass here, and `interval_check`
     sees in the plan whether the order is a total one. A name without parentheses that is one of the `fields` is that column
     (`user`): Spark resolves columns first.
     """
@@ -141,19 +141,19 @@ def find_refused(
     for index, word in enumerate(words):
         after = words[index + 1] if index + 1 < len(words) else ""
         before = words[index - 1].lower() if index else ""
-        if word.lower() == "distinct" and before == "(" and not sliced:
+        if word.lower() == "distinct" and before == "(" and not per_window:
             found.append((f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
         bare = word.lower() in _BARE and word.lower() not in fields and before not in (".", "as")
         called = after == "(" or bare
         why = refusal_of(word) if called and re.match(r"[A-Za-z_`]", word) else None
-        if sliced and word.lower() in WINDOWED:
+        if per_window and word.lower() in WINDOWED:
             continue
         if why is not None:
             found.append((word, why))
     return [(name, why) for name, why in found if compared or why.always]
 
 
-def check_sql(sql: str, where: str, *, compared: bool, sliced: bool = False, fields: Collection[str] = ()) -> None:
+def check_sql(sql: str, where: str, *, compared: bool, per_window: bool = False, fields: Collection[str] = ()) -> None:
     """Refuse SQL that cannot mean the same in a stream and in a recompute, or that leaves its sources.
 
     `fields` are those of the sources: a bare name among them is a column.
@@ -172,7 +172,7 @@ def check_sql(sql: str, where: str, *, compared: bool, sliced: bool = False, fie
     if _FILE_READ.search(normalise(sql)):
         message = f"{where} reads files; {JAVA.cause}: {JAVA.remedy}"
         raise DefinitionError(message)
-    refused = find_refused(sql, compared=compared, sliced=sliced, fields=fields)
+    refused = find_refused(sql, compared=compared, per_window=per_window, fields=fields)
     if refused:
         lines = [f"{where}: {name} {why.cause}; {why.remedy}" for name, why in refused]
         raise DefinitionError("\n".join(lines))

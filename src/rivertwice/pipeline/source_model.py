@@ -47,7 +47,7 @@ class Source(Strict):
     topic: Topic
     role: Literal["stream", "table"] = Field(
         default="stream",
-        description="table: records are versions of rows, joined as of the time of an event; only beside a stream, in slices.",
+        description="table: records are versions of rows, joined as of the time of an event; only beside a stream, in intervals.",
     )
     table_keys: list[Column] = Field(default_factory=list, description="Of a table: the fields that name its rows.")
     partitions: int = Field(ge=1, le=10_000, description="Partitions the topic is created with.")

@@ -14,7 +14,7 @@ def find_sources_conflict(definition: DefinitionFile) -> str | None:
         return "every source is a table, so nothing happens that results could be computed of; add a stream"
     if len(definition.sources) > 1 and not definition.window.kind.takes_several_sources:
         return (
-            f"sources are {list(definition.sources)}, but windows and sessions take exactly one; keep one, or let the window be of slices "
+            f"sources are {list(definition.sources)}, but windows and sessions take exactly one; keep one, or let the window be of intervals "
             "(every, lookback, lookahead, at), which join several, or a fold (fold, at), which follows keys through several"
         )
     return None

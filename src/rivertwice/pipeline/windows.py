@@ -1,4 +1,4 @@
-"""The windows of a definition: tumbling, hopping, sessions, slices, or the days of a fold."""
+"""The windows of a definition: tumbling, hopping, sessions, intervals, or the days of a fold."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NONE = timedelta(0)
 
 
 class Window(BaseModel):
-    """Tumbling (`size`), hopping (`size` and `slide`) or session (`session`) windows, as Spark's functions make them, slices or a fold.
+    """Tumbling (`size`), hopping (`size` and `slide`) or session (`session`) windows, as Spark's functions make them, intervals or a fold.
 
     Tumbling and hopping windows are aligned to the epoch. A session of a key begins with an event and ends `session`
-    after its last one; an event exactly at that end still belongs to it. A slice is a stretch of `every` of event time,
+    after its last one; an event exactly at that end still belongs to it. An interval is a stretch of `every` of event time,
     whose rows are computed from all records of a window around it: `lookback` before it, `lookahead` behind it. A fold has no
     windows: its rows lie under the stretch of `fold` that holds their event, which is an address and nothing else.
     """
@@ -50,7 +50,7 @@ class Window(BaseModel):
     )
     every: Duration | None = Field(
         default=None,
-        description="Slices instead of a size: rows of so much event time are computed together, from raw records.",
+        description="Intervals instead of a size: rows of so much event time are computed together, from raw records.",
         json_schema_extra=without_null,
     )
     fold: Duration | None = Field(
@@ -58,14 +58,16 @@ class Window(BaseModel):
         description="A fold instead of a size: fold.py follows each key, event by event; rows lie by so much event time.",
         json_schema_extra=without_null,
     )
-    lookback: Duration = Field(default=_NONE, description="Of slices: records so long before a slice are seen too.")
+    lookback: Duration = Field(
+        default=_NONE, description="Of intervals: records so long before an interval are seen too."
+    )
     lookahead: Duration = Field(
         default=_NONE,
-        description="Of slices: records so long behind a slice are seen too; it is emitted as much later.",
+        description="Of intervals: records so long behind an interval are seen too; it is emitted as much later.",
     )
     at: Column | None = Field(
         default=None,
-        description="Of slices: the result column, a timestamp, that says which slice a row belongs to. Of a fold: the "
+        description="Of intervals: the result column, a timestamp, that says which interval a row belongs to. Of a fold: the "
         "result column that holds the event's time.",
         json_schema_extra=without_null,
     )
@@ -84,7 +86,7 @@ class Window(BaseModel):
     def _one_kind(self) -> Self:
         if sum(getattr(self, kind.setting) is not None for kind in KINDS) != 1:
             message = (
-                "a window has a size ('1 hour', perhaps with a slide), a session gap, is cut into slices (every), or is the "
+                "a window has a size ('1 hour', perhaps with a slide), a session gap, is cut into intervals (every), or is the "
                 "address of a fold's rows; give exactly one"
             )
             raise ValueError(message)
@@ -108,7 +110,7 @@ class Window(BaseModel):
 
     @property
     def length(self) -> timedelta:
-        """Length of a window; of a session the gap, which is the shortest it can be; of a slice with what it sees; of a fold its address."""
+        """Length of a window; of a session the gap, which is the shortest it can be; of an interval with what it sees; of a fold its address."""
         return self.kind.length(self)
 
     @property

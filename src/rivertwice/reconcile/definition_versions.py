@@ -61,7 +61,7 @@ def evidence_of_served(
 ) -> tuple[Evidence, Sequence[LateRow]]:
     """Return what is served is judged by, and its late rows: where the newest definition published a window, by that one.
 
-    Of sessions and slices no definition of a path chooses other records, so each has the same truth.
+    Of sessions and intervals no definition of a path chooses other records, so each has the same truth.
     """
     window, stamp = view.newest.definition.window, view.served_stamp
     if not view.older or stamp is None or window.kind.follows_records:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rivertwice.backfill.intervals import Interval, intersect, merge, subtract
+from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
 from rivertwice.log import kafka
@@ -31,7 +31,7 @@ from rivertwice.store.delta_mend import copy_as_mended, drop_files, mend_log
 from rivertwice.timeline.lineage import head_definition, load_timeline
 from rivertwice.timeline.sequence import head
 
-Runs = Mapping[int, Sequence[Interval]]
+Runs = Mapping[int, Sequence[HalfOpenRange]]
 """Partition to half-open ranges of offsets."""
 Progress = Callable[[str], None]
 CHUNK_RECORDS = 20_000
@@ -74,7 +74,7 @@ class ArchiveDamage:
         """The records that are written again."""
         if self.erased:
             return {}
-        found: dict[int, Sequence[Interval]] = {}
+        found: dict[int, Sequence[HalfOpenRange]] = {}
         for partition, runs in self.missing.items():
             taken = [*self.lost.get(partition, ()), *(run for one in self.kept for run in one.get(partition, ()))]
             found[partition] = subtract(runs, taken)
@@ -138,9 +138,9 @@ def _sums(settings: Settings, topic: str) -> dict[str, str]:
         return {}
 
 
-def held_runs(files: Iterable[Path], topic_id: str) -> dict[int, tuple[Interval, ...]]:
+def held_runs(files: Iterable[Path], topic_id: str) -> dict[int, tuple[HalfOpenRange, ...]]:
     """Return the offsets of a topic that files hold, by partition; three columns of one file at a time."""
-    found: dict[int, list[Interval]] = {}
+    found: dict[int, list[HalfOpenRange]] = {}
     for file in files:
         rows = pq.ParquetFile(file).read(columns=["topic_id", "partition", "offset"])
         rows = rows.cast(pa.schema([("topic_id", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]))
@@ -278,7 +278,7 @@ def _repair(
     return done
 
 
-def passes(wanted: Runs) -> list[dict[int, Interval]]:
+def passes(wanted: Runs) -> list[dict[int, HalfOpenRange]]:
     """Return runs as ranges of which each has at most one of a partition. Pure."""
     depth = max((len(runs) for runs in wanted.values()), default=0)
     return [

@@ -27,7 +27,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import ReplayMismatchError
 from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.slices import RowsOf
+from rivertwice.pipeline.interval_rows import RowsOf
 from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, encode_offsets, plan_watermarks
 from rivertwice.stream.checkpoint import last_number, parse_offsets
 from rivertwice.stream.driver import terminated_state

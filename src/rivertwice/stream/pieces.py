@@ -56,8 +56,8 @@ def read_pieces(
     held = drop_empty(ranges)
     most_rows = (bounds or BOUNDS).rows
     at_most = count(held) * per_offset if rows is None else rows
-    slices = [held] if at_most <= most_rows else plan_chunks(held, max(1, most_rows // per_offset))
-    for part in slices:
+    parts = [held] if at_most <= most_rows else plan_chunks(held, max(1, most_rows // per_offset))
+    for part in parts:
         frame = select(part)
         most = (bounds or bounds_of(frame.sparkSession)).content
         limit = most // max(1, min(at_most, count(part) * per_offset))

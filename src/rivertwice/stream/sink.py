@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
 from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.slices import RowsOf
+from rivertwice.pipeline.interval_rows import RowsOf
 from rivertwice.store import delta
 from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets

@@ -90,7 +90,7 @@ def _within(rows: DataFrame, ranges: OffsetRanges) -> DataFrame:
 
 @dataclass(frozen=True)
 class KnownVersions:
-    """The versions on a timeline's path, as of any of its batches; a `slices.VersionsAt`."""
+    """The versions on a timeline's path, as of any of its batches; a `interval_rows.VersionsAt`."""
 
     settings: Settings
     home: PipelineHome

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from homes.backfill import HOUR, asked, view
 from rivertwice.backfill.explain import explain_plan
-from rivertwice.backfill.intervals import covering, reach, windows
 from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.ranges import covering, reach, windows
 from rivertwice.backfill.store import plan_from_json, plan_to_json
 
 HALF = HOUR // 2

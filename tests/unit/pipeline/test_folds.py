@@ -85,7 +85,7 @@ def test_windows_of_a_fold_are_closed_at_once_and_others_by_the_watermark() -> N
         (("{fold: 1 day, at: at}", "{fold: 1 day}"), "a fold needs at"),
         (("{fold: 1 day, at: at}", "{fold: 1 day, at: total}"), "window.at 'total' is no key or column of type timestamp"),
         (("{fold: 1 day, at: at}", "{fold: 1 day, at: at, slide: 1 hour}"), "nor do folds"),
-        (("{fold: 1 day, at: at}", "{fold: 1 day, at: at, lookback: 1 day}"), "are of slices"),
+        (("{fold: 1 day, at: at}", "{fold: 1 day, at: at, lookback: 1 day}"), "are of intervals"),
         (("    max_future", "    watermark: 1 minute\n    max_future"), "nothing of a fold waits or is late"),
         (("keys: [k]", "count_column: total\nkeys: [k]"), "count_column is 'total'"),
         (("columns: {at", "columns: {record: {}, at"), "'record' is given twice"),

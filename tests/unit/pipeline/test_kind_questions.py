@@ -14,7 +14,7 @@ from rivertwice.pipeline.windows import Window
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "rivertwice"
 OF_KINDS = {"kinds", "compilers", "evidence", "testing"}
-WHICH = re.compile(r"is_fold|is_session\b|is_sliced|isinstance\([^)]*, \w*(?:Stateful|Session|Interval|Tumbling)\w*\)")
+WHICH = re.compile(r"is_fold|is_session\b|isinstance\([^)]*, \w*(?:Stateful|Session|Interval|Tumbling)\w*\)")
 PROPERTY = re.compile(
     r"\.kind\.(?:has_|keeps_|takes_|is_|follows_)\w+|\.kind\.\w+ is |type\([^)]*\.kind\)|\.window\.(?:fold|session|every|size)\b"
 )

@@ -18,8 +18,8 @@ def changed(kind: str, old: str, new: str) -> Definition:
     return parse_files({name: text.encode() for name, text in files.items()}, "p")
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "hopping", "joined slices"])
-def test_windows_and_slices_take_every_late_policy(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "joined intervals"])
+def test_windows_and_intervals_take_every_late_policy(kind: str) -> None:
     found = changed(kind, LATE, "late: {policy: correct, debounce: 1 minute, horizon: 1 day}\n")
     assert (found.late.policy, found.late.keeps_rows) == ("correct", True)
     assert not changed(kind, LATE, "late: {policy: drop}\n").late.keeps_rows
@@ -43,7 +43,7 @@ def test_the_emit_mode_is_spark_s_output_mode(kind: str, mode: str) -> None:
     assert make_definition(kind).output_mode == mode
 
 
-@pytest.mark.parametrize("kind", ["session", "joined slices", "fold"])
+@pytest.mark.parametrize("kind", ["session", "joined intervals", "fold"])
 def test_only_tumbling_and_hopping_windows_have_rows_before_they_close(kind: str) -> None:
     with pytest.raises(DefinitionError, match="only tumbling and hopping windows have rows before they close"):
         changed(kind, "emit: final\n", "emit: updates\n")

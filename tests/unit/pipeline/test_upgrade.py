@@ -108,13 +108,13 @@ def test_nothing_of_the_state_and_all_other_decoding_is_carried_over() -> None:
         ("session", "pipeline.yaml", "policy: side_output", "policy: drop", RESUME),
         ("session", "rows.sql", "v <> 7", "v <> 8", REFUSED),
         ("session", "pipeline.yaml", "max_future: 10000 days", "max_future: 1 day", REFUSED),
-        ("joined slices", "pipeline.yaml", "watermark: 20 s", "watermark: 30 s", RESUME),
-        ("joined slices", "pipeline.yaml", "required: [k, v]", "required: [k]", REFUSED),
+        ("joined intervals", "pipeline.yaml", "watermark: 20 s", "watermark: 30 s", RESUME),
+        ("joined intervals", "pipeline.yaml", "required: [k, v]", "required: [k]", REFUSED),
         ("fold", "pipeline.yaml", "max_future: 10000 days", "max_future: 1 day", REFUSED),
         ("fold", "fold.py", "== 7", "== 8", REFUSED),
     ],
 )
-def test_sessions_and_slices_carry_over_watermark_and_late_policy_alone(
+def test_sessions_and_intervals_carry_over_watermark_and_late_policy_alone(
     tmp_path: Path, kind: str, file: str, old: str, new: str, way: str
 ) -> None:
     folder = tmp_path / "histories"

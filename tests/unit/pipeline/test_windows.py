@@ -61,7 +61,7 @@ def test_each_kind_of_windows_is_accepted(window: str, call: str, passes: int, t
     [
         ("{}", "exactly one"),
         ("{size: 1 h, session: 1 h}", "exactly one"),
-        ("{session: 1 h, slide: 1 m}", "sessions and slices do not slide"),
+        ("{session: 1 h, slide: 1 m}", "sessions and intervals do not slide"),
         ("{size: 1 h, slide: 1 h}", "remove slide"),
         ("{size: 1 h, slide: 7 m}", "without rest"),
         ("{size: 1 h, slide: 30 s}", "at most 60 times"),

@@ -222,7 +222,7 @@ def window_of(row: RowId) -> RowId:
     return row._replace(key="{}")
 
 
-SLICED = replace(
+INTERVALS = replace(
     RIGHT.of_kind(IntervalEvidence),
     shape=replace(SHAPE, count_column=None),
     late={window_of(at(11)): [late(window_of(at(11)))]},
@@ -232,8 +232,8 @@ SLICED = replace(
 )
 
 
-def test_rows_of_a_slice_are_late_only_where_its_late_records_changed_them() -> None:
-    found = {one.row: one for one in judge_stream(SLICED)}
+def test_rows_of_an_interval_are_late_where_late_records_changed_them() -> None:
+    found = {one.row: one for one in judge_stream(INTERVALS)}
     assert found[at(11)].verdict == "LATE"
     assert (found[at(11, "LGA")].verdict, found[at(11, "LGA")].presence) == ("LATE", "truth only")
     assert (found[at(11, "BOS")].verdict, found[at(11, "BOS")].presence) == ("LATE", "superseded")
@@ -242,18 +242,18 @@ def test_rows_of_a_slice_are_late_only_where_its_late_records_changed_them() -> 
     assert {one.unexplained for one in found.values()} == {0}
 
 
-def test_a_row_of_a_slice_without_late_records_that_differs_is_a_defect() -> None:
-    found = verdicts(judge_stream(replace(SLICED, late={})))
+def test_a_row_of_an_interval_that_no_late_record_changed_is_a_defect() -> None:
+    found = verdicts(judge_stream(replace(INTERVALS, late={})))
     assert {row for row, verdict in found.items() if verdict == "DEFECT"} == {at(11), at(11, "LGA"), at(11, "BOS")}
 
 
-def test_what_is_served_of_a_slice_is_late_by_its_window_s_records() -> None:
-    rows = {row: [ServedRow(one.values, "stream", None) for one in found] for row, found in SLICED.stream.items()}
-    found = {one.row: one for one in judge_served(SLICED, ServedEvidence(rows, 12 * HOUR))}
+def test_what_is_served_of_an_interval_is_late_by_its_window_s_records() -> None:
+    rows = {row: [ServedRow(one.values, "stream", None) for one in found] for row, found in INTERVALS.stream.items()}
+    found = {one.row: one for one in judge_served(INTERVALS, ServedEvidence(rows, 12 * HOUR))}
     assert {row for row, one in found.items() if one.verdict == "LATE"} == {at(11), at(11, "LGA"), at(11, "BOS")}
     assert found[at(11, "BOS")].presence == "superseded"
     rows[at(11, "EWR")] = [ServedRow((9, 9.0), "stream", None)]
-    assert verdicts(judge_served(SLICED, ServedEvidence(rows, 12 * HOUR)))[at(11, "EWR")] == "DEFECT"
+    assert verdicts(judge_served(INTERVALS, ServedEvidence(rows, 12 * HOUR)))[at(11, "EWR")] == "DEFECT"
 
 
 def amended(row: RowId, offset: int = 20, first: int = 1, until: int | None = None) -> AmendedRow:

@@ -103,7 +103,7 @@ def test_only_published_windows_that_differ_from_the_truth_are_stale() -> None:
     assert select_stale_published(RIGHT, gone) == {10 * HOUR}
 
 
-def test_an_unexplained_served_row_of_a_slice_is_a_defect() -> None:
+def test_an_unexplained_served_row_of_an_interval_is_a_defect() -> None:
     evidence = replace(RIGHT.of_kind(IntervalEvidence), expected={**ROWS, at(10): (2,)})
     one = only(
         judge_served(evidence, replace(SERVED, rows={**SERVED.rows, at(10): [ServedRow((2,), "stream", None)]})), at(10)

@@ -20,8 +20,8 @@ def counts(min_event_s: int | None) -> BatchCounts:
         ("tumbling", 61, 120),  # [60, 120)
         ("hopping", 61, 80),  # of [20, 80), [40, 100) and [60, 120) the first
         ("session", 61, 76),  # alone it would have ended at 76
-        ("joined slices", 61, 80),
-        ("rolling slices", 61, 90),
+        ("joined intervals", 61, 80),
+        ("rolling intervals", 61, 90),
     ],
 )
 def test_a_batch_is_suspect_once_its_earliest_events_window_has_ended(kind: str, event_s: int, late_s: int) -> None:
@@ -35,7 +35,7 @@ def test_a_batch_that_accepted_nothing_is_not_suspect() -> None:
 
 
 def test_tables_are_never_suspect() -> None:
-    found = select_suspects(make_definition("as-of slices"), {"events": counts(1), "names": counts(1)}, 1 << 50)
+    found = select_suspects(make_definition("as-of intervals"), {"events": counts(1), "names": counts(1)}, 1 << 50)
     assert found == ["events"]
 
 

@@ -11,8 +11,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.backfill.intervals import Interval
 from rivertwice.backfill.model import SessionsView
+from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.config import PipelineHome
 from rivertwice.log.gaps import REPAIRABLE
 from rivertwice.pipeline.definition import Definition
@@ -31,8 +31,8 @@ class LateWindows:
         sessions: the sessions, where windows are sessions.
     """
 
-    ranges: tuple[Interval, ...]
-    windows: tuple[Interval, ...] = ()
+    ranges: tuple[HalfOpenRange, ...]
+    windows: tuple[HalfOpenRange, ...] = ()
     sessions: SessionsView | None = None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rivertwice.backfill.intervals import merge
 from rivertwice.backfill.kinds.planner import LateWindows, Repairs, newest_late
 from rivertwice.backfill.model import Seed, SessionsView
+from rivertwice.backfill.ranges import merge
 from rivertwice.backfill.session_observe import without_published
 from rivertwice.config import PipelineHome
 from rivertwice.pipeline.definition import Definition

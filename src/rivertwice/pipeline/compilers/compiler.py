@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from rivertwice.pipeline.interval_rows import RowsOf, VersionsAt
 from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.slices import RowsOf, VersionsAt
 
 
 class PlanCheck(Protocol):

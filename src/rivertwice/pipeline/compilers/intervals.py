@@ -9,18 +9,18 @@ from pyspark.sql import functions as F
 
 from rivertwice.pipeline.compilers.compiler import Compiler
 from rivertwice.pipeline.compilers.tumbling_hopping import GroupedPlanCheck
-from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.relations import with_window_end
-from rivertwice.pipeline.slice_check import find_slice_refusals
-from rivertwice.pipeline.slices import (
+from rivertwice.pipeline.interval_check import find_interval_refusals
+from rivertwice.pipeline.interval_rows import (
+    IntervalSink,
     RowsOf,
-    SliceSink,
     VersionsAt,
-    slice_result,
-    slice_views,
-    stream_slices,
+    compute_interval_rows,
+    interval_views,
+    stream_intervals,
     view_schema,
 )
+from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.relations import with_window_end
 from rivertwice.pipeline.views import run_views
 
 
@@ -28,7 +28,7 @@ def interval_result(spark: SparkSession, definition: Definition, rows: Mapping[s
     """Return the result over accepted rows of each view, window by window."""
     pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
     known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
-    return slice_result(spark, definition, slice_views(definition, pairs, known))
+    return compute_interval_rows(spark, definition, interval_views(definition, pairs, known))
 
 
 class IntervalPlanCheck(GroupedPlanCheck):
@@ -42,7 +42,7 @@ class IntervalPlanCheck(GroupedPlanCheck):
 
     def find_refusals(self, definition: Definition, plan: DataFrame) -> list[str]:
         """Return what could join records of two windows, or depends on an order that is not total."""
-        return find_slice_refusals(plan, definition)
+        return find_interval_refusals(plan, definition)
 
     def run(
         self, spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame], plan: DataFrame
@@ -60,7 +60,7 @@ class IntervalCompiler(Compiler):
     def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:
         """Return the records of closed windows: `batch_rows` computes the result from them."""
         del spark
-        return stream_slices(definition, branches)
+        return stream_intervals(definition, branches)
 
     def batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
         """Return the same result over the records of each window."""
@@ -68,4 +68,4 @@ class IntervalCompiler(Compiler):
 
     def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
         """Return what computes the result from the records of closed windows."""
-        return SliceSink(definition, versions).rows
+        return IntervalSink(definition, versions).rows

@@ -1,4 +1,4 @@
-"""Intervals, `every` in a definition and called slices there: a stretch of event time computed at once, from raw records."""
+"""Intervals (`every` in a definition): a stretch of event time is computed at once, from raw records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class IntervalLint(WindowLint):
     """The SQL sees the records of one window at a time."""
 
-    sliced = True
+    per_window = True
     grouped = "are columns of the result"
 
 
@@ -51,17 +51,17 @@ class Intervals(Kind):
     def text(self, window: Window) -> str:
         """Return the windows in words."""
         seen = f"{format_duration(window.lookback)} before and {format_duration(window.lookahead)} behind"
-        return f"slices of {format_duration(self.step(window))} that see {seen}"
+        return f"intervals of {format_duration(self.step(window))} that see {seen}"
 
     def find_window_conflict(self, window: Window) -> str | None:
-        """Return what is wrong with the reach of a slice or its column of time, or None."""
+        """Return what is wrong with the reach of an interval or its column of time, or None."""
         every, none = self.step(window), timedelta(0)
         if window.at is None:
-            return "slices need at: the result column, a timestamp, by which a row belongs to a slice; name it"
+            return "intervals need at: the result column, a timestamp, by which a row belongs to an interval; name it"
         for name, reach in (("lookback", window.lookback), ("lookahead", window.lookahead)):
             if reach < none or reach % every:
                 return (
-                    f"{name} {format_duration(reach)} is no multiple of every {format_duration(every)}; slices are cut "
+                    f"{name} {format_duration(reach)} is no multiple of every {format_duration(every)}; intervals are cut "
                     "by every, so give one of them another length"
                 )
         passes = self.length(window) // every
@@ -79,9 +79,9 @@ class Intervals(Kind):
         if stray:
             return stray
         if definition.count_column is not None:
-            return f"count_column is {definition.count_column!r}, but rows of slices are not counted by a column; remove it"
+            return f"count_column is {definition.count_column!r}, but rows of intervals are not counted by a column; remove it"
         if not definition.keys:
-            return "slices need keys: the result columns that tell a row from all others of its slice; name them"
+            return "intervals need keys: the result columns that tell a row from all others of its interval; name them"
         if window.at not in (*definition.keys, *definition.columns):
             return f"window.at {window.at!r} is neither a key nor a column; add it to the result, or correct it"
         reserved = {window.start_column, window.end_column, RECORD}
@@ -89,7 +89,7 @@ class Intervals(Kind):
             taken = sorted((reserved | (VERSION if source.is_table else set())) & set(source.schema_))
             if taken:
                 return (
-                    f"field {taken[0]!r} of source {view!r} has the name of a column that slices add to every view; rename the "
+                    f"field {taken[0]!r} of source {view!r} has the name of a column that intervals add to every view; rename the "
                     "window's columns (window.start_column, window.end_column), or the field before the log"
                 )
         return None
@@ -101,10 +101,10 @@ class Intervals(Kind):
     def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
         """Refuse SQL that could not be recomputed, and a file of conditions: they belong into the statement."""
         sql, compared = definition.transform_sql, definition.compare
-        check_sql(sql, f"{where}/{TRANSFORM_FILE}", compared=compared, sliced=True, fields=fields)
+        check_sql(sql, f"{where}/{TRANSFORM_FILE}", compared=compared, per_window=True, fields=fields)
         if definition.rows_sql is not None:
             message = (
-                f"{where}/{ROWS_FILE}: slices take no {ROWS_FILE}; write the condition into {TRANSFORM_FILE}'s WHERE"
+                f"{where}/{ROWS_FILE}: intervals take no {ROWS_FILE}; write the condition into {TRANSFORM_FILE}'s WHERE"
             )
             raise DefinitionError(message)
 
@@ -114,7 +114,7 @@ class Intervals(Kind):
         return ["slices", *reach, str(window.at), window.start_column, window.end_column]
 
     def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
-        """Return the keys alone where a case leaves the start out: a window begins before its slice."""
+        """Return the keys alone where a case leaves the start out: a window begins before its interval."""
         if not all(definition.window.start_column in row for row in expected):
             return definition.keys
         return super().case_keys(definition, expected)

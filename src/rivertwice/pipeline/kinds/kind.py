@@ -149,7 +149,7 @@ class Kind(ABC):
         """
         if not (chooses_records and self.follows_records):
             return None
-        return "sessions and slices whose records two definitions chose cannot be compared"
+        return "sessions and intervals whose records two definitions chose cannot be compared"
 
     def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
         """Return the columns that identify a row of a case."""

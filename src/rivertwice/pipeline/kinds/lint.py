@@ -29,11 +29,11 @@ class WindowLint:
     """One method a pitfall; each takes a definition, and what the checks of its plan found or None.
 
     Attributes:
-        sliced: whether the SQL sees the records of one window at a time, in which some functions depend on no order.
+        per_window: whether the SQL sees the records of one window at a time, in which some functions depend on no order.
         grouped: what becomes of the keys, in words.
     """
 
-    sliced: ClassVar[bool] = False
+    per_window: ClassVar[bool] = False
     grouped: ClassVar[str] = "are columns of the result, grouped by exactly"
 
     def loaded(self, definition: Definition) -> list[LintFinding]:
@@ -57,7 +57,7 @@ class WindowLint:
     ) -> LintFinding:
         """Judge by the text, and by Spark's plan where the checks ran, whether an SQL file has a function of a kind."""
         texts = [text for text in (definition.transform_sql, definition.rows_sql) if text]
-        calls = [call for text in texts for call in find_refused(text, compared=True, sliced=self.sliced)]
+        calls = [call for text in texts for call in find_refused(text, compared=True, per_window=self.per_window)]
         named = [name for name, cause in calls if cause is why]
         if named and not definition.compare:
             text = f"compare is false, and the SQL calls {', '.join(dict.fromkeys(named))}, which {does}"

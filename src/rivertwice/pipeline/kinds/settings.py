@@ -12,9 +12,9 @@ MOST_PASSES = 60
 
 
 def find_stray_reach(window: Window, *, takes_at: bool = False) -> str | None:
-    """Return that the fields of slices are given to another kind, or None."""
+    """Return that the fields of intervals are given to another kind, or None."""
     if window.lookback or window.lookahead or (window.at is not None and not takes_at):
-        return "lookback, lookahead and at are of slices; remove them, or give every instead of size or session"
+        return "lookback, lookahead and at are of intervals; remove them, or give every instead of size or session"
     return None
 
 
@@ -22,4 +22,4 @@ def find_stray_slide(window: Window) -> str | None:
     """Return that slide is given to a kind that does not slide, or None."""
     if window.slide is None:
         return None
-    return "sessions and slices do not slide, nor do folds; remove slide, or give a size instead"
+    return "sessions and intervals do not slide, nor do folds; remove slide, or give a size instead"

@@ -1,6 +1,6 @@
-"""The late rule of slices: a record is late in a window as in a hopping one, and the transform runs once over all pairs in time.
+"""The late rule of intervals: a record is late in a window as in a hopping one, and the transform runs once over all pairs in time.
 
-A slice's rows are made of the records of its window and of the tables' versions that were known when it closed, and of nothing
+An interval's rows are made of the records of its window and of the tables' versions that were known when it closed, and of nothing
 else. So what the stream must have emitted is the same SELECT over the (record, window) pairs that were not late, each
 window joined with the versions that the batch which closed it, or one before, had read. Which of a window's late records
 and versions changed which of its rows is not asked: a row that differs is LATE by all of them, one that is the same agrees.
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.slices import slice_result, slice_views
+from rivertwice.pipeline.interval_rows import compute_interval_rows, interval_views
 from rivertwice.pipeline.tables import all_versions, late_versions, window_closes
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.evidence.evidence import Evidence
@@ -155,7 +155,9 @@ class IntervalJudge(FixedWindows):
         versions: Mapping[str, DataFrame],
         closes: DataFrame | None = None,
     ) -> pa.Table:
-        return slice_result(self._spark, definition, slice_views(definition, pairs, versions, closes)).toArrow()
+        return compute_interval_rows(
+            self._spark, definition, interval_views(definition, pairs, versions, closes)
+        ).toArrow()
 
     @functools.cached_property
     def _closes(self) -> DataFrame:

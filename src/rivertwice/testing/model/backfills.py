@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rivertwice.backfill.intervals import subtract
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone
+from rivertwice.backfill.ranges import subtract
 from rivertwice.errors import AuditError, LogGapError, LostRaceError, RequestError
 from rivertwice.instants import EPOCH, TimeRange
 from rivertwice.testing.model.process import Process, Steps, point

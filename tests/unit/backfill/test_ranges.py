@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.backfill.intervals import align_outwards, clamp, coalesce, intersect, length, merge, subtract, windows
+from rivertwice.backfill.ranges import align_outwards, clamp, coalesce, intersect, length, merge, subtract, windows
 
 RANGES = st.lists(st.tuples(st.integers(-40, 40), st.integers(-40, 40)), max_size=12)
 

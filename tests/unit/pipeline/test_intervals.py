@@ -1,4 +1,4 @@
-"""Slices: what a definition may say of them."""
+"""Intervals: what a definition may say of them."""
 
 from __future__ import annotations
 
@@ -29,52 +29,52 @@ keys: KEYS
 columns: {v: {}}
 """
 SQL = "SELECT window_start, window_end, k, at, v FROM events WHERE v > 1"
-SLICE = "{every: 1 minute, lookback: 5 minutes, lookahead: 2 minutes, at: at}"
+INTERVAL = "{every: 1 minute, lookback: 5 minutes, lookahead: 2 minutes, at: at}"
 
 
 INTERVALS = next(kind for kind in KINDS if isinstance(kind, Intervals))
 
 
 def define(
-    window: str = SLICE, keys: str = "[k, at]", sql: str = SQL, extra: str = "", rows: str | None = None
+    window: str = INTERVAL, keys: str = "[k, at]", sql: str = SQL, extra: str = "", rows: str | None = None
 ) -> Definition:
     text = YAML.replace("WINDOW", window).replace("KEYS", keys) + extra
     files = {"pipeline.yaml": text.encode(), "transform.sql": sql.encode()}
     return parse_files(files if rows is None else {**files, "rows.sql": rows.encode()}, "p")
 
 
-def test_a_slice_s_window_reaches_back_and_ahead_and_steps_by_every() -> None:
+def test_an_interval_s_window_reaches_back_and_ahead_and_steps_by_every() -> None:
     window = define().window
     assert window.kind == INTERVALS
     assert (window.length, window.step, window.passes) == (timedelta(minutes=8), timedelta(minutes=1), 8)
-    assert window.text == "slices of 1 minute that see 5 minutes before and 2 minutes behind"
+    assert window.text == "intervals of 1 minute that see 5 minutes before and 2 minutes behind"
 
 
 @pytest.mark.parametrize(
     ("window", "words"),
     [
-        ("{every: 1 minute}", "slices need at"),
+        ("{every: 1 minute}", "intervals need at"),
         ("{every: 1 minute, size: 1 minute, at: at}", "give exactly one"),
-        ("{size: 1 minute, lookback: 1 minute}", "are of slices"),
-        ("{size: 1 minute, at: at}", "are of slices"),
+        ("{size: 1 minute, lookback: 1 minute}", "are of intervals"),
+        ("{size: 1 minute, at: at}", "are of intervals"),
         ("{every: 2 minutes, lookback: 3 minutes, at: at}", "lookback 3 minutes is no multiple of every 2 minutes"),
         ("{every: 1 s, lookback: 1 hour, at: at}", "3601 times every"),
-        ("{every: 1 minute, slide: 30 s, at: at}", "slices do not slide"),
+        ("{every: 1 minute, slide: 30 s, at: at}", "intervals do not slide"),
         ("{every: 1 minute, at: missing}", "window.at 'missing' is neither a key nor a column"),
-        ("{every: 1 minute, at: at, start_column: w}", "has the name of a column that slices add"),
+        ("{every: 1 minute, at: at, start_column: w}", "has the name of a column that intervals add"),
     ],
 )
-def test_a_slice_that_cannot_be_meant_is_refused(window: str, words: str) -> None:
+def test_an_interval_that_cannot_be_meant_is_refused(window: str, words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
         define(window)
 
 
-def test_slices_need_keys_and_no_count_column_and_no_row_filter() -> None:
-    with pytest.raises(DefinitionError, match="slices need keys"):
+def test_intervals_need_keys_and_no_count_column_and_no_row_filter() -> None:
+    with pytest.raises(DefinitionError, match="intervals need keys"):
         define(keys="[]")
-    with pytest.raises(DefinitionError, match="rows of slices are not counted"):
+    with pytest.raises(DefinitionError, match="rows of intervals are not counted"):
         define(extra="count_column: v\n")
-    with pytest.raises(DefinitionError, match=r"slices take no rows\.sql"):
+    with pytest.raises(DefinitionError, match=r"intervals take no rows\.sql"):
         define(rows="SELECT * FROM events WHERE v > 1")
 
 
@@ -95,7 +95,7 @@ def test_functions_over_an_order_and_distinct_counts_are_left_to_the_plan() -> N
 @pytest.mark.parametrize("other", ["every: 2 minutes", "lookback: 4 minutes", "lookahead: 1 minute", "at: seen_at"])
 def test_another_reach_is_another_meaning(other: str) -> None:
     name = other.partition(":")[0]
-    parts = dict(part.split(": ") for part in SLICE.strip("{}").split(", "))
+    parts = dict(part.split(": ") for part in INTERVAL.strip("{}").split(", "))
     parts |= {name: other.partition(": ")[2]}
     if name == "every":
         parts |= {"lookback": "4 minutes"}
@@ -119,7 +119,7 @@ TABLE = """
 window: WINDOW"""
 
 
-def with_table(old: str = "", new: str = "", window: str = SLICE) -> Definition:
+def with_table(old: str = "", new: str = "", window: str = INTERVAL) -> Definition:
     table = TABLE.replace(old, new) if old else TABLE
     text = YAML.replace("window: WINDOW", table.lstrip("\n")).replace("WINDOW", window).replace("KEYS", "[k, at]")
     return parse_files({"pipeline.yaml": text.encode(), "transform.sql": SQL.encode()}, "p")
@@ -140,7 +140,7 @@ def test_a_table_stands_beside_a_stream_and_moves_no_watermark() -> None:
         ("    max_future", "    watermark: 1 s\n    max_future", "a table moves no watermark"),
         ("role: table", "role: stream", "table_keys is .'k'., but the source is no table"),
         ("    role: table\n    table_keys: [k]\n", "", "source .names. has no watermark"),
-        ("name: string", "valid_to: string", "has the name of a column that slices add"),
+        ("name: string", "valid_to: string", "has the name of a column that intervals add"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused(old: str, new: str, words: str) -> None:
@@ -153,7 +153,7 @@ def test_tables_alone_and_windows_of_several_sources_are_refused() -> None:
         with_table(window="{size: 1 minute}\ncount_column: v")
     text = (
         YAML.replace("watermark: 1 minute", "role: table\n    table_keys: [k]")
-        .replace("WINDOW", SLICE)
+        .replace("WINDOW", INTERVAL)
         .replace("KEYS", "[k, at]")
     )
     with pytest.raises(DefinitionError, match="every source is a table"):

@@ -1,14 +1,14 @@
-"""Slices: raw records are kept until their stretch of event time is closed, then one SELECT runs over all of it at once.
+"""Intervals: raw records are kept until their stretch of event time is closed, then one SELECT runs over all of it at once.
 
 For what Spark has no exact streaming form of, or one whose result depends on how batches were cut: joins with unmatched rows,
-rolling figures per event, first sightings, patterns. A slice `[t, t + every)` sees the window `[t - lookback,
-t + every + lookahead)`. Slices of one length whose windows overlap are hopping windows, so Spark keeps and closes
+rolling figures per event, first sightings, patterns. An interval `[t, t + every)` sees the window `[t - lookback,
+t + every + lookahead)`. Intervals of one length whose windows overlap are hopping windows, so Spark keeps and closes
 them, and drops what is late, exactly as it does for those; the streaming state holds the raw records, in blocks:
 
-    records of each view  ->  groupBy(window, view, block), collect_list  ->  closed slices  ->  transform.sql over the views
+    records of each view  ->  groupBy(window, view, block), collect_list  ->  closed intervals  ->  transform.sql over the views
 
 The second step is the same for stream, backfill and reconcile. Each view has its source's fields, the window's two columns
-and `record`. `slice_check` proves on Spark's plan that no row of a result depends on records of two windows.
+and `record`. `interval_check` proves on Spark's plan that no row of a result depends on records of two windows.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ BLOCK = 256
 """Records of one partition in a row of the state: a new record rewrites its block, and a block is few records."""
 
 
-def stream_slices(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the closed slices of a stream: `_window` and `_records`, one row per block of a view's records.
+def stream_intervals(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the closed intervals of a stream: `_window` and `_records`, one row per block of a view's records.
 
     Args:
         definition: what to run.
@@ -82,7 +82,7 @@ def struct_type(source: Source) -> str:
 
 
 def view_rows(definition: Definition, view: str, pairs: DataFrame) -> DataFrame:
-    """Return a view as `transform.sql` sees it, of accepted rows once per slice that sees them (`_window_end`)."""
+    """Return a view as `transform.sql` sees it, of accepted rows once per interval that sees them (`_window_end`)."""
     window = definition.window
     start = F.col("_window_end") - F.make_dt_interval(secs=F.lit(window.length.total_seconds()))
     return pairs.select(
@@ -103,7 +103,7 @@ def view_schema(definition: Definition, view: str) -> str:
     return ", ".join([*frame, f"{RECORD} bigint", *versions, *fields])
 
 
-def slice_views(
+def interval_views(
     definition: Definition,
     pairs: Mapping[str, DataFrame],
     versions: Mapping[str, DataFrame],
@@ -126,8 +126,8 @@ def slice_views(
     return views | {view: table_rows(definition, view, rows, windows) for view, rows in versions.items()}
 
 
-def slice_result(spark: SparkSession, definition: Definition, views: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the transform's rows over `views`, of each window those that belong to its slice."""
+def compute_interval_rows(spark: SparkSession, definition: Definition, views: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the transform's rows over `views`, of each window those that belong to its interval."""
     window = definition.window
     assert window.at is not None, "the definition was checked"
     result = run_views(spark, definition.transform_sql, views)
@@ -136,24 +136,24 @@ def slice_result(spark: SparkSession, definition: Definition, views: Mapping[str
     return result.where((F.col(window.at) >= begin) & (F.col(window.at) < end))
 
 
-class SliceSink:
-    """Turns a micro-batch of a stream's closed slices into result rows."""
+class IntervalSink:
+    """Turns a micro-batch of a stream's closed intervals into result rows."""
 
     def __init__(self, definition: Definition, versions: VersionsAt = no_versions) -> None:
-        """Take the definition whose slices come, and what is known of its tables when a batch runs."""
+        """Take the definition whose intervals come, and what is known of its tables when a batch runs."""
         self._definition = definition
         self._versions = versions
         self._empty: pa.Table | None = None
 
     def rows(self, frame: Any, batch: int) -> pa.Table:
-        """Return the result rows of the slices that the batch closes; all of the batch's state is materialised."""
+        """Return the result rows of the intervals that the batch closes; all of the batch's state is materialised."""
         closed: DataFrame = frame.persist()
         try:
             if self._empty is not None and not closed.count():
                 return self._empty
             spark = closed.sparkSession
-            views = slice_views(self._definition, self._pairs(closed), self._versions(spark, batch))
-            result = slice_result(spark, self._definition, views).toArrow()
+            views = interval_views(self._definition, self._pairs(closed), self._versions(spark, batch))
+            result = compute_interval_rows(spark, self._definition, views).toArrow()
         finally:
             closed.unpersist()
         if self._empty is None:
@@ -161,7 +161,7 @@ class SliceSink:
         return result
 
     def _pairs(self, closed: DataFrame) -> dict[str, DataFrame]:
-        """Return view to the records of the closed slices, as the rows that they were, once per window."""
+        """Return view to the records of the closed intervals, as the rows that they were, once per window."""
         found = {}
         for view, source in self._definition.streams.items():
             mine = closed.where(F.col("_view") == view).select("_window", F.explode("_records").alias("_one"))

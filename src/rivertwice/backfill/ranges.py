@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-Interval = tuple[int, int]
+HalfOpenRange = tuple[int, int]
 
 
-def merge(ranges: Iterable[Interval]) -> tuple[Interval, ...]:
+def merge(ranges: Iterable[HalfOpenRange]) -> tuple[HalfOpenRange, ...]:
     """Return the union. Ranges that touch become one; empty and reversed ones vanish."""
-    merged: list[Interval] = []
+    merged: list[HalfOpenRange] = []
     for start, end in sorted(pair for pair in ranges if pair[0] < pair[1]):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
@@ -23,10 +23,10 @@ def merge(ranges: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(merged)
 
 
-def subtract(ranges: Iterable[Interval], cut: Iterable[Interval]) -> tuple[Interval, ...]:
+def subtract(ranges: Iterable[HalfOpenRange], cut: Iterable[HalfOpenRange]) -> tuple[HalfOpenRange, ...]:
     """Return what is in `ranges` and not in `cut`."""
     holes = merge(cut)
-    kept: list[Interval] = []
+    kept: list[HalfOpenRange] = []
     first = 0
     for start, end in merge(ranges):
         at = start
@@ -43,10 +43,10 @@ def subtract(ranges: Iterable[Interval], cut: Iterable[Interval]) -> tuple[Inter
     return tuple(kept)
 
 
-def intersect(ranges: Iterable[Interval], others: Iterable[Interval]) -> tuple[Interval, ...]:
+def intersect(ranges: Iterable[HalfOpenRange], others: Iterable[HalfOpenRange]) -> tuple[HalfOpenRange, ...]:
     """Return what is in both."""
     left, right = merge(ranges), merge(others)
-    found: list[Interval] = []
+    found: list[HalfOpenRange] = []
     i = j = 0
     while i < len(left) and j < len(right):
         start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
@@ -59,39 +59,39 @@ def intersect(ranges: Iterable[Interval], others: Iterable[Interval]) -> tuple[I
     return tuple(found)
 
 
-def clamp(ranges: Iterable[Interval], start: int, end: int) -> tuple[Interval, ...]:
+def clamp(ranges: Iterable[HalfOpenRange], start: int, end: int) -> tuple[HalfOpenRange, ...]:
     """Return what lies in `[start, end)`."""
     return intersect(ranges, [(start, end)])
 
 
-def align_outwards(ranges: Iterable[Interval], size: int) -> tuple[Interval, ...]:
+def align_outwards(ranges: Iterable[HalfOpenRange], size: int) -> tuple[HalfOpenRange, ...]:
     """Widen every range to whole windows of `size`, counted from zero; nothing is lost."""
     return merge((start // size * size, -(-end // size) * size) for start, end in ranges if start < end)
 
 
-def covering(ranges: Iterable[Interval], size: int, step: int) -> tuple[Interval, ...]:
+def covering(ranges: Iterable[HalfOpenRange], size: int, step: int) -> tuple[HalfOpenRange, ...]:
     """Return where the windows start that hold any integer of `ranges`: windows of `size`, one each `step`."""
     return merge(((start - size) // step * step + step, -(-end // step) * step) for start, end in ranges if start < end)
 
 
-def reach(starts: Iterable[Interval], size: int, step: int) -> tuple[Interval, ...]:
+def reach(starts: Iterable[HalfOpenRange], size: int, step: int) -> tuple[HalfOpenRange, ...]:
     """Return what the windows hold that start in `starts`, which are aligned to `step`."""
     return merge((start, end - step + size) for start, end in starts if start < end)
 
 
-def length(ranges: Iterable[Interval]) -> int:
+def length(ranges: Iterable[HalfOpenRange]) -> int:
     """Return how many integers are in the union."""
     return sum(end - start for start, end in merge(ranges))
 
 
-def windows(ranges: Iterable[Interval], size: int, step: int | None = None) -> Iterator[Interval]:
+def windows(ranges: Iterable[HalfOpenRange], size: int, step: int | None = None) -> Iterator[HalfOpenRange]:
     """Yield the windows of `size` that start in aligned `ranges`, one each `step` (without it: one behind the other)."""
     for start, end in merge(ranges):
         for at in range(start, end, step or size):
             yield at, at + size
 
 
-def coalesce(ranges: Iterable[Interval], gap: int, most: int) -> tuple[Interval, ...]:
+def coalesce(ranges: Iterable[HalfOpenRange], gap: int, most: int) -> tuple[HalfOpenRange, ...]:
     """Close holes of at most `gap`, then the smallest ones until at most `most` ranges remain.
 
     The answer covers `ranges`; it says how to scan them in few passes, at the price of reading the closed holes.

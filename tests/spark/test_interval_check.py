@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rivertwice.pipeline.definition import parse_files
-from rivertwice.pipeline.slice_check import find_slice_refusals
-from rivertwice.pipeline.slices import view_schema
+from rivertwice.pipeline.interval_check import find_interval_refusals
+from rivertwice.pipeline.interval_rows import view_schema
 from rivertwice.pipeline.views import run_views
 
 pytestmark = pytest.mark.spark
@@ -77,7 +77,7 @@ def judge(spark: SparkSession, sql: str) -> list[str]:
     files = {"pipeline.yaml": YAML.encode(), "transform.sql": FINE["filter"].encode()}
     definition = parse_files(files, "p")
     views = {"events": spark.createDataFrame([], view_schema(definition, "events"))}
-    return find_slice_refusals(run_views(spark, sql, views), definition)
+    return find_interval_refusals(run_views(spark, sql, views), definition)
 
 
 @pytest.mark.parametrize("name", FINE)

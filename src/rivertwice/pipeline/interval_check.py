@@ -1,4 +1,4 @@
-"""Proof on Spark's analysed plan that a slice's rows depend on records of one window alone, and on no order but a total one.
+"""Proof on Spark's analysed plan that an interval's rows depend on records of one window alone, and on no order but a total one.
 
 Each view carries the start of the window that a record is seen in. If every join demands that both sides' starts are equal, every
 aggregation groups by it and every OVER partitions by it, records of two windows never meet: then one statement over the
@@ -37,8 +37,8 @@ _COLLECTS = frozenset({"CollectList", "CollectSet"})
 _PICKS = frozenset({"First", "Last", "AnyValue", "NthValue", "CollectList", "MaxBy", "MinBy"})
 
 
-def find_slice_refusals(result: DataFrame, definition: Definition) -> list[str]:
-    """Return a sentence for each thing in the plan of `result` for which slices would not be exact; empty if there is none."""
+def find_interval_refusals(result: DataFrame, definition: Definition) -> list[str]:
+    """Return a sentence for each thing in the plan of `result` for which intervals would not be exact; empty if there is none."""
     return _Walk(definition).judge(plan_of(result))
 
 
