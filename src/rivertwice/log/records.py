@@ -25,6 +25,11 @@ from rivertwice.store.delta import open_table
 from rivertwice.store.fetched import local_files
 
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+GROUP = "rivertwice-ranges"
+"""Spark keeps a consumer for each group and partition; without one name, each read leaves consumers that nobody uses again.
+
+Nothing is committed under it, and partitions are assigned, so readers of one group do not share them out.
+"""
 _HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
 _ARCHIVE = T.StructType(
     [
@@ -202,6 +207,7 @@ def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: Offs
         .option("endingOffsets", json.dumps({topic: ends}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
+        .option("kafka.group.id", GROUP)
         .load()
         .select(*KAFKA_COLUMNS)
     )

@@ -15,6 +15,18 @@ JVM_SPEAKS = "-Xlog:disable -Xlog:all=warning:stderr -XX:+DisplayVMOutputToStder
 # A JVM that lives for a minute: compiled by C1 only it spends a quarter less CPU. C1 alone would have 48 MB for all code.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
+# What Spark keeps of the batches before. Records that it fetched and nobody took over are kept for five minutes by default:
+# at 10,000 records a second that is gigabytes. And the status of 1,000 jobs is kept although no page shows it.
+BOUNDED_MEMORY = {
+    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.ui.dagGraph.retainedRootRDDs": "20",
+    "spark.sql.ui.retainedExecutions": "20",
+}
+
 
 def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
     """Return the settings that only a new JVM can take."""
@@ -34,6 +46,7 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         ).rstrip(),
         "spark.executor.extraJavaOptions": AVRO_LIMITS,
         "spark.ui.enabled": "false",
+        **BOUNDED_MEMORY,
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.catalogImplementation": "in-memory",
