@@ -69,7 +69,7 @@ def test_what_is_too_much_waits_in_the_log_and_is_read_in_bounded_batches(
         others = os.environ.get("SPARK_SUBMIT_OPTS", "").replace("-XX:+UseSerialGC", "")  # a JVM takes one collector
         options = {"SPARK_SUBMIT_OPTS": others, "_JAVA_OPTIONS": COLLECTS.format(logs=collections)}
         driver = lab.start_driver(env=options)
-        lab.until(lambda: lab.steps().idle(lab.produced), 120, "the first batches")
+        lab.until(lambda: lab.steps().idle(lab.produced), 300, "the first batches")
         before, python_before, lags = lives(collections), memory_of_python(driver.pid), []
         for second in range(FLOOD_S):
             second_ends = Deadline.after(1.0)
