@@ -1,4 +1,4 @@
-"""Records that lab_sums cannot accept, one maker per way to be wrong; wider than the flights' list in `log.poison`."""
+"""Records that lab_sums cannot accept, one maker per way to be wrong; wider than the flights' list in `flights.poison`."""
 
 from __future__ import annotations
 
