@@ -1,7 +1,7 @@
-"""The beginning of a head's path as what a restore is built on: a state of nothing, and every recorded batch behind it.
+"""The beginning of a head's path as the base of a restore: an empty state, and every recorded batch after it.
 
-For a state that is suspect, or that must be made of a log that was rewritten (`privacy.erase`). It takes as long as the whole
-history, but depends on nothing that was kept of the state.
+It serves for a state that is suspect, or that must be made from a log that was rewritten (`privacy.erase`). It takes as long as
+the whole history, but depends on no stored state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rivertwice.savepoint.manifest import Manifest
 from rivertwice.timeline.lineage import load_timeline, path_of
 
 BEGINNING = "beginning"
-"""Stands where a savepoint's id does; ids of savepoints begin with `sp-`."""
+"""Used in the place of a savepoint's id; ids of savepoints begin with `sp-`."""
 _BEFORE_ALL = -1
 
 
@@ -46,6 +46,6 @@ def beginning_of(home: PipelineHome, parent: str) -> Savepoint:
 
 
 def make_empty_checkpoint(target: Path) -> None:
-    """Create the folder of a checkpoint in which nothing was planned yet; Spark wants a query's id in it (ran)."""
+    """Create the folder of a checkpoint in which nothing was planned yet; Spark wants a query's id in it (tried)."""
     (target / "offsets").mkdir(parents=True)
     (target / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))

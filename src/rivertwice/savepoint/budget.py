@@ -1,4 +1,4 @@
-"""What a proof may cost, and which savepoint is worth another try. Pure."""
+"""What a proof may cost, and which savepoint should be tried again. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ProofBudget:
         batches: recorded batches to replay, if the stream commits so many.
         wait_s: seconds to wait for them, in all.
         max_batches: more are not replayed, even where only a later state can be compared.
-        max_bytes: of the two copies that a proof holds in scratch.
+        max_bytes: size of the two copies that a proof holds in scratch.
         replay_s: seconds that the replay may take.
     """
 
@@ -57,9 +57,9 @@ def describe_out_of_time(done: int, wanted: int, budget: ProofBudget) -> str:
 
 
 def select_retry(savepoints: Sequence[Savepoint], tried: Collection[str]) -> Savepoint | None:
-    """Return the savepoint to prove when a newer one could not be: the newest unproved one since the newest proved.
+    """Return the savepoint to prove if a newer one could not be proved: the newest unproved one since the newest proved one.
 
-    A stream that commits rarely has nothing that follows a savepoint just taken; by the next rotation it has.
+    A stream that commits rarely has no batch after a savepoint just taken. By the next rotation it has one.
     """
     newest_first = sorted(savepoints, key=lambda s: (s.manifest.created_at, s.id), reverse=True)
     for savepoint in newest_first:

@@ -12,7 +12,7 @@ from rivertwice.timeline.ledger import LedgerRow
 
 
 def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
-    """Return the hashes of a pipeline's definition as it lies in the project now."""
+    """Return the hashes of a pipeline's definition as it is in the project now."""
     return build_bundle(settings.definitions / pipeline).fingerprint.hashes()
 
 

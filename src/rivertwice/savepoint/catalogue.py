@@ -1,4 +1,4 @@
-"""Which savepoints there are, what is known of each, and whether their bytes are what was written."""
+"""Which savepoints exist, what is known about each, and whether their bytes are what was written."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ class Savepoint:
 
 
 def savepoint_store(home: PipelineHome) -> BlobStore:
-    """Return where a pipeline's savepoints lie."""
+    """Return the store of a pipeline's savepoints."""
     return open_store(home.savepoint_url or home.savepoints)
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What lies in a pipeline's savepoint store.
+    """What a pipeline's savepoint store contains.
 
     Attributes:
         sound: the savepoints that exist (have a manifest and are not being deleted), oldest first.
-        damaged: id to why its manifest cannot be read.
+        damaged: id to the reason why its manifest cannot be read.
     """
 
     sound: list[Savepoint]
@@ -87,13 +87,13 @@ def survey_savepoints(home: PipelineHome) -> Survey:
     """Return the savepoints that exist, and those whose manifest cannot be read, which must not hide the others."""
     store = savepoint_store(home)
     names = _by_savepoint(store.list())
-    there = [name for name, files in names.items() if MANIFEST in files and DELETING not in files]
+    existing = [name for name, files in names.items() if MANIFEST in files and DELETING not in files]
     with ThreadPoolExecutor(WORKERS) as pool:
-        read = dict(zip(there, pool.map(lambda name: _read_listed(store, name), there), strict=True))
-    sound = [found for found in read.values() if isinstance(found, Savepoint)]
+        answers = dict(zip(existing, pool.map(lambda name: _read_listed(store, name), existing), strict=True))
+    sound = [answer for answer in answers.values() if isinstance(answer, Savepoint)]
     return Survey(
         sorted(sound, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.id)),
-        {name: found for name, found in read.items() if isinstance(found, str)},
+        {name: answer for name, answer in answers.items() if isinstance(answer, str)},
     )
 
 
@@ -102,10 +102,10 @@ def list_savepoints(home: PipelineHome) -> list[Savepoint]:
 
     One whose manifest cannot be read is left out, with a warning: it must not hide the others.
     """
-    found = survey_savepoints(home)
-    for name, why in found.damaged.items():
+    survey = survey_savepoints(home)
+    for name, why in survey.damaged.items():
         _log.warning("savepoint %s is left out: %s", name, why)
-    return found.sound
+    return survey.sound
 
 
 def load_savepoint(home: PipelineHome, savepoint_id: str) -> Savepoint:
@@ -114,18 +114,18 @@ def load_savepoint(home: PipelineHome, savepoint_id: str) -> Savepoint:
     Raises:
         SavepointError: it does not exist.
     """
-    found = _read(savepoint_store(home), require_savepoint_id(savepoint_id))
-    if found is None:
-        known = ", ".join(savepoint.id for savepoint in list_savepoints(home)) or "none"
+    savepoint = _read(savepoint_store(home), require_savepoint_id(savepoint_id))
+    if savepoint is None:
+        known = ", ".join(existing.id for existing in list_savepoints(home)) or "none"
         message = (
             f"savepoint {savepoint_id} does not exist (it has no manifest, or is being deleted); there are: {known}"
         )
         raise SavepointError(message)
-    return found
+    return savepoint
 
 
 def _read_listed(store: BlobStore, name: str) -> Savepoint | str | None:
-    """Return the savepoint, why its manifest cannot be read, or None if it went meanwhile."""
+    """Return the savepoint, the reason why its manifest cannot be read, or None if it was deleted meanwhile."""
     try:
         return _read(store, name)
     except SavepointError as error:
@@ -160,12 +160,12 @@ def _read_proof(store: BlobStore, name: str) -> dict[str, Any] | None:
 
 
 def _by_savepoint(keys: Iterable[str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    files: dict[str, set[str]] = {}
     for key in keys:
         name, _, rest = key.partition("/")
         if rest:
-            found.setdefault(name, set()).add(rest)
-    return found
+            files.setdefault(name, set()).add(rest)
+    return files
 
 
 def select_newest(savepoints: Sequence[Savepoint], *, proved: bool) -> Savepoint | None:
@@ -178,27 +178,33 @@ def verify_files(savepoint: Savepoint) -> int:
     """Read every byte of a savepoint and compare it with the manifest; return the bytes read.
 
     Raises:
-        SavepointError: a file is missing, was added, or differs; the savepoint must not be used.
+        SavepointError: a file is missing, was added or differs. The savepoint must not be used.
     """
     prefix = f"{savepoint.id}/{CHECKPOINT}/"
-    there = {key[len(prefix) :] for key in savepoint.store.list(prefix)}
+    stored = {key[len(prefix) :] for key in savepoint.store.list(prefix)}
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = dict(pool.map(lambda path: (path, _entry(savepoint, path)), savepoint.manifest.files))
-    problem = find_damage(savepoint.manifest, found, there)
+        entries = dict(pool.map(lambda path: (path, _entry(savepoint, path)), savepoint.manifest.files))
+    problem = find_damage(savepoint.manifest, entries, stored)
     if problem is not None:
         raise SavepointError(_refused(savepoint, problem))
     return savepoint.manifest.size
 
 
-def find_damage(manifest: Manifest, found: dict[str, FileEntry | None], there: set[str]) -> str | None:
-    """Return what differs between a manifest and the files found, or None."""
+def find_damage(manifest: Manifest, entries: dict[str, FileEntry | None], stored: set[str]) -> str | None:
+    """Return what differs between a manifest and the stored files, or None.
+
+    Args:
+        manifest: the savepoint's manifest.
+        entries: by path, hash and size of a file as it was read; None if it is missing.
+        stored: paths of all files that the store has.
+    """
     for path, wanted in manifest.files.items():
-        entry = found.get(path)
+        entry = entries.get(path)
         if entry is None:
             return f"{path} is missing"
         if entry != wanted:
             return f"{path} has {entry.size} bytes of SHA-256 {entry.sha256}, not {wanted.size} of {wanted.sha256}"
-    extra = sorted(there - set(manifest.files))
+    extra = sorted(stored - set(manifest.files))
     return f"{extra[0]} is not in the manifest" if extra else None
 
 
@@ -208,7 +214,7 @@ def download(savepoint: Savepoint, target: Path) -> None:
     The folder appears whole or not at all.
 
     Raises:
-        SavepointError: a file is missing or differs; nothing was left in `target`.
+        SavepointError: a file is missing or differs. Nothing is left in `target`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temp:
@@ -222,8 +228,8 @@ def download(savepoint: Savepoint, target: Path) -> None:
             return path, hash_file(root / path)
 
         with ThreadPoolExecutor(WORKERS) as pool:
-            found = dict(pool.map(fetch, savepoint.manifest.files))
-        problem = find_damage(savepoint.manifest, found, set(savepoint.manifest.files))
+            entries = dict(pool.map(fetch, savepoint.manifest.files))
+        problem = find_damage(savepoint.manifest, entries, set(savepoint.manifest.files))
         if problem is not None:
             raise SavepointError(_refused(savepoint, problem))
         root.rename(target)

@@ -1,4 +1,4 @@
-"""Bring the records of a replay within the stream's reach: Kafka itself, or replay topics fed from the archive."""
+"""Give a replay its records: from Kafka itself, or from replay topics that are fed from the archive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plan_feed(
 ) -> ReplayPlan:
     """Plan the replay of the batches after a savepoint up to `until`, by what Kafka still has now.
 
-    The arguments and errors are those of `plan_replay`; with `archive_only` Kafka's records do not count (`oldest_offsets`).
+    The arguments and errors are those of `plan_replay`. With `archive_only` Kafka's records do not count (`oldest_offsets`).
     """
     return plan_replay(
         manifest,
@@ -60,7 +60,7 @@ def replay_source(
     name: str,
     progress: Callable[[str], None],
 ) -> Iterator[ReplayTopics | None]:
-    """Give the topics a replay reads: None for the pipeline's own, else a replay topic for each, for the block.
+    """Give the topics that a replay reads, for the block: None for the pipeline's own, else a replay topic for each.
 
     The first replay topic is called `name`, the next ones `name-2`, `name-3` ...
 
@@ -92,9 +92,9 @@ def replay_source(
 def oldest_offsets(
     settings: Settings, definition: Definition, manifest: Manifest, *, archive_only: bool = False
 ) -> dict[str, dict[int, int]]:
-    """Return topic to the first offsets Kafka still has of it; if it is another topic by now, it has nothing.
+    """Return topic to the first offsets that Kafka still has; if the topic was created again, Kafka has none of its records.
 
-    Nor has it where the archive was rewritten (`archive_only`): Kafka's records are not what the tables hold then.
+    If the archive was rewritten (`archive_only`), Kafka's records do not count, for they differ from what the tables contain.
     """
     return {topic: _oldest_offsets(settings, manifest, topic, archive_only) for topic in definition.topics}
 

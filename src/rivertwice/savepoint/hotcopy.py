@@ -22,11 +22,11 @@ _ROUNDS = 5  # times a folder is listed again after a file in it vanished
 
 @dataclass(frozen=True)
 class HotCopy:
-    """What a copy found.
+    """The result of a copy.
 
     Attributes:
         files: copied paths, relative, with slashes.
-        vanished: files that were listed and gone when they were opened (purged by the running query).
+        vanished: number of files that were listed and were gone when they were opened (purged by the running query).
     """
 
     files: tuple[str, ...]
@@ -37,7 +37,7 @@ def hot_copy(source: Path, target: Path) -> HotCopy:
     """Copy the checkpoint `source` into the empty folder `target` without stopping its query.
 
     Spark writes every file whole, under a temporary name that is skipped, so a file that is seen is complete. A file
-    that vanishes was purged; its folder is listed again, for its successor may be there.
+    that vanishes was purged. Its folder is listed again, for its successor may be in it.
 
     Raises:
         SavepointError: there is no checkpoint, or its files vanish faster than they can be copied.
@@ -50,8 +50,8 @@ def hot_copy(source: Path, target: Path) -> HotCopy:
     vanished = 0
     for part in ORDER:
         if (source / part).is_dir():
-            found, gone = _copy_tree(source, target, part)
-            copied += found
+            paths, gone = _copy_tree(source, target, part)
+            copied += paths
             vanished += gone
     for name in sorted(entry.name for entry in source.iterdir() if entry.is_file()):  # metadata and its .crc
         if not is_temporary(name):

@@ -1,7 +1,7 @@
-"""The manifest: what a savepoint is. It is written last; without it the savepoint does not exist.
+"""The manifest describes a savepoint. It is written last; without it the savepoint does not exist.
 
-Format 2 carries a digest of itself, for the hashes of the files it lists say nothing of a bit that flips in a manifest.
-Format 1, without it, is read for ever.
+Format 2 contains a digest of itself, for the hashes of the listed files do not detect a flipped bit in the manifest. Format 1
+has no digest and will always be readable.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checkpoint's copy at a committed batch.
+    """A copy of a checkpoint at a committed batch.
 
     Attributes:
         savepoint: `sp-<timeline>-<batch>-<8 hex>`.
-        timeline, batch: the ledger row the copy stands at: the last batch both committed in the changelog and
-            finished in the checkpoint.
+        timeline, batch: the ledger row of the copy: the last batch that is both committed in the changelog and finished in
+            the checkpoint.
         epoch: epoch of the driver that committed the batch.
         offsets: topic to partition to the first offset the next batch reads.
         offsets_text: `offsets/<batch>` of the checkpoint, verbatim.
@@ -81,18 +81,20 @@ class Manifest:
         """Read a manifest.
 
         Raises:
-            SavepointError: it is damaged, or of a format this version does not know.
+            SavepointError: it is damaged, or this version does not know its format.
         """
         try:
             values: dict[str, Any] = dict(json.loads(data))
         except (ValueError, TypeError) as error:
             message = f"a savepoint's manifest is no JSON ({error}): it is damaged; use another savepoint"
             raise SavepointError(message) from error
-        found = values.get("format")
-        if found not in READABLE:
-            message = f"a savepoint has format {found!r}, this version reads 1 to {FORMAT}; use a newer rivertwice"
+        stored_format = values.get("format")
+        if stored_format not in READABLE:
+            message = (
+                f"a savepoint has format {stored_format!r}, this version reads 1 to {FORMAT}; use a newer rivertwice"
+            )
             raise SavepointError(message)
-        if found != 1 and (written := values.pop("digest", None)) != (computed := _digest(values)):
+        if stored_format != 1 and (written := values.pop("digest", None)) != (computed := _digest(values)):
             message = (
                 f"a savepoint's manifest says {computed[:12]} of itself, and {str(written)[:12]} was written: it is damaged; "
                 "use another savepoint"
@@ -103,9 +105,7 @@ class Manifest:
             files = {require_key(path): FileEntry(**entry) for path, entry in values.pop("files").items()}
             return cls(**{**values, "files": files, "created_at": parse_iso(values["created_at"])})
         except (KeyError, TypeError, ValueError, AttributeError, RequestError) as error:
-            message = (
-                f"a savepoint's manifest has not the fields of format {found} ({error}): it is damaged; use another"
-            )
+            message = f"a savepoint's manifest has not the fields of format {stored_format} ({error}): it is damaged; use another"
             raise SavepointError(message) from error
 
 

@@ -19,12 +19,12 @@ _MARGIN = 2  # batches kept away from what a live checkpoint purges next
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """The recorded batches a replay goes through, all of one log.
+    """The recorded batches of a replay, all from one log.
 
     Attributes:
         rows: batches after the savepoint's, in order.
-        source: `kafka`, or `replay topic` when Kafka no longer has the first of them, of whatever topic.
-        ranges: topic to partition to half-open offset range of all of them.
+        source: `kafka`, or `replay topic` if Kafka no longer has the first records of any topic.
+        ranges: topic to partition to the half-open offset range of all these batches.
     """
 
     rows: tuple[LedgerRow, ...]
@@ -49,15 +49,15 @@ def plan_replay(
 
     Args:
         manifest: the savepoint.
-        rows: the ledger of the path the savepoint lies on.
-        until: last batch to replay; `manifest.batch` replays nothing.
+        rows: the ledger of the savepoint's path.
+        until: last batch to replay. With `manifest.batch` no batch is replayed.
         begin: topic to partition to the first offset Kafka still has, for each of the pipeline's topics.
         bundles: ids of the bundles whose fingerprint is the savepoint's.
 
     Raises:
         LedgerError: the ledger has a hole.
         FingerprintError: a batch was made by a definition that gives other results.
-        LogGapError: a batch read another topic that bore this name.
+        LogGapError: a batch read another topic of the same name.
     """
     chosen = tuple(row for row in rows if manifest.batch < row.batch <= until)
     check_chain(manifest.batch, manifest.offsets, chosen)
@@ -85,13 +85,13 @@ def plan_replay(
 
 
 def select_proof_end(batch: int, *, wanted: int, committed: int, retained: int) -> int:
-    """Return the last batch a proof replays.
+    """Return the last batch that a proof replays.
 
-    At least the wanted number, as far as committed; more if the running checkpoint has already purged the state of that
-    batch, for then only a later state can be compared.
+    It replays at least the wanted number of batches, if so many are committed. It replays more if the running checkpoint has
+    already purged the state of the last wanted batch, for then only a later state can be compared.
 
     Args:
-        batch: the batch the savepoint stands at.
+        batch: the savepoint's batch.
         wanted: batches to replay.
         committed: last batch of the second copy.
         retained: first batch whose files the second copy still holds; 0 if nothing was purged.
@@ -101,7 +101,7 @@ def select_proof_end(batch: int, *, wanted: int, committed: int, retained: int) 
 
 
 def require_reach(end: Mapping[int, int], begin: Mapping[int, int], *, batch: int, topic: str) -> None:
-    """Check that Kafka still has what a stream needs that goes on after `batch`.
+    """Check that Kafka still has the records that a stream needs to continue after `batch`.
 
     Raises:
         LogGapError: records after the batch are gone from Kafka.
@@ -117,7 +117,7 @@ def require_reach(end: Mapping[int, int], begin: Mapping[int, int], *, batch: in
 
 
 def require_fingerprint(manifest: Manifest, current: Mapping[str, str]) -> None:
-    """Check that the definition as it is now is the one whose state a savepoint holds.
+    """Check that the current definition is the one whose state a savepoint holds.
 
     Raises:
         FingerprintError: state, semantics or decode differ.
@@ -133,7 +133,7 @@ def require_fingerprint(manifest: Manifest, current: Mapping[str, str]) -> None:
 
 
 def require_one_definition(manifest: Manifest, rows: Sequence[LedgerRow], bundles: Collection[str]) -> None:
-    """Check that all batches behind the beginning can be replayed by one definition, and that there is one.
+    """Check that there are batches after the beginning, and that one definition can replay them all.
 
     Raises:
         SavepointError: no batch was committed yet.
@@ -142,10 +142,10 @@ def require_one_definition(manifest: Manifest, rows: Sequence[LedgerRow], bundle
     if not rows:
         message = f"{manifest.pipeline} has committed no batch yet, so its state is made of nothing; nothing was done"
         raise SavepointError(message)
-    other = next((row for row in rows if row.bundle not in bundles), None)
-    if other is not None:
+    foreign = next((row for row in rows if row.bundle not in bundles), None)
+    if foreign is not None:
         message = (
-            f"batch {other.batch} of {manifest.pipeline} was made by bundle {other.bundle}, whose results differ from those of bundle "
+            f"batch {foreign.batch} of {manifest.pipeline} was made by bundle {foreign.bundle}, whose results differ from those of bundle "
             f"{manifest.bundle} that the head runs: the stream was upgraded, and its beginning cannot be replayed by one "
             "definition; nothing was done; restore a savepoint that is newer than the upgrade"
         )
@@ -153,10 +153,10 @@ def require_one_definition(manifest: Manifest, rows: Sequence[LedgerRow], bundle
 
 
 def require_recorded(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
-    """Check that a manifest says of its batch what the ledger recorded.
+    """Check that a manifest agrees with what the ledger recorded for its batch.
 
     Raises:
-        SavepointError: it does not, or the ledger has no such batch.
+        SavepointError: they differ, or the ledger has no such batch.
     """
     row = next((row for row in rows if (row.timeline, row.batch) == (manifest.timeline, manifest.batch)), None)
     if row is None or (row.end_offsets, row.offsets_text, row.batch_watermark_ms) != (
@@ -164,10 +164,10 @@ def require_recorded(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
         manifest.offsets_text,
         manifest.watermark_ms,
     ):
-        what = "has no such batch" if row is None else f"recorded the end {row.end_offsets}"
+        answer = "has no such batch" if row is None else f"recorded the end {row.end_offsets}"
         message = (
             f"the manifest of {manifest.savepoint} says that batch {manifest.batch} of timeline {manifest.timeline} ended at "
-            f"{manifest.offsets}, but the ledger {what}: the manifest or the ledger is damaged; the savepoint is refused; "
+            f"{manifest.offsets}, but the ledger {answer}: the manifest or the ledger is damaged; the savepoint is refused; "
             "use another one"
         )
         raise SavepointError(message)
@@ -177,7 +177,7 @@ def require_on_path(manifest: Manifest, path: Sequence[Segment]) -> None:
     """Check that a savepoint lies on the head's path.
 
     Raises:
-        SavepointError: it lies on a branch that serves nothing; going there would rewind what is served.
+        SavepointError: it lies on a branch that is not served; restoring it would rewind what is served.
     """
     if not is_on_path(manifest, path):
         message = (

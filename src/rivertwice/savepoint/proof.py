@@ -1,4 +1,4 @@
-"""What a proof found, and what it says of itself."""
+"""The result of a proof, and its description."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rivertwice.savepoint.catalogue import Savepoint
 
 @dataclass(frozen=True)
 class Proof:
-    """What a proof found.
+    """The result of a proof.
 
     Attributes:
-        proved: whether it counts: some batches were replayed, or the log had nothing beyond the savepoint.
+        proved: whether it counts: some batches were replayed, or the log had no record after the savepoint.
         batches: how many recorded batches were replayed and agreed.
         last_batch: the batch at which the states were compared.
         state_rows: rows of decoded state, equal on both sides.
@@ -35,7 +35,7 @@ class Proof:
 
 
 def describe_proof(batches: int, last: int, state_rows: int, *, exhausted: bool) -> str:
-    """Return in one sentence what a proof showed, and whether that counts."""
+    """Return in one sentence the result of a proof, and whether it counts."""
     if batches:
         return f"proved: {batches} recorded batches replayed equal, and the state after batch {last} ({state_rows} rows) is equal"
     if exhausted:
@@ -47,7 +47,7 @@ def describe_proof(batches: int, last: int, state_rows: int, *, exhausted: bool)
 
 
 def unproved(savepoint: Savepoint, reason: str, began: float) -> Proof:
-    """Return the record of a proof that does not count, begun at `began` of the monotonic clock."""
+    """Return the record of a proof that does not count; it began at `began` of the monotonic clock."""
     return Proof(
         savepoint=savepoint.id,
         proved=False,

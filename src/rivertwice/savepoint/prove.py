@@ -1,14 +1,14 @@
 """Prove a savepoint: restore it into scratch, replay what the stream did next, and compare output and state.
 
-1. Refuse what cannot hold: another fingerprint; say so if it costs more than its budget. Lease it against prune.
+1. Refuse another fingerprint. If the savepoint is larger than the budget, record that and end. Lease it against prune.
 2. Fetch it into scratch; every byte is checked against the manifest.
-3. Wait until the stream has committed some batches after it, or has nothing left to read.
+3. Wait until the stream has committed some batches after it, or has no more records to read.
 4. Copy the running checkpoint a second time.
 5. Replay the recorded batches, each compared with the ledger's digest.
 6. Compare the decoded state after the last of them with the second copy's.
-7. Put `proof.json`, if absent. A replay that disagreed is recorded under `attempts/` and raised.
+7. Put `proof.json`, if absent. A replay that gave another result is recorded under `attempts/`, and an error is raised.
 
-Scratch is thrown away at the end; a crash leaves only scratch and a lease that runs out.
+Scratch is deleted at the end; a crash leaves only scratch and a lease that runs out.
 """
 
 from __future__ import annotations
@@ -82,23 +82,23 @@ def prove_savepoint(
     progress: Progress = print_nothing,
     spark: SparkSession | None = None,
 ) -> Proof:
-    """Prove a savepoint; a proved one is proved again, and its first proof stands.
+    """Prove a savepoint; a proved one is proved again, and its first proof stays.
 
     Args:
-        settings: where things lie.
+        settings: the settings of the home.
         pipeline: the pipeline's name.
         savepoint_id: which savepoint.
         batches: how many batches to replay, if the stream commits so many; None takes the budget's.
         wait_seconds: how long to wait for them, in all; None takes the budget's.
-        budget: what the proof may cost; one that cannot be had for it is recorded as an attempt and says so.
-        progress: told of every step.
+        budget: what the proof may cost; a proof that would cost more is recorded as an attempt, with this reason.
+        progress: is called with a line for every step.
         spark: the session to use; None starts the pipeline's own.
 
     Raises:
         SavepointError: it does not exist or is damaged.
-        FingerprintError: the definition is another one now.
+        FingerprintError: the definition has changed.
         LogGapError: neither Kafka nor the archive has the records after it.
-        ReplayMismatchError: a batch or the state disagreed; the message names it.
+        ReplayMismatchError: a batch or the state differs; the message names it.
     """
     home = settings.pipeline(pipeline)
     savepoint = load_savepoint(home, savepoint_id)
@@ -117,7 +117,7 @@ def prove_savepoint(
         progress(f"fetching {savepoint.id}: {len(savepoint.manifest.files)} files, {savepoint.manifest.size} bytes")
         download(savepoint, attempt.replayed)
         proof = _prove(attempt, spark or session_of(settings, attempt.definition))
-        # The lease may have run out, by a slow replay or a clock that was set: renewed, prune and this see each other.
+        # The lease may have run out, by a slow replay or a clock that was set. It is renewed, so prune and this see each other.
         lease_savepoint(savepoint.store, savepoint.id, attempt.holder, now=utc_now(), length=LEASE)
         return _note(savepoint, proof, progress)
     except ReplayMismatchError as error:
@@ -129,7 +129,7 @@ def prove_savepoint(
 
 
 def _note(savepoint: Savepoint, proof: Proof, progress: Progress) -> Proof:
-    """Record a proof, or an attempt that came to none."""
+    """Record a proof, or an attempt that gave no proof."""
     if proof.proved:
         savepoint.store.put_if_absent(f"{savepoint.id}/{PROOF}", encode_record(asdict(proof)))
     else:
@@ -144,8 +144,8 @@ class Attempt:
 
     Attributes:
         deadline: until when it waits for batches.
-        began: by the monotonic clock, in seconds.
-        holder: its lease and its scratch are called so.
+        began: its start by the monotonic clock, in seconds.
+        holder: the name of its lease and of its scratch folder.
     """
 
     settings: Settings
@@ -159,17 +159,17 @@ class Attempt:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the savepoint."""
+        """The savepoint's manifest."""
         return self.savepoint.manifest
 
     @property
     def scratch(self) -> Path:
-        """Where it works."""
+        """The folder in which it works."""
         return self.home.scratch / self.holder
 
     @property
     def replayed(self) -> Path:
-        """The savepoint's copy, which the replay goes on from."""
+        """The savepoint's copy, from which the replay continues."""
         return self.scratch / "replayed"
 
     @property
@@ -184,12 +184,12 @@ class Attempt:
 
     @cached_property
     def path(self) -> list[Segment]:
-        """The path that the savepoint lies on: the head's, or its own timeline's."""
+        """The path of the savepoint: the head's, or its own timeline's."""
         path = head_path(self.home)
         return path if is_on_path(self.manifest, path) else path_of(self.home, self.manifest.timeline)
 
     def rows(self) -> list[LedgerRow]:
-        """Return the committed batches of the path, as they are now."""
+        """Return the batches of the path that are committed now."""
         return select_on_path(read_ledger(self.home), self.path)
 
 
@@ -247,13 +247,13 @@ def _prove(attempt: Attempt, spark: SparkSession) -> Proof:
 
 
 def _wait_for_batches(attempt: Attempt) -> None:
-    """Wait until the stream has committed enough batches behind the savepoint, or has nothing left to read."""
+    """Wait until the stream has committed enough batches after the savepoint, or has no more records to read."""
     manifest, wanted = attempt.manifest, attempt.budget.batches
     attempt.progress(f"waiting for {wanted} batches after batch {manifest.batch}")
 
     def enough() -> bool:
         rows = [row for row in attempt.rows() if row.batch > manifest.batch]
-        if len(rows) >= wanted or lease_owner(attempt.home) is None:  # without a driver nobody will commit anything
+        if len(rows) >= wanted or lease_owner(attempt.home) is None:  # without a driver no batch will be committed
             return True
         return not _beyond(attempt, rows[-1].end_offsets if rows else manifest.offsets)
 
@@ -287,10 +287,10 @@ def prove_rotation(
     progress: Progress = print_nothing,
     spark: SparkSession | None = None,
 ) -> list[Proof]:
-    """Prove the savepoint of a rotation; if it cannot be, for nothing follows it yet, try the one before.
+    """Prove the savepoint of a rotation; if no batch follows it yet, so that it cannot be proved, try the one before.
 
     Returns:
-        the proof of the savepoint, and, where it does not count, the proof of an older one that was still due.
+        the proof of the savepoint and, if it does not count, the proof of an older one that was still due.
     """
     first = prove_savepoint(settings, pipeline, savepoint_id, budget=budget, progress=progress, spark=spark)
     if first.proved:
@@ -303,9 +303,9 @@ def prove_rotation(
 
 
 def _alike(savepoints: Sequence[Savepoint], savepoint_id: str) -> list[Savepoint]:
-    """Return the savepoints of one's own definition: those before an upgrade can be replayed no further than to it."""
-    own = next((one.manifest.fingerprint for one in savepoints if one.id == savepoint_id), None)
-    return [one for one in savepoints if one.manifest.fingerprint == own]
+    """Return the savepoints of the same definition: those before an upgrade can only be replayed up to it."""
+    own = next((savepoint.manifest.fingerprint for savepoint in savepoints if savepoint.id == savepoint_id), None)
+    return [savepoint for savepoint in savepoints if savepoint.manifest.fingerprint == own]
 
 
 def _compare_state(attempt: Attempt, spark: SparkSession, batch: int) -> StateDigest:
@@ -321,7 +321,7 @@ def _compare_state(attempt: Attempt, spark: SparkSession, batch: int) -> StateDi
 
 
 def _beyond(attempt: Attempt, offsets: Offsets) -> bool:
-    """Say whether the log has records behind these offsets."""
+    """Say whether the log has records after these offsets."""
     return any(
         end > int(offsets.get(topic, {}).get(str(p), 0))
         for topic in attempt.definition.topics

@@ -1,9 +1,10 @@
-"""Delete old savepoints: what is protected is computed first and subtracted.
+"""Delete old savepoints: the protected ones are computed first and subtracted.
 
-A deletion goes in steps, each of which may be the last before a crash: mark (`deleting.json`), so that nobody chooses
-it any more; look for leases and a pin once more; mark it decided; files; manifest; mark. Whoever leases puts the lease
-first and looks for the mark after it, so one of the two always sees the other. The next prune finishes a decided
-deletion, and looks for leases again where nothing was decided: somebody may have leased just before the mark.
+A deletion has steps, and a crash may come after any of them. Put the mark (`deleting.json`), so that the savepoint is not chosen
+any more. Look for leases and a pin again. Mark the deletion as decided. Delete the files, the manifest, and the mark. A process
+that leases a savepoint puts the lease first and looks for the mark after it, so one of the two always sees the other. The next
+prune finishes a decided deletion. For one that was not decided it looks for leases again: a lease may have been put just before
+the mark.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ from rivertwice.timeline.lineage import Segment, head_path
 
 _log = logging.getLogger(__name__)
 KEPT = 12
-"""Newest savepoints that a prune keeps if nobody says how many: three hours of the quarter-hourly rotation."""
+"""Number of newest savepoints that a prune keeps by default: three hours of the quarter-hourly rotation."""
 NEWEST_PROVED = "newest proved"
 OFF_PATH = "newest proved, off the head's path"
-ABANDONED = timedelta(hours=1)  # a take copies for seconds; one that began so long ago died
+ABANDONED = timedelta(hours=1)  # a take copies for seconds; one that began so long ago has died
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class PruneReport:
     """What a prune did.
 
     Attributes:
-        protected: savepoint id to why it stays.
-        deleted: ids that are gone, abandoned takes among them.
+        protected: savepoint id to the reason why it stays.
+        deleted: ids that were deleted, including abandoned takes.
         kept: ids that were chosen, but leased or pinned meanwhile.
     """
 
@@ -75,15 +76,15 @@ def select_protected(
 ) -> dict[str, str]:
     """Return the savepoints that must stay, each with the reason: newest proved, newest, pinned, leased, needed.
 
-    Behind a rewind the newest proved one may lie on batches that no longer count. A restore needs one of the head's path,
-    so the newest proved one there stays too, and is the one that older ones go for.
+    After a rewind the newest proved one may lie on batches that no longer count. A restore needs one of the head's path, so the
+    newest proved one of that path stays too, and older ones may be deleted because it exists.
 
     Args:
         savepoints: all that exist.
         now: the present instant.
-        needed: savepoint id to the interrupted restore that will go on with it.
-        damaged: ids whose bytes are not what their manifest says; such a one cannot be the newest proved.
-        path: the head's.
+        needed: savepoint id to the interrupted restore that will continue with it.
+        damaged: ids whose bytes differ from their manifest; such a savepoint cannot be the newest proved one.
+        path: the head's path.
     """
     newest_first = sorted(savepoints, key=lambda s: (s.manifest.created_at, s.id), reverse=True)
     protected = select_held(newest_first, now=now, needed=needed)
@@ -101,7 +102,7 @@ def select_protected(
 def select_held(
     savepoints: Sequence[Savepoint], *, now: datetime, needed: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the savepoints that somebody holds, each with the reason: leased, pinned, needed."""
+    """Return the savepoints that are held, each with the reason: leased, pinned, needed."""
     held: dict[str, str] = {}
     for savepoint in savepoints:
         running = sorted(lease.holder for lease in savepoint.leases if lease.expires_at > now)
@@ -115,7 +116,7 @@ def select_held(
 
 
 def select_prunable(savepoints: Sequence[Savepoint], protected: Collection[str], *, keep: int) -> list[Savepoint]:
-    """Return what may go, oldest first: all but the protected and the `keep` newest.
+    """Return the savepoints that may be deleted, oldest first: all but the protected and the `keep` newest.
 
     Raises:
         RequestError: `keep` is negative.
@@ -129,39 +130,39 @@ def select_prunable(savepoints: Sequence[Savepoint], protected: Collection[str],
 
 
 def prune_savepoints(home: PipelineHome, *, keep: int, now: datetime) -> PruneReport:
-    """Delete all but the protected and the `keep` newest savepoints, and what died half-way before."""
+    """Delete all but the protected and the `keep` newest savepoints, and finish interrupted deletions and takes."""
     with _only_prune(home):
         return _prune(home, savepoint_store(home), keep=keep, now=now)
 
 
 def protected_savepoints(home: PipelineHome, *, now: datetime) -> dict[str, str]:
-    """Return savepoint id to why a prune would leave it now, whatever was asked."""
+    """Return savepoint id to the reason why a prune would keep it now, whatever is asked for."""
     return select_protected(list_savepoints(home), now=now, needed=_needed(home), path=head_path(home))
 
 
 def held_savepoints(home: PipelineHome, *, now: datetime) -> dict[str, str]:
-    """Return savepoint id to who holds it."""
+    """Return savepoint id to the reason why it is held."""
     return select_held(list_savepoints(home), now=now, needed=_needed(home))
 
 
 def remove_savepoints(
     home: PipelineHome, names: Collection[str], *, now: datetime, newest_too: bool = False
 ) -> list[str]:
-    """Delete the named savepoints, in prune's steps; those that are gone already stay so.
+    """Delete the named savepoints, in prune's steps; names of savepoints that do not exist are ignored.
 
     Args:
-        home: of the pipeline.
-        names: which.
+        home: the pipeline's home.
+        names: ids of the savepoints.
         now: the present instant.
-        newest_too: also what is protected for being the newest only; for a caller that needs none of them.
+        newest_too: delete also one that is protected only because it is the newest; for a caller that needs none of them.
 
     Raises:
-        SavepointError: one of them is protected, and why; it and those behind it are left.
+        SavepointError: one of them is protected; the message says why. It and the ones after it are not deleted.
     """
     with _only_prune(home):
         store = savepoint_store(home)
         removed = []
-        for savepoint in [one for one in list_savepoints(home) if one.id in names]:
+        for savepoint in [listed for listed in list_savepoints(home) if listed.id in names]:
             why = (held_savepoints if newest_too else protected_savepoints)(home, now=now).get(savepoint.id)
             proved = savepoint.status == PROVED
             if why is not None or not delete_savepoint(
@@ -176,28 +177,28 @@ def remove_savepoints(
 def _prune(home: PipelineHome, store: BlobStore, *, keep: int, now: datetime) -> PruneReport:
     savepoints = list_savepoints(home)
     protected, going = _decide_verified(home, savepoints, keep=keep, now=now)
-    deleted, kept = [], []
+    deleted, remaining = [], []
     for savepoint in going:
         if delete_savepoint(store, savepoint.id, now=now, proved=savepoint.status == PROVED, needed=_needed(home)):
             deleted.append(savepoint.id)
         else:
-            kept.append(savepoint.id)
+            remaining.append(savepoint.id)
     deleted += _clear_unfinished(store, now=now, needed=_needed(home))
     _log.info("pruned %s: %s deleted, %s protected", home.root.name, len(deleted), len(protected))
-    return PruneReport(protected, tuple(deleted), tuple(kept))
+    return PruneReport(protected, tuple(deleted), tuple(remaining))
 
 
 def _decide_verified(
     home: PipelineHome, savepoints: Sequence[Savepoint], *, keep: int, now: datetime
 ) -> tuple[dict[str, str], list[Savepoint]]:
-    """Return what stays and what goes; a proved one goes only once a newer proved one has shown every byte."""
+    """Return what stays and what goes; a proved one goes only after every byte of a newer proved one was verified."""
     needed = _needed(home)
     damaged: list[str] = []
     while True:
         protected = select_protected(savepoints, now=now, needed=needed, damaged=damaged, path=head_path(home))
         going = select_prunable(savepoints, protected, keep=keep)
-        trusted = next((one for one in savepoints if protected.get(one.id) == NEWEST_PROVED), None)
-        if trusted is None or all(one.status != PROVED for one in going):
+        trusted = next((savepoint for savepoint in savepoints if protected.get(savepoint.id) == NEWEST_PROVED), None)
+        if trusted is None or all(savepoint.status != PROVED for savepoint in going):
             return protected, going
         try:
             verify_files(trusted)
@@ -211,15 +212,16 @@ def _decide_verified(
 def find_holder(
     leases: Sequence[SavepointLease], *, pinned: bool, proved_since: bool, needed: bool, now: datetime
 ) -> str | None:
-    """Return why a savepoint that was chosen and marked must stay after all, or None.
+    """Return the reason why a savepoint that was chosen and marked must stay, or None.
 
-    Looked at after the mark is put. Whoever leases or pins looks for the mark after that, so nothing is missed.
+    This is decided after the mark is put. A process that leases or pins looks for the mark after its own write, so no lease and
+    no pin is missed.
 
     Args:
         leases: all leases on it.
-        pinned: somebody pinned it.
+        pinned: whether it is pinned.
         proved_since: it was not proved when it was chosen, and is now: it may be the newest proved one.
-        needed: an interrupted restore will go on with it.
+        needed: an interrupted restore will continue with it.
         now: the present instant.
     """
     running = sorted(lease.holder for lease in leases if lease.expires_at > now)
@@ -235,14 +237,14 @@ def find_holder(
 def delete_savepoint(
     store: BlobStore, name: str, *, now: datetime, proved: bool = False, needed: Collection[str] = ()
 ) -> bool:
-    """Delete one savepoint; return False, and leave it whole, if somebody needs it meanwhile (`find_holder`).
+    """Delete one savepoint; return False, and leave it whole, if it is needed meanwhile (`find_holder`).
 
     Args:
-        store: where it lies.
+        store: the pipeline's savepoint store.
         name: its id.
         now: the present instant.
         proved: it was proved when it was chosen.
-        needed: ids that interrupted restores will go on with.
+        needed: ids with which interrupted restores will continue.
     """
     mark = f"{name}/{DELETING}"
     store.put_if_absent(mark, encode_record({"at": to_iso(now), "decided": False}))
@@ -263,14 +265,14 @@ def delete_savepoint(
 
 
 def _needed(home: PipelineHome) -> dict[str, str]:
-    """Return savepoint id to the interrupted restore or rewind that will go on with it."""
+    """Return savepoint id to the interrupted restore or rewind that will continue with it."""
     return {operation.savepoint: operation.id for operation in read_operations(home) if operation.step < DONE}
 
 
 def _only_prune(home: PipelineHome) -> AbstractContextManager[None]:
     """Let one process prune at a time; a second one waits.
 
-    Two at once are no good: the one that finds a lease takes the mark away that the other relies on.
+    Two at once are not safe: the one that sees a lease removes the mark on which the other depends.
     """
     return lock(home.operations / "prune.lock")
 
@@ -314,7 +316,7 @@ def pin_savepoint(home: PipelineHome, savepoint_id: str, *, by: str, now: dateti
 
 
 def unpin_savepoint(home: PipelineHome, savepoint_id: str) -> Savepoint:
-    """Take a savepoint's pin away; one without a pin stays as it is."""
+    """Remove a savepoint's pin; one without a pin stays as it is."""
     savepoint = load_savepoint(home, savepoint_id)
     savepoint.store.delete(f"{savepoint.id}/{PIN}")
     return load_savepoint(home, savepoint_id)

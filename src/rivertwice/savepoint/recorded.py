@@ -22,7 +22,7 @@ class ReplayTopic:
     Attributes:
         topic: the scratch topic.
         source: the topic whose records it holds.
-        base: partition to the source offset that lies at offset 0 of the scratch topic.
+        base: partition to the source offset that is at offset 0 of the scratch topic.
     """
 
     topic: str
@@ -39,17 +39,19 @@ class ReplayTopics:
     @property
     def names(self) -> dict[str, str]:
         """Source topic to scratch topic."""
-        return {one.source: one.topic for one in self.topics}
+        return {replay_topic.source: replay_topic.topic for replay_topic in self.topics}
 
     def shift(self, offsets: Offsets) -> dict[str, dict[str, int]]:
-        """Return offsets of the source topics as offsets of the scratch topics; what lies before a `base` is 0."""
+        """Return offsets of the source topics as offsets of the scratch topics; an offset before a `base` becomes 0."""
         return {
-            one.topic: {p: max(0, int(o) - int(one.base[p])) for p, o in offsets[one.source].items()}
-            for one in self.topics
+            replay_topic.topic: {
+                p: max(0, int(o) - int(replay_topic.base[p])) for p, o in offsets[replay_topic.source].items()
+            }
+            for replay_topic in self.topics
         }
 
     def shift_text(self, text: str) -> str:
-        """Return an `offsets/N` file that says the same of the scratch topic."""
+        """Return an `offsets/N` file with the same positions in the scratch topics."""
         return with_source_line(text, encode_offsets(self.shift(json.loads(text.split("\n")[2]))))
 
 
@@ -62,8 +64,8 @@ def check_chain(batch: int, offsets: Offsets, rows: Sequence[LedgerRow]) -> None
     """Check that ledger rows follow a savepoint without a gap.
 
     Args:
-        batch: the batch the savepoint stands at.
-        offsets: where its next batch begins.
+        batch: the savepoint's batch.
+        offsets: the offsets where its next batch begins.
         rows: the batches to replay, in order.
 
     Raises:
@@ -80,9 +82,9 @@ def check_chain(batch: int, offsets: Offsets, rows: Sequence[LedgerRow]) -> None
 
 
 def span(rows: Sequence[LedgerRow], topic: str) -> dict[int, tuple[int, int]]:
-    """Return partition to half-open offset range that a run of rows covers; empty for no rows.
+    """Return partition to the half-open offset range that consecutive rows cover; empty for no rows.
 
-    A partition that was added on the way is covered from its first record on.
+    A partition that was added in between is covered from its first record.
     """
     if not rows:
         return {}
@@ -91,10 +93,10 @@ def span(rows: Sequence[LedgerRow], topic: str) -> dict[int, tuple[int, int]]:
 
 
 def count_one_run(rows: Sequence[LedgerRow], *, several: bool) -> int:
-    """Return how many of the rows one query replays: all, or, of several sources, those that one driver ran.
+    """Return how many of the rows one query replays: all, or, for several sources, those that one driver ran.
 
-    A query knows the marks of several sources only from its own batches (`timeline.watermarks`), so a replay must begin
-    again where a driver did; with one source that makes no difference.
+    A query knows the marks of several sources only from its own batches (`timeline.watermarks`). So a replay must start a new
+    query where a new driver started. With one source that makes no difference.
     """
     if not several:
         return len(rows)
@@ -102,14 +104,14 @@ def count_one_run(rows: Sequence[LedgerRow], *, several: bool) -> int:
 
 
 def plan_watermarks(path: Sequence[LedgerRow], rows: Sequence[LedgerRow], rule: WatermarkRule) -> dict[int, int]:
-    """Return batch to the watermark that the batch behind it has, for several sources; nothing for one.
+    """Return batch to the watermark of the batch after it, for several sources; empty for one source.
 
-    A replay sees fewer batches of a run than the driver did, so its own marks may be lower: it is told the recorded
-    watermark, and behind the last of `rows` the one that their ledger gives.
+    A replay sees fewer batches of a run than the driver did, so its own marks may be lower. It is given the recorded watermarks,
+    and after the last of `rows` the watermark that follows from their ledger.
 
     Args:
         path: the ledger of the path, from its beginning to the last of `rows` at least.
-        rows: what is replayed.
+        rows: the batches that are replayed.
         rule: how the definition's sources make the watermark.
     """
     if len(rule.delays_ms) == 1:

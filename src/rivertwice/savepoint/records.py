@@ -26,7 +26,7 @@ CHECKPOINT = "checkpoint"
 
 @dataclass(frozen=True)
 class SavepointLease:
-    """Somebody needs the savepoint until `expires_at`; prune leaves it alone."""
+    """The savepoint is needed until `expires_at`; prune keeps it."""
 
     holder: str
     expires_at: datetime
@@ -41,7 +41,7 @@ def read_record(store: BlobStore, key: str) -> dict[str, Any] | None:
     """Return a record, or None if there is none.
 
     Raises:
-        SavepointError: it is damaged, or its format is not known.
+        SavepointError: it is damaged, or its format is unknown.
     """
     data = store.get(key)
     if data is None:
@@ -77,9 +77,9 @@ def release_savepoint(store: BlobStore, savepoint: str, holder: str) -> None:
 
 
 def read_leases(store: BlobStore, savepoint: str) -> list[SavepointLease]:
-    """Return all leases on a savepoint, run out or not; one that cannot be read holds for ever."""
-    found = (_read_lease(store, key) for key in store.list(f"{savepoint}/{LEASES}/"))
-    return [lease for lease in found if lease is not None]
+    """Return all leases on a savepoint, also those that have run out; one that cannot be read never runs out."""
+    leases = (_read_lease(store, key) for key in store.list(f"{savepoint}/{LEASES}/"))
+    return [lease for lease in leases if lease is not None]
 
 
 def _read_lease(store: BlobStore, key: str) -> SavepointLease | None:

@@ -2,10 +2,10 @@
 
 Only identical ranges give identical output: other batch boundaries drop other late rows. So the first batch runs over
 the recorded `offsets/N`, put in place before the query starts; Spark then replays just that range. The next batches run
-in the same query: from inside `foreachBatch` the source is told where the following batch ends, through the field
-that Spark's own available-now trigger uses. Where that cannot be done, the query is started once per batch. Either way
+in the same query: from inside `foreachBatch` the source is given the end of the next batch, through the field that
+Spark's own available-now trigger uses. Where that cannot be done, the query is started once per batch. In both cases
 every batch is checked: its range and watermark against the ledger, its rows against the ledger's digest. At the end
-the recorded `offsets/N` stand in the checkpoint, byte for byte. Nothing is written to any table.
+the checkpoint contains the recorded `offsets/N`, byte for byte. No table is written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rivertwice.waits import Deadline
 
 _log = logging.getLogger(__name__)
 _FIELD = "allDataForTriggerAvailableNow"  # of KafkaMicroBatchStream: end offsets it takes instead of asking Kafka
-_STUCK_S = 10.0  # a query that waits so long for data will not make the recorded batch by itself
+_STUCK_S = 10.0  # a query that waits so long for data will not run the recorded batch by itself
 _WAITING = "Waiting for data to arrive"
 
 Progress = Callable[[str], None]
@@ -48,7 +48,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ReplayedBatch:
-    """One batch that was replayed and agreed with the ledger."""
+    """One batch that was replayed and is equal to its ledger row."""
 
     batch: int
     digest: str
@@ -58,7 +58,7 @@ class ReplayedBatch:
 
 
 class _Replay:
-    """State of one replay: which row is expected next, and what came out."""
+    """State of one replay: which row is expected next, and the results so far."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Replay:
             raise ReplayMismatchError(message)
 
     def is_over(self) -> bool:
-        """Say whether the time that the replay was given has passed."""
+        """Say whether the replay's time has passed."""
         return self._deadline is not None and self._deadline.left() == 0
 
     def _stay(self) -> None:
@@ -150,11 +150,11 @@ class _Replay:
             self._started.wait()
             row = self._rows[len(self.done)]
             table = self._rows_of(frame, batch)
-            found = digest_rows(table, table.column_names)
-            self._compare(row, batch, found)
+            digest = digest_rows(table, table.column_names)
+            self._compare(row, batch, digest)
             self._keep(row, table)
             now = time.monotonic()
-            self.done.append(ReplayedBatch(batch, found, table.num_rows, row.read, now - self._clock))
+            self.done.append(ReplayedBatch(batch, digest, table.num_rows, row.read, now - self._clock))
             self._clock = now
             self._progress(
                 f"batch {batch} replayed: {row.read} records, {table.num_rows} rows, equal ({len(self.done)} of {len(self._rows)})"
@@ -172,15 +172,15 @@ class _Replay:
     def _shifted(self, row: LedgerRow) -> Any:
         return row.end_offsets if self._override is None else self._override.shift(row.end_offsets)
 
-    def _compare(self, row: LedgerRow, batch: int, found: str) -> None:
+    def _compare(self, row: LedgerRow, batch: int, digest: str) -> None:
         planned = parse_offsets((self._checkpoint / "offsets" / str(batch)).read_text(), batch)
         differences = [
-            f"{what} {is_now!r}, recorded {recorded!r}"
-            for what, is_now, recorded in (
+            f"{quantity} {is_now!r}, recorded {recorded!r}"
+            for quantity, is_now, recorded in (
                 ("number", batch, row.batch),
                 ("range end", planned.end_offsets, self._shifted(row)),
                 ("watermark", planned.batch_watermark_ms, row.batch_watermark_ms),
-                ("digest", found, row.digest),
+                ("digest", digest, row.digest),
             )
             if is_now != recorded
         ]
@@ -207,27 +207,27 @@ def replay_recorded(
     deadline: Deadline | None = None,
     keep: Callable[[LedgerRow, pa.Table], None] = lambda *_: None,
 ) -> list[ReplayedBatch]:
-    """Replay `rows` over the checkpoint copy in `checkpoint_dir`, which stands at the batch before the first.
+    """Replay `rows` over the checkpoint copy in `checkpoint_dir`, whose last batch is the one before the first of `rows`.
 
     Args:
         spark: the session.
-        settings: gives the Kafka address.
+        settings: contain the Kafka address.
         definition: the definition whose state the checkpoint holds.
-        checkpoint_dir: a trimmed copy; it is changed and stands at the last row's batch afterwards.
+        checkpoint_dir: a trimmed copy; it is changed, and its last batch is the last row's afterwards.
         rows: the recorded batches, in order, without a gap.
-        before: the ledger of the path that the rows lie on, from its beginning; needed where there are several sources.
+        before: the ledger of the rows' path, from its beginning; needed for several sources.
         topic_override: reads replay topics instead of the definition's topics.
-        progress: told of every batch.
+        progress: is called with a line for every batch.
         one_query: False starts the query once per batch (the slower way, for comparison).
-        deadline: when to leave off.
-        keep: is given every batch's result rows once they were found to be what was recorded.
+        deadline: when to stop.
+        keep: is called with every batch's result rows after they were compared with the ledger.
 
     Returns:
-        the batches that were replayed and agreed: all of `rows`, or fewer if the deadline passed; the checkpoint is then
-        of no further use.
+        the batches that were replayed and are equal: all of `rows`, or fewer if the deadline passed. The checkpoint cannot
+        be used then.
 
     Raises:
-        ReplayMismatchError: a batch gave another output, range or watermark than recorded.
+        ReplayMismatchError: a batch gave another output, range or watermark than was recorded.
     """
     if not rows:
         return []
@@ -267,7 +267,7 @@ def replay_recorded(
 
 
 def put_offsets(checkpoint: Path, row: LedgerRow, override: ReplayTopics | None) -> None:
-    """Put a batch's recorded offsets in place; its checksum file, if any, is of other bytes and goes."""
+    """Put a batch's recorded offsets in place; an existing checksum file belongs to other bytes and is deleted."""
     text = row.offsets_text if override is None else override.shift_text(row.offsets_text)
     _put(checkpoint / "offsets" / str(row.batch), text)
 
@@ -278,7 +278,7 @@ def _put(path: Path, text: str) -> None:
 
 
 def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopics, aside: Path) -> None:
-    """Make the copy believe that its last two batches read the replay topics; keep the originals in `aside`."""
+    """Rewrite the copy as if its last two batches had read the replay topics; keep the originals in `aside`."""
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     for number in (batch - 1, batch):
@@ -300,15 +300,15 @@ def _unshift_checkpoint(checkpoint: Path, aside: Path) -> None:
 
 
 def steer_source(spark: SparkSession, execution: Any, end_offsets: Any) -> bool:
-    """Tell a running query's Kafka source where its next batch ends; return False if this Spark has no such field.
+    """Set where the next batch of a running query's Kafka source ends; return False if this Spark has no such field.
 
-    Only sound while the query is inside `foreachBatch`: the next batch is planned after it returns. A query lists its
+    This is only correct while the query is inside `foreachBatch`: the next batch is planned after it returns. A query lists its
     source once for each branch that reads it.
     """
     jvm: Any = spark._jvm
     try:
-        source, *again = [execution.sources().apply(index) for index in range(execution.sources().size())]
-        if any(other != source for other in again):  # several branches read the same one
+        source, *branches = [execution.sources().apply(index) for index in range(execution.sources().size())]
+        if any(branch != source for branch in branches):  # several branches read the same one
             return False
         source.prepareForTriggerAvailableNow()
         field = source.getClass().getDeclaredField(_FIELD)
@@ -322,9 +322,9 @@ def steer_source(spark: SparkSession, execution: Any, end_offsets: Any) -> bool:
 
 
 def steer_watermark(execution: Any, watermark_ms: int) -> bool:
-    """Let a running query's watermark be at least so high from its next batch on; return False if this Spark cannot.
+    """Raise a running query's watermark to at least this value from its next batch on; return False if this Spark cannot.
 
-    Only sound while the query is inside `foreachBatch`, as with its source.
+    This is only correct while the query is inside `foreachBatch`, as for its source.
     """
     try:
         tracker = execution.watermarkTracker()

@@ -1,7 +1,7 @@
 """The decoded state of a checkpoint at a batch, as an order-independent digest.
 
-The bytes of state files may differ between two equal states; what Spark's state reader decodes may not. One value can
-still differ in its bytes: the buffer of an aggregate that keeps a map (exact percentiles) is written in the map's own
+The bytes of state files may differ between two equal states; the rows that Spark's state reader decodes may not. One value
+can still differ in its bytes: the buffer of an aggregate that keeps a map (exact percentiles) is written in the map's own
 order. Such a buffer is a list of length-prefixed entries, and is compared as a multiset of them.
 """
 
@@ -33,12 +33,12 @@ class StateDigest:
 def read_state(spark: SparkSession, checkpoint: Path, batch: int) -> StateDigest:
     """Decode the state that a checkpoint had after `batch`.
 
-    Reading it also proves that Spark can load it: snapshot, changelogs and lineage are all there.
+    Reading it also proves that Spark can load it: snapshot, changelogs and lineage all exist.
     """
     # The state reader asks a coordinator that only the query manager starts; a session that ran no query has none yet.
     _ = spark.streams
     stores = spark.read.format("state-metadata").load(str(checkpoint)).select("operatorId", "stateStoreName")
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     rows = 0
     for operator, store in sorted({(row[0], row[1]) for row in stores.collect()}):
         reader = spark.read.format("statestore").option("batchId", batch).option("operatorId", operator)
@@ -47,8 +47,8 @@ def read_state(spark: SparkSession, checkpoint: Path, batch: int) -> StateDigest
         # Rows, not Arrow: the fields of a state value may share a name (two counts of one transform do).
         decoded = reader.load(str(checkpoint)).select("partition_id", "key", "value").collect()
         rows += len(decoded)
-        found[f"{operator}/{store}"] = digest_state(decoded)
-    return StateDigest(batch, rows, found)
+        digests[f"{operator}/{store}"] = digest_state(decoded)
+    return StateDigest(batch, rows, digests)
 
 
 def digest_state(rows: Sequence[Any]) -> str:
@@ -70,7 +70,7 @@ def canonical_state(value: Any) -> bytes:
 
 
 def buffer_entries(data: bytes) -> list[bytes] | None:
-    """Return the entries of an exact percentile's buffer (length, bytes, ..., -1), or None if it is none."""
+    """Return the entries of an exact percentile's buffer (length, bytes, ..., -1), or None for other bytes."""
     entries: list[bytes] = []
     place = 0
     while place + 4 <= len(data):

@@ -4,7 +4,7 @@
 2. Find the newest batch that the copy finished and the changelog committed; trim everything planned beyond it.
 3. Check the copy against the ledger: its `offsets/N` is the recorded one, byte for byte.
 4. Hash every file, mark the savepoint as being taken, and copy the files into the store.
-5. Put the manifest, if absent. Only now does the savepoint exist; a crash before leaves a mark that prune clears.
+5. Put the manifest, if absent. Only now does the savepoint exist; an earlier crash leaves a mark that prune clears.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow
     The ledger is read after the copy: a batch enters it before its commit file exists.
 
     Raises:
-        SavepointError: nothing is committed, or there is no checkpoint.
+        SavepointError: no batch is committed, or there is no checkpoint.
         LedgerError: the checkpoint planned another range for the batch than the ledger recorded.
     """
     copy = hot_copy(home.checkpoint(timeline), target)
@@ -119,7 +119,7 @@ def _publish(home: PipelineHome, manifest: Manifest, staging: Path) -> None:
     if not store.put_if_absent(f"{name}/{MANIFEST}", data) and store.get(f"{name}/{MANIFEST}") != data:
         message = f"another savepoint took the id {name} first; nothing of this one counts; take it again"
         raise LostRaceError(message)
-    if store.get(f"{name}/{TAKING}") is None:  # this process stood still for so long that prune took it for dead
+    if store.get(f"{name}/{TAKING}") is None:  # this process was suspended for so long that prune took it for dead
         store.delete(f"{name}/{MANIFEST}")
         message = f"prune cleared {name} while its manifest was put; nothing of it is left; take the savepoint again"
         raise LostRaceError(message)

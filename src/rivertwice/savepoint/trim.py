@@ -1,4 +1,4 @@
-"""Which batch a copied checkpoint can stand at, and what must go from it. Pure."""
+"""Which batch of a copied checkpoint a savepoint can use, and which files must be removed from the copy. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LOGS = ("offsets", "commits")
 
 
 def batch_of(path: str) -> int | None:
-    """Return the batch whose `offsets/N` or `commits/N` (or the `.N.crc` beside it) a path is, else None."""
+    """Return the batch N of a path `offsets/N` or `commits/N` (or of the `.N.crc` beside it), else None."""
     folder, _, name = path.partition("/")
     if folder not in _LOGS:
         return None
@@ -19,7 +19,7 @@ def batch_of(path: str) -> int | None:
 
 
 def batches_in(paths: Iterable[str], log: str) -> set[int]:
-    """Return the batches of which a copy holds `offsets/N` or `commits/N`."""
+    """Return the batches whose `offsets/N` or `commits/N` a copy contains."""
     return {
         int(path.partition("/")[2]) for path in paths if path.startswith(f"{log}/") and path[len(log) + 1 :].isdigit()
     }
@@ -33,7 +33,7 @@ def select_batch(paths: Collection[str], committed: Collection[int]) -> int:
         committed: batches on the timeline's path that are in the ledger.
 
     Raises:
-        SavepointError: there is none, or the copy lacks the offsets such a batch needs.
+        SavepointError: there is none, or the copy lacks the offsets that such a batch needs.
     """
     finished = batches_in(paths, "commits")
     usable = finished & set(committed)
@@ -57,5 +57,5 @@ def select_batch(paths: Collection[str], committed: Collection[int]) -> int:
 
 
 def select_surplus(paths: Iterable[str], batch: int) -> list[str]:
-    """Return the files of `offsets` and `commits` beyond `batch`; state beyond it does no harm and is overwritten."""
+    """Return the files of `offsets` and `commits` after `batch`; later state does no harm and is overwritten."""
     return sorted(path for path in paths if (batch_of(path) or 0) > batch)

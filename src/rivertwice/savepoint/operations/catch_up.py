@@ -21,19 +21,19 @@ from rivertwice.timeline.ledger import LedgerRow
 
 DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
 _POLL_S = 0.1
-_TOLD_S = 5.0
+_REPORT_EVERY_S = 5.0
 
 
 def run_to_goal(
     settings: Settings, home: PipelineHome, goal: Goal, last: Callable[[], LedgerRow], progress: Callable[[str], None]
 ) -> None:
-    """Run a driver on the goal's timeline until it has caught up and has gone; one that lives is resumed.
+    """Run a driver on the goal's timeline until it has caught up and has ended; a driver that is alive is resumed.
 
     Raises:
-        ServiceError: it ended before the goal; the message says why, and its log where.
+        ServiceError: it ended before the goal; the message contains the reason and the path of its log.
     """
     process: subprocess.Popen[bytes] | None = None
-    told = 0.0
+    last_report = 0.0
     while True:
         owner = lease_owner(home)
         running = process.poll() is None if process is not None else owner is not None
@@ -43,13 +43,13 @@ def run_to_goal(
                 return
             if process is not None:
                 if process.returncode == 0 and covers(row.end_offsets, goal.offsets):
-                    return  # every record is read; none is left that could raise the watermark
+                    return  # every record is read; no record is left that could raise the watermark
                 raise ServiceError(_ended_early(home, goal, process.returncode))
             process = start_catching_up(settings, home, goal)
             progress(f"a driver (pid {process.pid}) catches up on timeline {goal.timeline}; its log is logs/rewind.log")
-        if time.monotonic() - told > _TOLD_S:
-            told = time.monotonic()
-            hold_stream(home, goal.by)  # the agent takes an old one for a driver that is stuck
+        if time.monotonic() - last_report > _REPORT_EVERY_S:
+            last_report = time.monotonic()
+            hold_stream(home, goal.by)  # the agent takes an old marker for a driver that is stuck
             row = last()
             progress(f"timeline {goal.timeline} stands at batch {row.batch}; {left_to(goal, row)} records are left")
         time.sleep(_POLL_S)
@@ -65,7 +65,7 @@ def left_to(goal: Goal, row: LedgerRow) -> int:
 
 
 def start_catching_up(settings: Settings, home: PipelineHome, goal: Goal) -> subprocess.Popen[bytes]:
-    """Start a driver on a timeline that is not the head, in a session of its own, so that it outlives this process."""
+    """Start a driver on a timeline that is not the head, in its own process session, so that it outlives this process."""
     command = [*DRIVER, "--pipeline", home.root.name, "--catch-up", goal.to_text()]
     with open_log(home.logs / "rewind.log") as log:
         env = {**os.environ, **java_env(settings), **settings.to_env()}

@@ -1,4 +1,4 @@
-"""Bring a stream to rest for an operation, and keep it there."""
+"""Stop a stream for an operation, and keep it stopped."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _POLL_S = 0.1
 
 
 def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, progress: Callable[[str], None]) -> None:
-    """Want the stream stopped and wait until its driver has gone.
+    """Record that the stream is wanted stopped, and wait until its driver has ended.
 
     Raises:
-        ServiceError: it did not go in time.
+        ServiceError: the driver did not end in time.
     """
     require_no_other_host(home)
     if wanted or lease_owner(home) is not None:
@@ -46,12 +46,12 @@ def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, prog
 
 
 def hold_stream(home: PipelineHome, by: str) -> None:
-    """Keep everybody from starting the stream, but the operation's own driver."""
+    """Let only the operation's own driver start."""
     replace_json(home.drain, marker_of(by, utc_now()))
 
 
 def let_go_of_stream(home: PipelineHome, by: str) -> None:
-    """Take the operation's own drain marker away; somebody else's stays."""
+    """Remove the operation's own drain marker; another's stays."""
     marker = read_json(home.drain)
     if marker is not None and marker.get("by") == by:
         home.drain.unlink(missing_ok=True)
@@ -61,12 +61,12 @@ def end_catching_up(home: PipelineHome, child: str, seconds: float) -> None:
     """End a driver that still catches up on `child`, at a batch boundary.
 
     Raises:
-        ServiceError: it does not go in time.
+        ServiceError: it does not end in time.
     """
     owner = lease_owner(home)
     if owner is None or owner.timeline != child:
         return
-    if is_alive(owner.pid, owner.pid_started):  # else its number means another process here
+    if is_alive(owner.pid, owner.pid_started):  # else another process has its number now
         with contextlib.suppress(ProcessLookupError):
             os.kill(owner.pid, signal.SIGTERM)
     lock = lock_file(home)

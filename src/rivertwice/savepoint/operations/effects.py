@@ -1,4 +1,4 @@
-"""What every operation touches: records, the savepoint's lease, the stream, the head."""
+"""The effects of every operation: on records, the savepoint's lease, the stream, the head."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ Result = TypeVar("Result")
 
 @dataclass
 class HomeGround:
-    """A pipeline's home, as far as every operation touches it.
+    """The parts of a pipeline's home that every operation touches.
 
     Attributes:
-        settings, home: where things lie.
-        progress: told of every step.
+        settings, home: the settings and the pipeline's home.
+        progress: is called with a line for every step.
         drain_seconds: how long to wait for a running driver.
     """
 
@@ -70,7 +70,7 @@ class HomeGround:
         return read_operations(self.home)
 
     def write(self, record: Operation) -> None:
-        """Write the record, whole."""
+        """Write the whole record."""
         write_operation(self.home, record)
 
     def let_go(self, record: Operation) -> None:
@@ -83,7 +83,7 @@ class HomeGround:
             release_savepoint(savepoint_store(self.home), record.savepoint, record.id)
 
     def clear(self, record: Operation) -> None:
-        """Throw scratch away."""
+        """Delete the operation's scratch folder."""
         shutil.rmtree(self.home.scratch / record.id, ignore_errors=True)
 
     def end_own_driver(self, record: Operation) -> Generator[str | int]:
@@ -92,11 +92,11 @@ class HomeGround:
         end_catching_up(self.home, record.child, self.drain_seconds)
 
     def intent(self) -> Intent | None:
-        """Return what is wanted of the stream."""
+        """Return whether the stream is wanted running or stopped."""
         return read_intent(self.home)
 
     def want(self, desired: str, by: str) -> None:
-        """Want the stream running or stopped."""
+        """Record that the stream is wanted running or stopped."""
         write_intent(self.home, desired, by=by, now=utc_now())
         self.progress("the stream is wanted again" if desired == "running" else "the stream is wanted stopped")
 
@@ -111,12 +111,12 @@ class HomeGround:
 
 @dataclass
 class OperationEffects(HomeGround, ABC, Generic[R]):
-    """What doing an operation touches besides; a subclass has what is its own.
+    """The other effects of running an operation; a subclass adds its own.
 
     Attributes:
-        keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
+        keep_intent: do not change the stream's intent; for a caller that knows that no driver runs.
         unproved: accept a savepoint that is not proved.
-        savepoint: what the operation is built on, once it is leased.
+        savepoint: the base of the operation, once it is leased.
     """
 
     keep_intent: bool = False
@@ -126,15 +126,15 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
     @property
     @abstractmethod
     def effects(self) -> Mapping[int, Callable[[R], R]]:
-        """By a step's number, what does it."""
+        """A step's number to the method that does it."""
 
     @abstractmethod
     def begin(self, savepoint: str | None) -> R:
-        """Decide what is to be done, and refuse what cannot be."""
+        """Decide what is to be done, and refuse what cannot be done."""
 
     @abstractmethod
     def again(self, record: R) -> Generator[str | int, None, R]:
-        """Take over what the serving timeline has committed since."""
+        """Take over the batches that the serving timeline has committed since."""
 
     @abstractmethod
     def last_batch(self, record: R) -> int:
@@ -142,18 +142,18 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
 
     @abstractmethod
     def reason(self, record: R) -> str:
-        """Return why the head moves, for the sequence."""
+        """Return the reason why the head moves, for the sequence."""
 
     @abstractmethod
     def accept(self, interrupted: R) -> None:
-        """Refuse to go on with what was cut off, if something else is asked for."""
+        """Refuse to resume an interrupted operation, if another one is asked for."""
 
     def forget(self, record: R) -> None:
-        """Remove the record of what was refused before it touched anything."""
+        """Remove the record of an operation that was refused before it touched anything."""
         forget_operation(self.home, record)
 
     def lease(self, record: R) -> Generator[str | int]:
-        """Load the savepoint and keep prune away from it; the beginning needs no lease."""
+        """Load the savepoint and lease it against prune; the beginning needs no lease."""
         self.savepoint = load(self.home, record)
         if record.savepoint != BEGINNING:
             lease_savepoint(self.savepoint.store, record.savepoint, record.id, now=utc_now(), length=LEASE)
@@ -165,12 +165,12 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
         return self.effects[step.number](record)
 
     def is_wanted(self) -> bool:
-        """Say whether the stream is wanted running, so that it must be stopped, and wanted again at the end."""
+        """Say whether the stream is wanted running, so that it must be stopped now and wanted again at the end."""
         intent = self.intent()
         return not self.keep_intent and intent is not None and intent.desired == "running"
 
     def stop(self, record: R) -> R:
-        """Bring the stream to rest; a driver that works for the operation itself is left alone."""
+        """Stop the stream; a driver that works for the operation itself keeps running."""
         wanted = self.is_wanted()
         if wanted and not record.was_running:  # somebody started the stream since it was cut off
             record = replace(record, was_running=True)
@@ -186,9 +186,9 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
 
     @contextmanager
     def new_checkpoint(self, record: R) -> Iterator[Path]:
-        """Give a folder to make the child's checkpoint in; at the block's end it is there, whole or not at all."""
+        """Give a folder for the child's checkpoint; at the end of the block the checkpoint exists whole, or not at all."""
         target = self.home.checkpoint(record.child)
-        shutil.rmtree(target, ignore_errors=True)  # of an attempt that was killed, or forked earlier
+        shutil.rmtree(target, ignore_errors=True)  # left by an attempt that was killed, or forked earlier
         work = (
             self.home.scratch / record.id / secrets.token_hex(4)
         )  # a killed attempt's JVM may still write into its own
@@ -197,7 +197,7 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
         work.rename(target)
 
     def hold(self, record: R) -> None:
-        """Let nobody but the operation's own driver start the stream."""
+        """Let only the operation's own driver start."""
         hold_stream(self.home, record.id)
 
     def last_seq(self) -> int:
@@ -209,19 +209,19 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
         seal_timeline(self.home, self.pipeline, timeline)
 
     def move_head(self, record: R, expected_seq: int) -> None:
-        """Let the child serve, if nothing was appended to the sequence since."""
+        """Let the child serve, if no entry was appended to the sequence since."""
         move_head(self.home, record.child, reason=self.reason(record), expected_seq=expected_seq, now=utc_now())
         self.progress(f"the head moved from {record.serving} to {record.child}")
 
 
 @dataclass(frozen=True)
 class AbandonReport:
-    """What giving up came to.
+    """The result of giving up.
 
     Attributes:
         stopped_after: the last step that was done.
         head: the timeline that serves, as before the operation.
-        left: what stays behind; none of it serves anything.
+        left: files that are left; none of them is served.
         running: whether the stream is wanted running again.
     """
 
@@ -234,7 +234,7 @@ class AbandonReport:
 
 
 def finish(steps: Generator[Any, None, Result]) -> Result:
-    """Let the engine go to its end."""
+    """Run the engine to its end."""
     while True:
         try:
             next(steps)
@@ -243,10 +243,10 @@ def finish(steps: Generator[Any, None, Result]) -> Result:
 
 
 def load(home: PipelineHome, record: Operation) -> Savepoint:
-    """Return what an operation is built on.
+    """Return the savepoint, or the beginning, that is the base of an operation.
 
     Raises:
-        SavepointError: it is gone, or damaged.
+        SavepointError: it was deleted, or is damaged.
     """
     if record.savepoint == BEGINNING:
         return beginning_of(home, record.parent)
@@ -261,12 +261,12 @@ def abandon_operation(
     progress: Progress = print_nothing,
     drain_seconds: float = DRAIN_S,
 ) -> AbandonReport:
-    """Abandon what was cut off: what serves goes on serving, and its stream can go on from its own checkpoint.
+    """Abandon an interrupted operation: the old head keeps serving, and its stream can continue from its own checkpoint.
 
-    The stream is wanted running again if the operation stopped it and nobody asked for anything since.
+    The stream is wanted running again if the operation stopped it and its intent was not changed since.
 
     Raises:
-        RequestError: nothing was cut off, or it is too late.
+        RequestError: no operation was interrupted, or it is too late.
         LostRaceError: a process works on an operation at this moment.
         ServiceError: the driver that catches up does not end.
     """

@@ -1,8 +1,8 @@
-"""One engine for every operation: it records, runs, resumes, abandons and explains. Pure but for the effects it is given.
+"""One engine for every operation: it records, runs, resumes, abandons and explains. Pure, except for the effects it is given.
 
-An operation is an ordered tuple of steps. A step that is done is recorded; one that is cut off is done again, and so must be
-repeatable. Everything here is a generator that yields the name of what has just become durable: the product runs it to its
-end, the protocol model (`rivertwice.testing.model`) kills and pauses it wherever it yields.
+An operation is an ordered tuple of steps. A step that is done is recorded. A step that is interrupted is done again, so it must
+be repeatable. Every function here is a generator that yields the name of what has just become durable. The product runs it to
+its end; the protocol model (`rivertwice.testing.model`) kills and pauses it at each yield.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SKIPPED, REPEATED, TO_DO = "done", "done, and done again", "to do"
 
 
 class Ground(Protocol):
-    """What every operation reads and changes outside itself, given up or done; each effect is atomic, or can be repeated."""
+    """What every operation reads and changes outside itself, also one that is given up. Each effect is atomic or repeatable."""
 
     @property
     def pipeline(self) -> str:
@@ -33,7 +33,7 @@ class Ground(Protocol):
         """Return all operations of the pipeline, oldest first."""
 
     def write(self, record: Operation) -> None:
-        """Write the record, whole."""
+        """Write the whole record."""
 
     def let_go(self, record: Operation) -> None:
         """Let others start the stream again."""
@@ -42,16 +42,16 @@ class Ground(Protocol):
         """End the lease."""
 
     def clear(self, record: Operation) -> None:
-        """Throw scratch away."""
+        """Delete the operation's scratch folder."""
 
     def end_own_driver(self, record: Operation) -> Generator[str | int]:
-        """End a driver that works for the operation alone."""
+        """End a driver that works only for the operation."""
 
     def intent(self) -> Intent | None:
-        """Return what is wanted of the stream."""
+        """Return whether the stream is wanted running or stopped."""
 
     def want(self, desired: str, by: str) -> None:
-        """Want the stream running or stopped."""
+        """Record that the stream is wanted running or stopped."""
 
     def head(self) -> str | None:
         """Return the timeline that serves."""
@@ -61,28 +61,28 @@ class Ground(Protocol):
 
 
 class Effects(Ground, Protocol[R]):
-    """What doing an operation needs besides."""
+    """The other effects that running an operation needs."""
 
     def forget(self, record: R) -> None:
-        """Remove the record of what was refused before it touched anything."""
+        """Remove the record of an operation that was refused before it touched anything."""
 
     def accept(self, interrupted: R) -> None:
-        """Refuse to go on with what was cut off, if something else is asked for."""
+        """Refuse to resume an interrupted operation, if another one is asked for."""
 
     def begin(self, savepoint: str | None) -> R:
-        """Decide what is to be done, and refuse what cannot be."""
+        """Decide what is to be done, and refuse what cannot be done."""
 
     def lease(self, record: R) -> Generator[str | int]:
-        """Load the savepoint and keep prune away from it."""
+        """Load the savepoint and lease it against prune."""
 
     def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
-        """Do a step before the head moves; return the record with what came of it."""
+        """Do a step before the head moves; return the record with the step's result."""
 
     def again(self, record: R) -> Generator[str | int, None, R]:
-        """Take over what the serving timeline has committed since; return the record with what came of it."""
+        """Take over the batches that the serving timeline has committed since; return the record with the result."""
 
     def hold(self, record: R) -> None:
-        """Let nobody but the operation's own driver start the stream."""
+        """Let only the operation's own driver start."""
 
     def last_seq(self) -> int:
         """Return the number of the sequence's newest entry."""
@@ -94,12 +94,12 @@ class Effects(Ground, Protocol[R]):
         """Let a timeline take no further batch."""
 
     def move_head(self, record: R, expected_seq: int) -> None:
-        """Let the child serve, if nothing was appended to the sequence since."""
+        """Let the child serve, if no entry was appended to the sequence since."""
 
 
 @dataclass(frozen=True)
 class Ran(Generic[R]):
-    """How far an operation came: its record, and whether it was resumed."""
+    """How far an operation got: its record, and whether it was resumed."""
 
     record: R
     resumed: bool
@@ -107,7 +107,7 @@ class Ran(Generic[R]):
 
 @dataclass(frozen=True)
 class Abandoned(Generic[R]):
-    """What giving up came to: the record, the last step that was done, what serves, whether the stream is wanted again."""
+    """The result of giving up: the record, the last step that was done, the head, whether the stream is wanted again."""
 
     record: R
     stopped_after: str
@@ -117,7 +117,7 @@ class Abandoned(Generic[R]):
 
 @dataclass(frozen=True)
 class ShownStep:
-    """A step for people: what it does, and whether that is done, to do, or done again."""
+    """A step as it is shown to people: what it does, and whether it is done, to do, or done again."""
 
     number: int
     does: str
@@ -127,17 +127,17 @@ class ShownStep:
 def run(
     plan: Plan[R], effects: Effects[R], savepoint: str | None, *, stop_after: int | None = None
 ) -> Generator[str | int, None, Ran[R]]:
-    """Run an operation, or go on with the one that was cut off.
+    """Run an operation, or resume the one that was interrupted.
 
     Args:
-        plan: which.
+        plan: which operation.
         effects: what it touches.
-        savepoint: what it is built on; None goes on with what was cut off, or lets `begin` choose.
-        stop_after: number of the step to stop behind; None goes to the end.
+        savepoint: its base; None resumes an interrupted operation, or lets `begin` choose.
+        stop_after: number of the step to stop after; None runs all steps.
 
     Raises:
         RequestError: another operation is not finished.
-        RivertwiceError: a step was refused. Before the first one that touches anything, nothing is left behind.
+        RivertwiceError: a step was refused. If no step has touched anything yet, no trace is left.
     """
     interrupted = select_unfinished(effects.operations(), plan, savepoint, effects.pipeline)
     if interrupted is None:
@@ -189,12 +189,12 @@ def _do(plan: Plan[R], effects: Effects[R], step: Step, record: R) -> Generator[
 
 
 def abandon(plan: Plan[R], ground: Ground) -> Generator[str | int, None, Abandoned[R]]:
-    """Abandon the operation that was cut off: what serves goes on serving, and what was half made counts for nothing.
+    """Abandon the interrupted operation: the old head keeps serving, and what was half made does not count.
 
-    Killed behind the mark, what is left is a lease that runs out, scratch, and a stopped stream that `rivertwice start` starts.
+    If this is killed after the mark, it leaves a lease that runs out, scratch, and a stopped stream; `rivertwice start` starts it.
 
     Raises:
-        RequestError: none was cut off, or it is too late.
+        RequestError: no operation was interrupted, or it is too late.
     """
     head = ground.head()
     interrupted = select_abandonable(ground.operations(), plan, head, ground)
@@ -212,7 +212,7 @@ def abandon(plan: Plan[R], ground: Ground) -> Generator[str | int, None, Abandon
 
 
 def explain(plan: Plan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
-    """Return the steps for people; `interrupted` is the operation that would be resumed, if one was cut off. Pure."""
+    """Return the steps as they are shown; `interrupted` is the operation that would be resumed, if there is one. Pure."""
     recorded = RECORDED if interrupted is None else interrupted.step
     return tuple(
         ShownStep(
@@ -223,13 +223,13 @@ def explain(plan: Plan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
 
 
 def _move_head(effects: Effects[R], record: R) -> Generator[str | int, None, R]:
-    """Seal what serves, and let the child serve: the step that counts.
+    """Seal the timeline that serves, and let the child serve. With this step the operation takes effect.
 
     Raises:
         LostRaceError: another timeline became the head meanwhile.
     """
     while True:
-        seen, last = effects.last_seq(), effects.last_batch(record)
+        newest_seq, last = effects.last_seq(), effects.last_batch(record)
         decision = decide_move(record, effects.head(), last)
         yield LOOKED
         if decision == MOVE:
@@ -237,7 +237,7 @@ def _move_head(effects: Effects[R], record: R) -> Generator[str | int, None, R]:
             yield SEALED
             decision = decide_move(record, effects.head(), effects.last_batch(record))
         if decision == MOVE:
-            effects.move_head(record, seen)
+            effects.move_head(record, newest_seq)
             yield HEAD_MOVED
         if decision != AGAIN:
             return record
@@ -245,7 +245,7 @@ def _move_head(effects: Effects[R], record: R) -> Generator[str | int, None, R]:
 
 
 def _wake_stream(effects: Effects[R], record: R) -> Generator[str | int, None, R]:
-    """Want the stream running again, if the operation stopped it and nobody has asked for anything since."""
+    """Want the stream running again, if the operation stopped it and its intent was not changed since."""
     if is_intent_ours(record, effects.intent()):
         effects.want("running", record.id)
     yield WANTED
@@ -256,13 +256,14 @@ def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint:
     """Return the operation that must be resumed, or None to begin a new one. Pure.
 
     Args:
-        operations: all of the pipeline, oldest first.
-        plan: what is asked for.
-        savepoint: what it is to be built on; None: whatever the interrupted one is.
+        operations: all operations of the pipeline, oldest first.
+        plan: the operation that is asked for.
+        savepoint: its base; None accepts the base of the interrupted one.
         pipeline: its name, for the message.
 
     Raises:
-        RequestError: an operation of another sort, or of another savepoint, was cut off; two half ones cannot be told apart later.
+        RequestError: an operation of another kind, or on another savepoint, was interrupted. Two unfinished ones could not be
+            distinguished later.
     """
     unfinished = [operation for operation in operations if operation.step < DONE]
     if not unfinished:
@@ -280,11 +281,10 @@ def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint:
 
 
 def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str | None, ground: Ground) -> R:
-    """Return the operation that was cut off and can be given up.
+    """Return the operation that was interrupted and can be given up.
 
     Raises:
-        RequestError: there is none; or its child serves, or what serves is sealed and the child was about to: then it can only
-            be finished.
+        RequestError: there is none; or its child is the head already, or the old head is sealed. Then it can only be finished.
     """
     unfinished = [operation for operation in operations if operation.step < DONE and isinstance(operation, plan.record)]
     if not unfinished:
@@ -296,13 +296,13 @@ def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str
     interrupted = unfinished[-1]
     moved = interrupted.step >= MOVED or head == interrupted.child
     if moved or (head == interrupted.serving and ground.is_sealed(interrupted.serving)):
-        what = (
+        obstacle = (
             f"has moved the head to {interrupted.child} already"
             if moved
             else f"has sealed {interrupted.serving}, which takes no further batch, and was about to move the head to {interrupted.child}"
         )
         message = (
-            f"{interrupted.id} of savepoint {interrupted.savepoint} {what}; it can only be finished: "
+            f"{interrupted.id} of savepoint {interrupted.savepoint} {obstacle}; it can only be finished: "
             f"`{plan.finish.format(pipeline=ground.pipeline)}`"
         )
         raise RequestError(message)
@@ -310,7 +310,7 @@ def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str
 
 
 def is_intent_ours(record: Operation, intent: Intent | None) -> bool:
-    """Say whether the stream stands still because of this operation, so that it should run again. Pure."""
+    """Say whether the stream is stopped because of this operation, so that it should run again. Pure."""
     return record.was_running and intent is not None and (intent.desired, intent.by) == ("stopped", record.id)
 
 
@@ -318,12 +318,12 @@ def decide_move(record: Operation, head: str | None, last: int) -> str:
     """Return what is to be done about the head. Pure.
 
     Args:
-        record: of the operation.
+        record: the operation's record.
         head: the head timeline.
         last: last committed batch of the timeline that serves until the head moves.
 
     Returns:
-        `MOVE`, `ALREADY` if the child is the head, or `AGAIN` if the serving timeline went on behind what the child took over.
+        `MOVE`, `ALREADY` if the child is the head, or `AGAIN` if the serving timeline has batches that the child did not take over.
 
     Raises:
         LostRaceError: another timeline is the head.

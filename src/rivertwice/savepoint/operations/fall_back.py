@@ -1,16 +1,16 @@
-"""Put the newest proved savepoint in the place of a damaged live checkpoint; nothing that is served changes.
+"""Replace a damaged live checkpoint by the newest proved savepoint; served rows do not change.
 
 Usage: python -m rivertwice.savepoint.operations.fall_back --pipeline NAME [--since ISO]
 The agent starts it when a driver ends with class `checkpoint`. It is an ordinary restore (`restore`): recorded ranges are
 replayed and compared up to the last committed batch, a child timeline forks there and becomes the head. What differs:
 
-1. A head that moved since the damage was noticed needs nothing more.
-2. A restore that was cut off is resumed.
-3. Of the proved savepoints on the head's path the newest is taken; one that is damaged, or whose replay disagrees, is
+1. If the head moved since the damage was noticed, nothing is done.
+2. A restore that was interrupted is resumed.
+3. The newest proved savepoint on the head's path is taken. One that is damaged, or whose replay gives another result, is
    passed over, by name, for the next older one.
-4. The intent is left alone: the agent starts no driver meanwhile, and a person's `stop` stands.
+4. The intent is not changed: the agent starts no driver meanwhile, and a person's `stop` stays in force.
 
-What it came to is written to `operations/fall-back.json`. Exit codes: 0 restored, 1 refused.
+The result is written to `operations/fall-back.json`. Exit codes: 0 restored, 1 refused.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Fallen:
     """How a fall-back went.
 
     Attributes:
-        report: of the restore; None if the head had moved already.
-        passed_over: savepoint id to why it could not be used.
+        report: the report of the restore; None if the head had moved already.
+        passed_over: savepoint id to the reason why it could not be used.
     """
 
     report: RestoreReport | None
@@ -63,7 +63,7 @@ class Fallen:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A savepoint that a fall-back would try: where it stands, what would be replayed, and why it cannot be used, if it cannot."""
+    """A savepoint that a fall-back would try: its batch, how many batches would be replayed, and why it is refused, if it is."""
 
     savepoint: str
     batch: int | None
@@ -76,11 +76,11 @@ class FallBackPlan:
     """What a fall-back would do; nothing is done.
 
     Attributes:
-        candidates: in the order in which they would be tried.
+        candidates: savepoints in the order in which they would be tried.
         savepoint: the one that would be taken; None if none can be used.
-        resumes: the restore that was cut off and would be resumed, or None.
+        resumes: the interrupted restore that would be resumed, or None.
         steps: what would be done, in order.
-        message: what it comes to, in one sentence; without a savepoint, what a person can do.
+        message: the expected result in one sentence; without a savepoint, what a person can do.
     """
 
     pipeline: str
@@ -92,15 +92,21 @@ class FallBackPlan:
 
 
 def select_candidates(savepoints: Sequence[Savepoint], path: Sequence[Segment]) -> list[Savepoint]:
-    """Return the savepoints a fall-back may use, best first: proved, on the head's path, newest batch first. Pure."""
-    fitting = [one for one in savepoints if one.status == PROVED and is_on_path(one.manifest, path)]
-    return sorted(fitting, key=lambda one: (one.manifest.batch, one.manifest.created_at, one.id), reverse=True)
+    """Return the savepoints that a fall-back may use, best first: proved, on the head's path, newest batch first. Pure."""
+    fitting = [
+        savepoint for savepoint in savepoints if savepoint.status == PROVED and is_on_path(savepoint.manifest, path)
+    ]
+    return sorted(
+        fitting,
+        key=lambda savepoint: (savepoint.manifest.batch, savepoint.manifest.created_at, savepoint.id),
+        reverse=True,
+    )
 
 
 def moved_since(entries: Sequence[Entry], since: datetime | None, now: datetime) -> str | None:
     """Return the timeline that became the head after `since`, or None. Pure.
 
-    A move that lies after `now` was made before the clock was set back, so it says nothing.
+    A move with an instant after `now` was made before the clock was set back, so it does not count.
     """
     moves = [entry for entry in entries if entry.kind == HEAD and since is not None and since < entry.created_at <= now]
     return str(moves[-1].payload["timeline"]) if moves else None
@@ -118,10 +124,10 @@ def fall_back(
     """Restore the newest proved savepoint that can be used.
 
     Args:
-        settings: where things lie.
+        settings: the settings of the home.
         pipeline: the pipeline's name.
         since: when the damage was noticed; None restores in any case.
-        progress: told of every step.
+        progress: is called with a line for every step.
         spark: the session to use; None starts the pipeline's own.
         patience_s: how long to wait for another process that restores.
 
@@ -144,7 +150,7 @@ def fall_back(
             raise ServiceError(message)
         return _try_all(settings, home, progress, spark)
 
-    # Another process restores now: what it does is looked at once more.
+    # Another process restores now: its result is looked at again.
     trying = retry_for(
         LostRaceError, seconds=patience_s, every_s=2.0, say=lambda error: progress(f"{error}; tried again")
     )
@@ -153,36 +159,38 @@ def fall_back(
 
 def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: SparkSession | None) -> Fallen:
     pipeline = home.root.name
-    there = survey_savepoints(home)
-    passed_over = dict(there.damaged)
+    survey = survey_savepoints(home)
+    passed_over = dict(survey.damaged)
     for name, why in passed_over.items():
         progress(f"{name} is passed over: {why}")
     interrupted = _unfinished(home)
     names = [interrupted] if interrupted is not None else []
-    names += [one.id for one in select_candidates(there.sound, head_path(home)) if one.id != interrupted]
+    names += [
+        candidate.id for candidate in select_candidates(survey.sound, head_path(home)) if candidate.id != interrupted
+    ]
     for name in names:
         try:
             report = restore_savepoint(settings, pipeline, name, progress=progress, spark=spark, keep_intent=True)
-        except SavepointError as error:  # this savepoint's own fault: damaged, gone, or not what the ledger recorded
+        except SavepointError as error:  # a fault of this savepoint: damaged, deleted, or different from the ledger
             progress(f"{name} is passed over: {error}")
             passed_over[name] = str(error)
             if _unfinished(home):
                 abandon_operation(settings, pipeline, RESTORE)
         else:
             return Fallen(report, passed_over)
-    raise SavepointError(describe_none(pipeline, there.sound, passed_over))
+    raise SavepointError(describe_none(pipeline, survey.sound, passed_over))
 
 
 def show_fall_back(settings: Settings, pipeline: str) -> FallBackPlan:
-    """Return which savepoint would take the place of a damaged checkpoint now; nothing is done.
+    """Return which savepoint would replace a damaged checkpoint now; nothing is done.
 
-    Bytes of savepoints are read, and recorded batches compared, only when it is done.
+    Bytes of savepoints are read, and recorded batches compared, only by the fall-back itself.
     """
     home = settings.pipeline(pipeline)
-    there = survey_savepoints(home)
-    tried = [Candidate(name, None, None, why) for name, why in there.damaged.items()]
+    survey = survey_savepoints(home)
+    tried = [Candidate(name, None, None, why) for name, why in survey.damaged.items()]
     interrupted = _unfinished(home)
-    names = [savepoint.id for savepoint in select_candidates(there.sound, head_path(home))]
+    names = [savepoint.id for savepoint in select_candidates(survey.sound, head_path(home))]
     taken: RestorePlan | None = None
     for name in names if interrupted is None else [interrupted]:
         plan = show_restore(settings, pipeline, name, unproved=interrupted is not None)
@@ -196,7 +204,7 @@ def show_fall_back(settings: Settings, pipeline: str) -> FallBackPlan:
         savepoint=None if taken is None else taken.savepoint,
         resumes=None if taken is None else taken.resumes,
         steps=() if taken is None else taken.steps,
-        message=describe_none(pipeline, there.sound, refused)
+        message=describe_none(pipeline, survey.sound, refused)
         if taken is None
         else f"{taken.savepoint} would be taken: {taken.replay} recorded batches replayed, each compared with the ledger",
     )
@@ -208,9 +216,9 @@ def _unfinished(home: PipelineHome) -> str | None:
 
 
 def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: dict[str, str]) -> str:
-    """Return what to say when no proved savepoint can be used: why, and what a person can do."""
+    """Return the message if no proved savepoint can be used: why, and what a person can do."""
     tried = "; ".join(f"{name}: {why}" for name, why in passed_over.items())
-    unproved = [one.id for one in savepoints if one.status != PROVED]
+    unproved = [savepoint.id for savepoint in savepoints if savepoint.status != PROVED]
     way = (
         f"restore one that is not proved, every batch is compared all the same (`rivertwice savepoint restore {pipeline} "
         f"{unproved[-1]} --unproved`)"
@@ -224,7 +232,7 @@ def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: d
 
 
 def describe_fallen(fallen: Fallen, seconds: float) -> str:
-    """Return one sentence that says what the fall-back did."""
+    """Return in one sentence what the fall-back did."""
     passed = "".join(f"; {name} was passed over: {why}" for name, why in fallen.passed_over.items())
     if fallen.report is None:
         return f"another restore moved the head meanwhile{passed}"

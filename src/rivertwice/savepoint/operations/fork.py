@@ -1,4 +1,4 @@
-"""Where a restore leaves its parent: the last batch that the changelog has, whatever checkpoint and ledger table say."""
+"""Where a restore leaves its parent: the last batch in the changelog, whatever the checkpoint and the ledger's table contain."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def rows_of(home: PipelineHome, parent: str) -> list[LedgerRow]:
 
 
 def last_in_changelog(home: PipelineHome, timeline: str) -> int | None:
-    """Return a timeline's last batch that the changelog has, whatever the ledger's table says; None: none of its own."""
+    """Return a timeline's last batch in the changelog, whatever the ledger's table contains; None if it has none of its own."""
     changelog = home.tables.changelog
     applied = delta.applied_version(changelog, app_of(load_timeline(home, timeline).pipeline, timeline))
     if not is_sealed(applied):
         return applied
-    found = [LedgerRow.from_json(data) for _, data in delta.commits(changelog, METADATA_KEY, limit=_BEFORE_SEAL)]
-    own = [row.batch for row in found if row.timeline == timeline]
+    recent = [LedgerRow.from_json(data) for _, data in delta.commits(changelog, METADATA_KEY, limit=_BEFORE_SEAL)]
+    own = [row.batch for row in recent if row.timeline == timeline]
     return max(own) if own else SEALED  # its commits are dropped from the log: it was sealed long ago
 
 
 def up_to_changelog(rows: Sequence[LedgerRow], timeline: str, last: int | None) -> list[LedgerRow]:
-    """Return a path's rows without those of its last timeline that the changelog does not have. Pure.
+    """Return a path's rows without those of its last timeline that are missing in the changelog. Pure.
 
-    A changelog that lost its newest commits is behind the ledger's table, which has copies. Forking there would leave out what they read.
+    The ledger's table has copies of commits that a damaged changelog has lost. A fork after those would leave their records out.
     """
     return [row for row in rows if row.timeline != timeline or (last is not None and row.batch <= last)]
 
@@ -50,7 +50,7 @@ def path_in_changelog(path: Sequence[Segment], last: int | None) -> list[Segment
 
 
 def plan_fork(restore: Restore, last: int) -> Restore:
-    """Return the restore with its fork decided at the parent's last batch; one that had decided so stays as it is. Pure."""
+    """Return the restore with its fork decided at the parent's last batch; an equal decision stays as it is. Pure."""
     if restore.step >= FORKED and restore.forked_at == last:
         return restore
     return replace(restore, step=FORKED, forked_at=last)
@@ -62,7 +62,7 @@ def is_same_fork(line: Timeline, restore: Restore) -> bool:
 
 
 def plan_child(home: PipelineHome, parent: Timeline, last: LedgerRow, restore: Restore, now: datetime) -> Timeline:
-    """Return the record of the child: the parent's definition, or of an upgrade the new one."""
+    """Return the record of the child: with the parent's definition, or for an upgrade with the new one."""
     line = fork_of(parent, last, restore.child, now)
     if restore.bundle is None:
         return line

@@ -1,4 +1,4 @@
-"""The write-ahead records of operations: what was decided stands on disk before it is done."""
+"""The write-ahead records of operations: each decision is on disk before it is carried out."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from rivertwice.store.files import read_json, replace_json
 FORMAT = 1
 RECORDED, CHECKED, DRAINED = 1, 2, 3
 FORKED, REPLAYED, CREATED = 4, 5, 6
-"""Of a restore."""
+"""Steps of a restore."""
 COPIED, BRANCHED, COMPARED = 4, 5, 6
-"""Of a rewind."""
+"""Steps of a rewind."""
 MOVED, DONE, ABANDONED = 7, 8, 9
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Restore:
-    """A restore under way, done or abandoned; an upgrade and a fall-back are restores, too.
+    """A restore that is running, done or abandoned; an upgrade and a fall-back are restores, too.
 
     Attributes:
         id: `restore-<8 hex>`.
         savepoint: a savepoint's id, or `beginning`.
         parent, child: the head timeline it began with, and the one it makes.
-        was_running: whether the stream was wanted before it began, so that it can be wanted again.
+        was_running: whether the stream was wanted running before, so that it can be wanted again.
         step: number of the last step that is done.
         forked_at: the parent's last committed batch, once known.
         replayed: how many recorded batches were replayed.
-        bundle: of an upgrade the definition that the child runs; None: the parent's.
-        rewritten_by: the erasure that rewrote the archive, from which then everything is read; None: Kafka's records count, too.
+        bundle: for an upgrade, the definition that the child runs; None: the parent's.
+        rewritten_by: the erasure that rewrote the archive, so that all records are read from it; None: Kafka's count, too.
     """
 
     id: str
@@ -66,19 +66,19 @@ class Restore:
 
 @dataclass(frozen=True)
 class Rewind:
-    """A rewind under way, done or abandoned.
+    """A rewind that is running, done or abandoned.
 
     Attributes:
         id: `rewind-<8 hex>`.
         parent, batch: the fork: the savepoint's own timeline and batch.
         head: the timeline that serves until the head moves.
         child: the timeline that is made.
-        was_running: whether the stream was wanted before it began, so that it can be wanted again.
-        plan: what was planned: records, rows, windows.
+        was_running: whether the stream was wanted running before, so that it can be wanted again.
+        plan: the planned numbers: records, rows, windows.
         step: number of the last step that is done.
         head_batch: the head's last batch that the child has caught up with, once it has.
-        batches, records: what the child had committed and read when it had caught up.
-        comparison: what came out, as `rewind_compare.Comparison`, once the child has caught up.
+        batches, records: how many the child had committed and read when it had caught up.
+        comparison: the result as `rewind_compare.Comparison`, once the child has caught up.
     """
 
     id: str
@@ -116,7 +116,7 @@ def read_operations(home: PipelineHome) -> list[Operation]:
 
 
 def read_restores(home: PipelineHome) -> list[Restore]:
-    """Return all restores of a pipeline, upgrades and fall-backs among them, oldest first."""
+    """Return all restores of a pipeline, including upgrades and fall-backs, oldest first."""
     return sorted(_read(home, "restore-*", Restore, "started_at"), key=lambda record: record.started_at)
 
 
@@ -126,7 +126,7 @@ def read_rewinds(home: PipelineHome) -> list[Rewind]:
 
 
 def write_operation(home: PipelineHome, operation: Operation) -> None:
-    """Write a record, whole."""
+    """Write the whole record."""
     _write(home, operation.id, operation, "started_at")
 
 
@@ -137,14 +137,14 @@ def forget_operation(home: PipelineHome, operation: Operation) -> None:
 
 @dataclass(frozen=True)
 class FallBackReport:
-    """What the agent's fall-back came to; `operations/fall-back.json`, replaced by the next one.
+    """The result of the agent's fall-back; `operations/fall-back.json`, replaced by the next one.
 
     Attributes:
         pid, pid_started: the process that did it.
-        restored: whether a savepoint took the damaged checkpoint's place.
+        restored: whether a savepoint replaced the damaged checkpoint.
         message: one sentence for events and pages.
-        savepoint, timeline, forked_at, replayed: of the restore, if there was one.
-        passed_over: savepoint id to why it could not be used.
+        savepoint, timeline, forked_at, replayed: those of the restore, if there was one.
+        passed_over: savepoint id to the reason why it could not be used.
     """
 
     pid: int
@@ -161,12 +161,12 @@ class FallBackReport:
 
 
 def write_fall_back(home: PipelineHome, report: FallBackReport) -> None:
-    """Record what the fall-back came to."""
+    """Record the result of the fall-back."""
     _write(home, "fall-back", report, "at")
 
 
 def read_fall_back(home: PipelineHome) -> FallBackReport | None:
-    """Return what the last fall-back came to, or None."""
+    """Return the result of the last fall-back, or None."""
     return next(iter(_read(home, "fall-back", FallBackReport, "at")), None)
 
 
@@ -192,7 +192,7 @@ def _write(home: PipelineHome, name: str, record: Restore | Rewind | FallBackRep
 
 
 def _read(home: PipelineHome, pattern: str, made: type[Found], instant: str) -> list[Found]:
-    """Return the records whose names match, in the names' order; one of another format is left out."""
+    """Return the records whose names match, in the order of the names; one of another format is left out."""
     records = []
     for path in sorted(home.operations.glob(f"{pattern}.json")):
         data = read_json(path)

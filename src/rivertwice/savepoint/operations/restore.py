@@ -1,8 +1,8 @@
-"""Restore a savepoint, or the very beginning, into a new timeline that serves exactly what the old one served.
+"""Restore a savepoint, or the beginning, into a new timeline that serves exactly what the old one served.
 
-Its steps, and which of them are done again after an interruption, stand in `steps.RESTORE`. Killed anywhere and run again, the
-result is the same. The child's checkpoint is there whole or not at all, for it is renamed into the child's folder; only with
-the move of the head does the child count, and up to the fork the path is the same.
+`steps.RESTORE` lists its steps, and which of them are done again after an interruption. If it is killed anywhere and run again,
+the result is the same. The child's checkpoint exists whole or not at all, for it is renamed into the child's folder. The child
+counts only once the head has moved, and up to the fork the path is the same.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RestoreReport:
         timeline: the new head.
         parent: the timeline it forked from.
         forked_at: last batch of the parent that counts.
-        replayed: recorded batches that were replayed and agreed.
+        replayed: recorded batches that were replayed with equal results.
         resumed: whether an interrupted restore was resumed.
         running: whether the stream is wanted again.
     """
@@ -80,12 +80,12 @@ class RestorePlan:
     Attributes:
         savepoint: a savepoint's id, or `beginning`.
         proved: whether it is proved; the beginning needs no proof, for every batch is compared.
-        timeline, batch: where it stands; -1 before the first batch.
+        timeline, batch: the savepoint's timeline and batch; -1 before the first batch.
         parent: the head, which the new timeline would leave.
-        forks_at: its last committed batch, as far as is known now: a running stream goes on until it is drained.
+        forks_at: the parent's last committed batch as known now; a running stream commits more until it is drained.
         replay: how many recorded batches would be replayed and compared.
-        source: `kafka`, or `replay topic`, which is fed from the archive where Kafka no longer has the records.
-        resumes: the restore that was cut off and would be resumed, or None.
+        source: `kafka`, or `replay topic`, which is fed from the archive if Kafka no longer has the records.
+        resumes: the interrupted restore that would be resumed, or None.
         steps: what would be done, in order.
         refusal: why it cannot be done now, or None.
     """
@@ -110,9 +110,9 @@ class RestoreEffects(OperationEffects[Restore]):
 
     Attributes:
         spark: the session to use; None starts the pipeline's own.
-        bundle: id of the definition that the child runs, of an upgrade; None: the parent's.
-        rewritten_by: an erasure that keeps the stream at rest, so nothing is drained, and has rewritten the archive, from which
-            alone is read.
+        bundle: for an upgrade, id of the definition that the child runs; None: the parent's.
+        rewritten_by: an erasure that keeps the stream stopped, so no driver is drained, and that has rewritten the archive, so
+            records are read only from it.
     """
 
     spark: SparkSession | None = None
@@ -121,7 +121,7 @@ class RestoreEffects(OperationEffects[Restore]):
 
     @property
     def effects(self) -> Mapping[int, Callable[[Restore], Restore]]:
-        """By a step's number, what does it."""
+        """A step's number to the method that does it."""
         return {
             CHECKED: self.check,
             DRAINED: self.stop,
@@ -131,7 +131,7 @@ class RestoreEffects(OperationEffects[Restore]):
         }
 
     def accept(self, interrupted: Restore) -> None:
-        """Refuse an upgrade while something else is cut off."""
+        """Refuse an upgrade while another operation is interrupted."""
         require_same_aim(interrupted, self.bundle)
 
     def begin(self, savepoint: str | None) -> Restore:
@@ -165,7 +165,7 @@ class RestoreEffects(OperationEffects[Restore]):
         return restore
 
     def stop(self, restore: Restore) -> Restore:
-        """Bring the stream to rest; under an erasure it is."""
+        """Stop the stream; under an erasure it is stopped already."""
         return restore if restore.rewritten_by is not None else super().stop(restore)
 
     def decide_fork(self, restore: Restore) -> Restore:
@@ -177,7 +177,7 @@ class RestoreEffects(OperationEffects[Restore]):
         return rows_of(self.home, record.parent)[-1].batch
 
     def replay(self, restore: Restore) -> Restore:
-        """Make the child's checkpoint of the savepoint and the recorded batches behind it."""
+        """Make the child's checkpoint from the savepoint and the recorded batches after it."""
         home, manifest = self.home, self.savepoint.manifest
         if restore.step >= REPLAYED and home.checkpoint(restore.child).exists():
             return restore
@@ -228,12 +228,14 @@ class RestoreEffects(OperationEffects[Restore]):
             raise LostRaceError(_moved_on(restore, last.batch))
         parent = load_timeline(self.home, restore.parent)
         create_timeline(self.home, plan_child(self.home, parent, last, restore, utc_now()))
-        if not is_same_fork(load_timeline(self.home, restore.child), restore):  # of an attempt that forked earlier
+        if not is_same_fork(
+            load_timeline(self.home, restore.child), restore
+        ):  # recorded by an attempt that forked earlier
             self._take_another_child(restore)
         return restore
 
     def again(self, record: Restore) -> Generator[str | int, None, Restore]:
-        """Take another child, for the record of this one is final and leaves the parent too early."""
+        """Take another child, for this one's record is final and leaves the parent too early."""
         yield from ()
         self._take_another_child(record)
 
@@ -243,9 +245,9 @@ class RestoreEffects(OperationEffects[Restore]):
         raise LostRaceError(_moved_on(restore, self.last_batch(restore)))
 
     def reason(self, record: Restore) -> str:
-        """Return why the head moves."""
-        what = "restore from" if record.bundle is None else f"upgrade to bundle {record.bundle[:12]} from"
-        return f"{what} {record.savepoint} ({record.id})"
+        """Return the reason why the head moves."""
+        act = "restore from" if record.bundle is None else f"upgrade to bundle {record.bundle[:12]} from"
+        return f"{act} {record.savepoint} ({record.id})"
 
 
 def restore_savepoint(
@@ -264,23 +266,23 @@ def restore_savepoint(
     """Restore a savepoint of the head's path; by default the newest proved one.
 
     Args:
-        settings: where things lie.
+        settings: the settings of the home.
         pipeline: the pipeline's name.
         savepoint_id: which savepoint, or `BEGINNING`; None resumes an interrupted restore, or takes the newest proved one.
-        progress: told of every step.
+        progress: is called with a line for every step.
         spark: the session to use; None starts the pipeline's own.
         drain_seconds: how long to wait for a running driver.
-        unproved: accept a savepoint that is not proved; every replayed batch is compared all the same.
-        keep_intent: leave what is wanted of the stream alone; for a caller that knows that none runs.
-        upgrade_to: the definition that the new timeline runs, stored already; None: the one that the old timeline runs.
+        unproved: accept a savepoint that is not proved; every replayed batch is compared in any case.
+        keep_intent: do not change the stream's intent; for a caller that knows that no driver runs.
+        upgrade_to: the stored definition that the new timeline runs; None: the one that the old timeline runs.
         rewritten_by: see `RestoreEffects`.
 
     Raises:
-        SavepointError: none is proved, the named one is not and `unproved` is false, or the chosen one is missing, damaged
-            or off the head's path.
-        FingerprintError: the definition is another one now, or cannot go on from this state.
-        LogGapError: the records after it are gone.
-        ReplayMismatchError: a recorded batch gave another result; the old head goes on serving.
+        SavepointError: no savepoint is proved, the named one is not proved and `unproved` is false, or the chosen one is
+            missing, damaged or off the head's path.
+        FingerprintError: the definition has changed, or cannot continue from this state.
+        LogGapError: the records after the savepoint are gone.
+        ReplayMismatchError: a recorded batch gave another result; the old head keeps serving.
         RequestError: another operation is not finished.
         ServiceError: the driver did not stop in time.
         LostRaceError: another process works on an operation, or the head moved meanwhile.
@@ -314,7 +316,7 @@ def restore_savepoint(
 def show_restore(
     settings: Settings, pipeline: str, savepoint_id: str | None = None, *, unproved: bool = False
 ) -> RestorePlan:
-    """Return what a restore would do; nothing is done. The savepoint's bytes are read only when it is done.
+    """Return what a restore would do; nothing is done. The savepoint's bytes are read only by the restore itself.
 
     Raises:
         SavepointError: there is nothing to restore: no head, no such savepoint, or none is proved.
@@ -359,15 +361,15 @@ def show_restore(
 
 
 def require_same_aim(interrupted: Restore, bundle: str | None) -> None:
-    """Refuse an upgrade while something else was cut off; an upgrade that was cut off is resumed by a restore too. Pure.
+    """Refuse an upgrade while another operation is interrupted; a restore resumes an interrupted upgrade, too. Pure.
 
     Raises:
         RequestError: a restore, or an upgrade to another definition, is not finished.
     """
     if bundle is not None and interrupted.bundle != bundle:
-        what = "a restore" if interrupted.bundle is None else f"an upgrade to bundle {interrupted.bundle[:12]}"
+        description = "a restore" if interrupted.bundle is None else f"an upgrade to bundle {interrupted.bundle[:12]}"
         message = (
-            f"{interrupted.id}, {what}, was cut off; finish it first (`rivertwice savepoint restore NAME` without an id) or give it up "
+            f"{interrupted.id}, {description}, was cut off; finish it first (`rivertwice savepoint restore NAME` without an id) or give it up "
             "(with --abandon), then upgrade"
         )
         raise RequestError(message)

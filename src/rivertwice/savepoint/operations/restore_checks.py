@@ -1,4 +1,4 @@
-"""What a restore or an upgrade is built on, and what refuses it."""
+"""The choice of the savepoint for a restore or an upgrade, and the checks that refuse it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,18 @@ from rivertwice.timeline.lineage import Segment, load_timeline, path_of
 
 
 def newest_proved(home: PipelineHome, path: Sequence[Segment], wanted: str) -> Savepoint:
-    """Return the newest proved savepoint of a head's path; of all, if there is no path yet.
+    """Return the newest proved savepoint of a head's path, or of all savepoints if there is no path yet.
 
-    `wanted` goes on with the sentence that says that there is none.
+    Args:
+        home: the pipeline's home.
+        path: the head's path.
+        wanted: the next words of the message if there is none.
 
     Raises:
         SavepointError: there is none.
     """
-    there = [savepoint for savepoint in list_savepoints(home) if not path or is_on_path(savepoint.manifest, path)]
-    newest = select_newest(there, proved=True)
+    usable = [savepoint for savepoint in list_savepoints(home) if not path or is_on_path(savepoint.manifest, path)]
+    newest = select_newest(usable, proved=True)
     if newest is None:
         message = (
             f"{home.root.name} has no proved savepoint on the head's path{wanted}; prove one (`rivertwice savepoint prove`), or "
@@ -81,11 +84,11 @@ def require_proved(savepoint: Savepoint) -> None:
 
 
 def require_way(decision: UpgradeDecision, pipeline: str) -> None:
-    """Check that a changed definition can go on from the old one's state.
+    """Check that a changed definition can continue from the old one's state.
 
     Raises:
         FingerprintError: it cannot.
-        RequestError: nothing that matters changed.
+        RequestError: no part that matters to the results changed.
     """
     if decision.way == SAME:
         message = (
@@ -93,19 +96,19 @@ def require_way(decision: UpgradeDecision, pipeline: str) -> None:
         )
         raise RequestError(message)
     if decision.way == REFUSED:
-        told = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
+        obstacles = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
         message = (
-            f"the new definition of {pipeline} cannot go on from the old one's state ({told}); nothing was done; put the definition "
+            f"the new definition of {pipeline} cannot go on from the old one's state ({obstacles}); nothing was done; put the definition "
             "back, or start the new one as a pipeline of another name, which reads the log from its beginning"
         )
         raise FingerprintError(message)
 
 
 def require_in_changelog(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
-    """Check that a savepoint does not lie behind what the changelog still has. Pure.
+    """Check that a savepoint's batch is not after the changelog's last batch. Pure.
 
     Raises:
-        SavepointError: it does; its state holds records whose rows are gone.
+        SavepointError: it is; its state contains records whose rows are lost.
     """
     last = rows[-1].batch if rows else -1
     if manifest.batch > last:
@@ -123,17 +126,17 @@ def check_restore(
     """Refuse a restore that cannot be done; return the committed batches of the parent's path.
 
     Args:
-        settings: where things lie.
-        home: of the pipeline.
-        manifest: of the savepoint, or of the beginning.
+        settings: the settings of the home.
+        home: the pipeline's home.
+        manifest: the manifest of the savepoint, or of the beginning.
         restore: what is to be done.
-        remember: False writes nothing down, for people who only ask.
+        remember: False stores nothing, for a request that only asks.
 
     Raises:
-        TableDamageError: a table has lost what was committed.
-        FingerprintError: the definition is another one now, or cannot go on from this state.
+        TableDamageError: a table has lost committed rows.
+        FingerprintError: the definition has changed, or cannot continue from this state.
         SavepointError: it is off the head's path, or the ledger contradicts it.
-        LogGapError: the records after it are gone, or the topic is another.
+        LogGapError: the records after it are gone, or the topic was created again.
     """
     current = current_fingerprint(settings, manifest.pipeline)
     if restore.bundle is None:

@@ -1,9 +1,9 @@
-"""Rewind: go back to a savepoint's own batch, and let the stream compute what followed again. An explicit act.
+"""Rewind: go back to a savepoint's own batch, and let the stream compute again what followed. An explicit act.
 
-`show_rewind` says what would change and changes nothing. The steps of a confirmed one stand in `steps.REWIND`; killed anywhere
-and run again, the result is the same kind of path: the old one up to the fork, then the new timeline's own batches, which are
-its own (other boundaries drop other late rows). The head serves while the child catches up, and its stream stands: a pipeline
-has one driver. If the head went on before it was sealed, the child catches up again.
+`show_rewind` returns what would change, and changes nothing. `steps.REWIND` lists the steps of a confirmed one. If it is killed
+anywhere and run again, the result is the same kind of path: the old one up to the fork, then batches of the new timeline. Their
+rows may differ, because other batch boundaries drop other late rows. The head serves while the child catches up, and the head's
+stream is stopped: a pipeline has one driver. If the head commits more before it is sealed, the child catches up again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from rivertwice.timeline.lineage import (
 from rivertwice.timeline.sequence import head
 
 NUMBERS = ("batches", "records", "rows", "windows", "dead")
-"""Of a plan what is recorded, to be held against what then happens."""
+"""The numbers of a plan that are recorded, to be compared with what then happens."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class RewindReport:
     """What a rewind did so far.
 
     Attributes:
-        timeline: the new one; forked_at: `T@M`, where it left.
-        head: what serves now: the new timeline, or the old one if it was stopped before the head.
+        timeline: the new timeline; forked_at: `T@M`, the batch where it leaves the old one.
+        head: the head now: the new timeline, or the old one if the rewind was stopped before the head moved.
         moved: whether the head has moved.
         planned: the numbers that were shown: batches, records, rows, windows, dead.
-        batches, records: what the new timeline had committed and read when it had caught up.
-        compared_at: the old head's last batch that both have come to.
-        comparison: rows by what became of them, with examples.
+        batches, records: how many the new timeline had committed and read when it had caught up.
+        compared_at: the old head's last batch, up to which both were compared.
+        comparison: numbers of rows that are the same, differ, or exist on one side only, with examples.
         resumed: whether an interrupted rewind was resumed.
         running: whether the stream is wanted again.
     """
@@ -91,7 +91,7 @@ class RewindEffects(OperationEffects[Rewind]):
 
     @property
     def effects(self) -> Mapping[int, Callable[[Rewind], Rewind]]:
-        """By a step's number, what does it."""
+        """A step's number to the method that does it."""
         return {
             CHECKED: self.check,
             DRAINED: self.stop,
@@ -101,10 +101,10 @@ class RewindEffects(OperationEffects[Rewind]):
         }
 
     def accept(self, interrupted: Rewind) -> None:
-        """Go on with whatever was cut off."""
+        """Resume any interrupted rewind."""
 
     def begin(self, savepoint: str | None) -> Rewind:
-        """Decide what is to be done, and refuse what cannot be."""
+        """Decide what is to be done, and refuse what cannot be done."""
         home, head_now = self.home, _require_head(self.home)
         chosen = choose_savepoint(home, savepoint)
         proved = chosen.status == PROVED
@@ -138,7 +138,7 @@ class RewindEffects(OperationEffects[Rewind]):
         return rewind
 
     def create(self, rewind: Rewind) -> Rewind:
-        """Record the child: it leaves the savepoint's own batch."""
+        """Record the child: it forks after the savepoint's own batch."""
         home = self.home
         rows = timeline_ledger(home, rewind.parent)
         last = next(row for row in rows if row.batch == rewind.batch)
@@ -157,7 +157,7 @@ class RewindEffects(OperationEffects[Rewind]):
         return timeline_ledger(self.home, record.head)[-1].batch
 
     def catch_up(self, rewind: Rewind) -> Rewind:
-        """Run a driver on the child until it has what the head has, and compare what both emitted."""
+        """Run a driver on the child until it has read what the head has read, and compare the rows that both emitted."""
         home = self.home
         if head(home) == rewind.child:
             return rewind
@@ -166,11 +166,11 @@ class RewindEffects(OperationEffects[Rewind]):
         run_to_goal(self.settings, home, goal, lambda: timeline_ledger(home, rewind.child)[-1], self.progress)
         if rewind.step >= COMPARED and rewind.head_batch == last.batch:
             return rewind
-        gone, came = behind_fork(timeline_ledger(home, rewind.head), timeline_ledger(home, rewind.child))
-        own = [row for row in came if row.timeline == rewind.child]
+        gone, arrived = behind_fork(timeline_ledger(home, rewind.head), timeline_ledger(home, rewind.child))
+        own = [row for row in arrived if row.timeline == rewind.child]
         definition = read_definition(self.settings, self.pipeline)
         comparison = compare_emitted(
-            read_emitted(home, gone, definition), read_emitted(home, came, definition), definition
+            read_emitted(home, gone, definition), read_emitted(home, arrived, definition), definition
         )
         return replace(
             rewind,
@@ -181,7 +181,7 @@ class RewindEffects(OperationEffects[Rewind]):
         )
 
     def again(self, record: Rewind) -> Generator[str | int, None, Rewind]:
-        """Catch up with what the head has committed since."""
+        """Catch up with the batches that the head has committed since."""
         yield from ()
         self.progress(f"{record.head} has committed batches since; {record.child} catches up with them")
         caught_up = self.catch_up(record)
@@ -189,7 +189,7 @@ class RewindEffects(OperationEffects[Rewind]):
         return caught_up
 
     def reason(self, record: Rewind) -> str:
-        """Return why the head moves."""
+        """Return the reason why the head moves."""
         return f"rewind to {record.savepoint} ({record.id})"
 
 
@@ -233,22 +233,22 @@ def rewind_stream(
     progress: Progress = print_nothing,
     drain_seconds: float = DRAIN_S,
 ) -> RewindReport:
-    """Rewind, or resume the rewind that was cut off or stopped before the head.
+    """Rewind, or resume the rewind that was interrupted or stopped before the head moved.
 
     Args:
-        settings: where things lie.
+        settings: the settings of the home.
         pipeline: the pipeline's name.
         savepoint_id: which savepoint; None resumes an unfinished rewind, or takes the newest proved one.
         unproved: accept a savepoint that is not proved.
-        stop_before_head: leave the new timeline caught up and compared; what serves goes on serving, the stream stands.
-        progress: told of every step.
+        stop_before_head: stop once the new timeline is caught up and compared; the old head serves, its stream stays stopped.
+        progress: is called with a line for every step.
         drain_seconds: how long to wait for a running driver.
 
     Raises:
-        SavepointError: not proved, missing or damaged, or the ledger contradicts it.
-        FingerprintError: the definition is another one now.
-        LogGapError: Kafka no longer has the records to read again, or the topic is another.
-        RequestError: another operation is not finished, or there is nothing to go back from.
+        SavepointError: the savepoint is not proved, missing or damaged, or the ledger contradicts it.
+        FingerprintError: the definition has changed.
+        LogGapError: Kafka no longer has the records to read again, or the topic was created again.
+        RequestError: another operation is not finished, or there is no batch to go back from.
         ServiceError: the driver did not stop, or the one that catches up failed.
         LostRaceError: the head moved meanwhile, or another process works on an operation.
     """

@@ -1,4 +1,4 @@
-"""What two paths emitted behind the batch they share: row by row, the same or not."""
+"""What two paths emitted after the last batch that they share, compared row by row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAME, DIFFERS, ONLY_OLD, ONLY_NEW = "same", "differs", "only_old", "only_new"
 
 @dataclass(frozen=True)
 class Example:
-    """One row that is not the same: its window and keys, and the other columns in each path; empty where it is not."""
+    """One row that is not the same: its window and keys, and the other columns in each path; empty if a path has no such row."""
 
     kind: str
     row: dict[str, Any]
@@ -33,11 +33,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of closed windows, by what became of them.
+    """Rows of closed windows: how many are the same, differ, or exist on one path only.
 
     Attributes:
-        old_windows: windows that the old path emitted behind the fork.
-        new_windows: windows that the new path emitted behind it.
+        old_windows: windows that the old path emitted after the fork.
+        new_windows: windows that the new path emitted after it.
         examples: the first few rows that are not the same, in window order.
     """
 
@@ -51,7 +51,7 @@ class Comparison:
 
 
 def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], definition: Definition) -> pa.Table | None:
-    """Return the result rows that these batches emitted, batch by batch; None without any batch or table."""
+    """Return the result rows that these batches emitted, in order of batches; None if there is no batch or no table."""
     columns = definition.result_columns
     wanted: dict[str, list[int]] = {}
     for row in rows:
@@ -63,15 +63,15 @@ def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], definition: Defi
         where = run if where is None else where | run
     if where is None:
         return None
-    found = delta.read(home.tables.changelog, columns=["_timeline", "_batch", *columns], where=where)
-    if found is None:
+    table = delta.read(home.tables.changelog, columns=["_timeline", "_batch", *columns], where=where)
+    if table is None:
         return None
-    ordered = as_folded(found, folded_views(definition)) if definition.order == "any" else found.sort_by("_batch")
+    ordered = as_folded(table, folded_views(definition)) if definition.order == "any" else table.sort_by("_batch")
     return ordered.select(list(columns))
 
 
 def count_windows(table: pa.Table | None, definition: Definition) -> int:
-    """Return how many windows rows belong to."""
+    """Return to how many windows the rows belong."""
     if table is None:
         return 0
     return len(set(table.column(definition.window.start_column).to_pylist()))
@@ -80,7 +80,7 @@ def count_windows(table: pa.Table | None, definition: Definition) -> int:
 def compare_emitted(
     old: pa.Table | None, new: pa.Table | None, definition: Definition, *, examples: int = 5
 ) -> Comparison:
-    """Compare what two paths emitted, by window and keys; of a fold with `order: any` the newest row of each key.
+    """Compare what two paths emitted, by window and keys; for a fold with `order: any`, by the newest row of each key.
 
     Args:
         old: rows of the old path.
@@ -92,7 +92,7 @@ def compare_emitted(
     columns = list(definition.columns)
     if (
         definition.order == "any"
-    ):  # the order in between is another; which event was the last, and its time, depends on it
+    ):  # the order of events differs between the paths; which event was the last, and its time, depends on it
         names, columns = list(definition.keys), [name for name in columns if name != definition.window.at]
     before, after = _by_key(old, names), _by_key(new, names)
     counts = dict.fromkeys((SAME, DIFFERS, ONLY_OLD, ONLY_NEW), 0)
@@ -118,7 +118,7 @@ def compare_emitted(
 def _by_key(table: pa.Table | None, names: Sequence[str]) -> dict[tuple[bytes, ...], dict[str, Any]]:
     if table is None:
         return {}
-    # Of a row that was emitted more than once (emit: updates, or a key's rows with order: any) the newest, which comes last.
+    # A row may be emitted more than once (emit: updates, or a key's rows with order: any); the newest, which comes last, counts.
     return {tuple(canonical_value(row[name]) for name in names): row for row in table.to_pylist()}
 
 

@@ -1,4 +1,4 @@
-"""What is true now, as far as a rewind depends on it. Reads only."""
+"""The present state on which a rewind depends. Reads only."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def path_to(home: PipelineHome, timeline: str, batch: int) -> list[Segment]:
 
 
 def read_definition(settings: Settings, pipeline: str) -> Definition:
-    """Return the definition as it lies in the project now."""
+    """Return the definition as it is in the project now."""
     return load_definition(settings.definitions / pipeline)
 
 
 def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, head: str) -> World:
-    """Return what a rewind from `head` to a savepoint depends on.
+    """Return the state on which a rewind from `head` to a savepoint depends.
 
     Raises:
         SavepointError: the head has no batch yet.
-        TableDamageError: a table has lost what was committed on one of the two paths.
+        TableDamageError: a table has lost committed rows of one of the two paths.
         ServiceError: Kafka does not answer.
     """
     require_whole_logs(home)
@@ -69,20 +69,20 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
 
 
 def count_late(home: PipelineHome, head: str, gone: list[LedgerRow]) -> int | None:
-    """Return how many records the newest reconcile of a head named as late in these batches; None without one.
+    """Return how many records the newest reconcile of a head reported as late in these batches; None without a reconcile.
 
-    The ledger does not know: Spark drops late rows without a word, and only a reconcile names them.
+    The ledger does not contain them: Spark drops late rows without a message, and only a reconcile reports them.
     """
     runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "timeline"])
-    mine = [] if runs is None else [run for run in runs.to_pylist() if run["timeline"] == head]
-    if not mine:
+    own_runs = [] if runs is None else [run for run in runs.to_pylist() if run["timeline"] == head]
+    if not own_runs:
         return None
-    newest = max(mine, key=lambda run: run["created_at"])["run"]
-    found = delta.read(
+    newest = max(own_runs, key=lambda run: run["created_at"])["run"]
+    causes = delta.read(
         home.tables.causes,
         columns=["run", "cause", "topic", "partition", "offset", "batch"],
         where=(pc.field("run") == newest) & (pc.field("cause") == LATE),
     )
     batches = {row.batch for row in gone}
-    rows = [] if found is None else found.to_pylist()
+    rows = [] if causes is None else causes.to_pylist()
     return len({(row["topic"], row["partition"], row["offset"]) for row in rows if row["batch"] in batches})

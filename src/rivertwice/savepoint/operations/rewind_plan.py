@@ -1,8 +1,8 @@
 """What a rewind would change, as a value that is shown before anything is done. Pure.
 
 A rewind goes back to a savepoint's own batch M of timeline T and lets the stream compute what follows again, with
-batches of its own. The batches that the head's path has behind the fork would no longer count; the windows they
-emitted may come out otherwise, because other batch boundaries drop other late rows.
+batches of its own. The batches of the head's path after the fork would no longer count. The windows that they emitted
+may get other rows, because other batch boundaries drop other late rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARGIN_MS = 1
 
 @dataclass(frozen=True)
 class Reread:
-    """Records of one partition that are read again: `start <= offset < end`, and where the log begins."""
+    """Records of one partition that are read again: `start <= offset < end`, and the log's first offset."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class Reread:
 
 @dataclass(frozen=True)
 class Kept:
-    """A publication, and whether it keeps serving: it does while its semantics are of the path."""
+    """A publication, and whether it is still served: it is, if its semantics are among those of the path."""
 
     seq: int
     backfill: str
@@ -49,7 +49,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Emitted:
-    """What the batches that would no longer count have emitted: rows, and windows they belong to."""
+    """What was emitted by the batches that would no longer count: rows, and their windows."""
 
     rows: int
     windows: int
@@ -57,16 +57,16 @@ class Emitted:
 
 @dataclass(frozen=True)
 class World:
-    """What is true now, as far as a rewind depends on it.
+    """The present state on which a rewind depends.
 
     Attributes:
         head: the head timeline; old_rows: the ledger of its path.
         new_rows: the ledger of the path that ends at the savepoint's batch.
-        emitted: what the head's path has emitted behind the fork.
-        late: records that the newest reconcile of this head named as late in those batches; None without one.
+        emitted: what the head's path has emitted after the fork.
+        late: records that the newest reconcile of this head reported as late in those batches; None without a reconcile.
         log_begins: topic to partition to the first offset Kafka still has, for each of the pipeline's topics.
-        topic_ids: id by which Kafka knows each now.
-        fingerprint: the definition's, as it lies in the project now.
+        topic_ids: topic to its present id in Kafka.
+        fingerprint: the fingerprint of the definition as it is in the project now.
         semantics: semantics hashes of the path that ends at the savepoint's batch.
     """
 
@@ -88,18 +88,18 @@ class RewindPlan:
 
     Attributes:
         timeline, batch: the fork.
-        head, head_batch: what serves now, and its last committed batch.
+        head, head_batch: the timeline that serves now, and its last committed batch.
         on_path: whether the fork lies on the head's path.
         batches: how many batches of the head's path would no longer count.
-        regained: how many batches before the fork count now that did not (a savepoint off the head's path).
-        reread: what is read again, from Kafka.
+        regained: how many batches before the fork would count that do not count now (a savepoint off the head's path).
+        reread: ranges that are read again, from Kafka.
         windows, rows: closed windows, and their rows, that those batches emitted: these may change.
-        late: records that were late in those batches; None if no reconcile of this head has said so yet.
+        late: records that were late in those batches; None if no reconcile of this head has run yet.
         dead: dead letters of those batches; each is judged and recorded again, with the same result.
         changed: parts of the fingerprint that differ from the savepoint's.
-        refusals: why it cannot be done; empty if it can.
-        estimate_s: reading again at the pace of the newest batches; None without any.
-        resumes: the rewind that was cut off and would be resumed, or None.
+        refusals: reasons why it cannot be done; empty if it can.
+        estimate_s: seconds to read again at the pace of the newest batches; None without batches.
+        resumes: the interrupted rewind that would be resumed, or None.
         steps: what would be done, in order.
     """
 
@@ -128,7 +128,7 @@ class RewindPlan:
 
 
 def behind_fork(old: Sequence[LedgerRow], new: Sequence[LedgerRow]) -> tuple[list[LedgerRow], list[LedgerRow]]:
-    """Return what each of two paths has behind the last batch they share."""
+    """Return the batches of each of two paths after the last batch that they share."""
     shared = {(row.timeline, row.batch) for row in old} & {(row.timeline, row.batch) for row in new}
     return (
         [row for row in old if (row.timeline, row.batch) not in shared],
@@ -168,7 +168,10 @@ def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: boo
         rows=world.emitted.rows,
         late=world.late,
         dead=sum(row.bad for row in gone),
-        publications=tuple(Kept(one.seq, one.backfill, one.semantics in world.semantics) for one in world.publications),
+        publications=tuple(
+            Kept(publication.seq, publication.backfill, publication.semantics in world.semantics)
+            for publication in world.publications
+        ),
         changed=tuple(part for part in parts if manifest.fingerprint.get(part) != world.fingerprint.get(part)),
         refusals=tuple(str(error) for error in find_refusals(manifest, world, proved=proved or unproved)),
         estimate_s=None if pace is None else round(records / pace, 1),
@@ -176,25 +179,25 @@ def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: boo
 
 
 def plan_reread(manifest: Manifest, last: LedgerRow, log_begins: Mapping[str, Mapping[int, int]]) -> tuple[Reread, ...]:
-    """Return, by partition, what lies between a savepoint's end and the head's; a partition that came later from 0 on."""
-    found = []
+    """Return, by partition, the range between a savepoint's end and the head's; a partition that was added later begins at 0."""
+    ranges = []
     for topic, begins in log_begins.items():
         starts = {int(partition): int(offset) for partition, offset in manifest.offsets.get(topic, {}).items()}
         for partition, (_, end) in sorted(last.ranges(topic).items()):
             start = starts.get(partition, 0)
-            found.append(Reread(topic, partition, start, max(end, start), begins.get(partition, 0)))
-    return tuple(found)
+            ranges.append(Reread(topic, partition, start, max(end, start), begins.get(partition, 0)))
+    return tuple(ranges)
 
 
 def records_per_second(rows: Sequence[LedgerRow]) -> float | None:
-    """Return the pace of the newest batches that read anything: records by the seconds the batches took."""
+    """Return the pace of the newest batches that read records: records divided by the seconds that the batches took."""
     newest = [row for row in rows if row.read][-_PACED:]
     spent = sum(max(_MARGIN_MS, row.committed_at.timestamp() * 1000 - row.batch_timestamp_ms) / 1000 for row in newest)
     return sum(row.read for row in newest) / spent if newest else None
 
 
 def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[RivertwiceError]:
-    """Return every reason not to rewind, the first of which a confirmed rewind raises."""
+    """Return every reason not to rewind; a confirmed rewind raises the first one."""
     gone, _ = behind_fork(world.old_rows, world.new_rows)
     checks: tuple[Callable[[], None], ...] = (
         lambda: _require_proved(manifest, proved=proved),
@@ -204,13 +207,13 @@ def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[Riv
         lambda: require_recorded(manifest, world.new_rows),
         lambda: _require_log(manifest, plan_reread(manifest, world.old_rows[-1], world.log_begins)),
     )
-    found: list[RivertwiceError] = []
+    refusals: list[RivertwiceError] = []
     for check in checks:
         try:
             check()
         except RivertwiceError as error:
-            found.append(error)
-    return found
+            refusals.append(error)
+    return refusals
 
 
 def _require_proved(manifest: Manifest, *, proved: bool) -> None:

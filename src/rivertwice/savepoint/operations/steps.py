@@ -1,7 +1,7 @@
-"""What each operation does, in order. Values only: `engine` does them, the effects do the work.
+"""The steps of each operation, in order. Values only: `engine` runs them, the effects do the work.
 
 A restore serves exactly what was served before: up to L, the parent's last batch, the path is the same. An upgrade is a restore
-whose child runs another definition. A rewind goes back to the savepoint's own batch and computes what followed again.
+whose child runs another definition. A rewind goes back to the savepoint's own batch and computes again what followed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Step:
     """One step of an operation.
 
     Attributes:
-        number: what is recorded once it is done; stored since 0.1, so it never changes.
+        number: recorded once the step is done; stored since 0.1, so it never changes.
         name: what has happened once it is done.
-        does: what it does, for people who ask beforehand.
+        does: what it does, shown before the operation runs.
         again_until: it is done again after an interruption until this number is recorded; 0: once it is done, never again.
-        touches: whether it touches the stream or the tables. A refusal before the first step that does leaves nothing behind.
-        at_rest: whether nobody else may start the stream while it is done.
+        touches: whether it touches the stream or the tables. A refusal before the first such step leaves no trace.
+        at_rest: whether only the operation's own driver may start while it is done.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Step:
     at_rest: bool = False
 
     def is_due(self, recorded: int) -> bool:
-        """Say whether it must be done, by the number that is recorded."""
+        """Say whether it must be done, given the recorded number."""
         return recorded < max(self.number, self.again_until)
 
 
@@ -61,7 +61,7 @@ class Plan(Generic[R]):
 
     Attributes:
         record: the type of its record.
-        noun: what it is called.
+        noun: its name in messages.
         finish, abandon: commands; `{pipeline}` stands for the pipeline's name.
     """
 
@@ -72,7 +72,7 @@ class Plan(Generic[R]):
     steps: tuple[Step, ...]
 
     def name_of(self, number: int) -> str:
-        """Return what has happened once a step is done."""
+        """Return the name of a step: what has happened once it is done."""
         names = {RECORDED: "recorded", ABANDONED: "given up", **{step.number: step.name for step in self.steps}}
         return names[number]
 
@@ -105,7 +105,7 @@ RESTORE = Plan(
             "fetch the savepoint and replay the recorded batches up to the fork, each compared with the ledger",
             again_until=CREATED,
         ),
-        Step(CREATED, "timeline created", "record the child: it leaves the parent behind the fork"),
+        Step(CREATED, "timeline created", "record the child: it leaves the parent after the fork"),
         Step(MOVED, "head moved", "seal the parent and move the head; nothing that is served changes"),
         Step(DONE, "done", "want the stream running again, if it was"),
     ),
@@ -121,7 +121,7 @@ UPGRADE = replace(
         ),
         *RESTORE.steps[1:4],
         replace(
-            RESTORE.steps[4], does="record the child under the new definition: it leaves the parent behind the fork"
+            RESTORE.steps[4], does="record the child under the new definition: it leaves the parent after the fork"
         ),
         *RESTORE.steps[5:],
     ),

@@ -1,9 +1,9 @@
-"""Upgrade: let a changed definition go on from the state that the old one left, on a new timeline.
+"""Upgrade: let a changed definition continue from the state of the old one, on a new timeline.
 
 It is a restore whose child runs the new definition (`steps.UPGRADE`): the parent is drained, the recorded batches since a proved
 savepoint are replayed under the old definition and compared, the child forks at the parent's last committed batch L and becomes
-the head. Records up to L were taken by the old definition, those behind it by the new one, none by both and none by neither.
-What is served does not change: windows that the old one emitted stay, and so does what was published of them. A window that
+the head. The old definition reads the records up to L, the new one those after it. No record is read by both, and none is left
+out. What is served does not change: windows that the old one emitted stay, and so do their published corrections. A window that
 both definitions made is NOT_COMPARABLE (mixed) until a backfill computes it by the new one.
 """
 
@@ -44,13 +44,13 @@ class UpgradePlan:
 
     Attributes:
         way: `same`, `resume` or `refused`.
-        changes: components of the definition that differ. obstacles: component to why it cannot be carried over.
-        timeline, batch: where the new timeline would leave, as far as is known now; a running stream goes on until it is drained.
-        old_bundle, new_bundle: ids.
-        savepoint: which savepoint it would be built on; None if none is proved.
+        changes: components of the definition that differ. obstacles: component to the reason why it cannot be carried over.
+        timeline, batch: where the new timeline would fork, as known now; a running stream commits more until it is drained.
+        old_bundle, new_bundle: their ids.
+        savepoint: the savepoint that it would start from; None if none is proved.
         replay: how many recorded batches would be replayed.
-        publications: publications that go on serving.
-        resumes: the upgrade that was cut off and would be resumed, or None.
+        publications: how many publications are still served.
+        resumes: the interrupted upgrade that would be resumed, or None.
         steps: what would be done, in order.
         refusal: why it cannot be done now, or None.
     """
@@ -73,7 +73,7 @@ class UpgradePlan:
 
 @dataclass(frozen=True)
 class UpgradeReport:
-    """What an upgrade did: the restore beneath it, and the definition that runs now."""
+    """What an upgrade did: its restore, and the definition that runs now."""
 
     bundle: str
     changed: tuple[str, ...]
@@ -81,7 +81,7 @@ class UpgradeReport:
 
 
 def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = None) -> UpgradePlan:
-    """Return what an upgrade to the definition as it lies in the project now would do.
+    """Return what an upgrade to the definition as it is in the project now would do.
 
     Raises:
         RequestError: the pipeline never ran.
@@ -97,9 +97,9 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
     chosen = None if savepoint_id is None else load_savepoint(home, savepoint_id)
     refusal: str | None = None
     try:
-        other = engine.select_unfinished(read_operations(home), UPGRADE, None, pipeline)
-        if other is not None:
-            require_same_aim(other, new.id)
+        unfinished = engine.select_unfinished(read_operations(home), UPGRADE, None, pipeline)
+        if unfinished is not None:
+            require_same_aim(unfinished, new.id)
         if interrupted is None:
             require_way(decision, pipeline)
             _require_checked(settings, home, new, None)
@@ -141,18 +141,18 @@ def upgrade_stream(
     spark: SparkSession | None = None,
     drain_seconds: float = DRAIN_S,
 ) -> UpgradeReport:
-    """Upgrade to the definition as it lies in the project now, or go on with the upgrade that was cut off.
+    """Upgrade to the definition as it is in the project now, or resume the upgrade that was interrupted.
 
     The arguments and errors are those of `restore_savepoint`.
 
     Raises:
-        FingerprintError: the new definition cannot go on from the old one's state.
-        DefinitionError: the checks refuse the new definition; nothing was drained or stored.
-        RequestError: the pipeline never ran, nothing changed that matters, or another restore is not finished.
+        FingerprintError: the new definition cannot continue from the old one's state.
+        DefinitionError: the checks refuse the new definition; no driver was drained, nothing was stored.
+        RequestError: the pipeline never ran, no part that matters changed, or another restore is not finished.
     """
     home = settings.pipeline(pipeline)
     _, new, decision = _observe(settings, home)
-    if _cut_off(home, new.id) is None:  # one that was cut off behind the head's move finds nothing changed
+    if _cut_off(home, new.id) is None:  # one that was interrupted after the head's move sees no change
         require_way(decision, pipeline)
         _require_checked(settings, home, new, spark)
     save_bundle(new, home.bundles)
@@ -170,13 +170,13 @@ def upgrade_stream(
 
 
 def _cut_off(home: PipelineHome, bundle: str) -> Restore | None:
-    """Return the upgrade to this definition that was cut off, or None."""
+    """Return the interrupted upgrade to this definition, or None."""
     unfinished = [restore for restore in read_restores(home) if restore.step < DONE and restore.bundle == bundle]
     return unfinished[-1] if unfinished else None
 
 
 def describe_change(change: ChangedComponent) -> tuple[str, str, str]:
-    """Return a change for people: component, old value and new value, long ones cut."""
+    """Return a change as it is shown: component, old value and new value; long values are shortened."""
     return change.component, _short(change.old), _short(change.new)
 
 
@@ -186,10 +186,10 @@ def _short(value: Any) -> str:
 
 
 def _require_checked(settings: Settings, home: PipelineHome, new: Bundle, spark: SparkSession | None) -> None:
-    """Refuse a new definition that the checks refuse; a verdict that is stored already needs no Spark.
+    """Refuse a new definition that the checks refuse; a stored verdict needs no Spark.
 
     Raises:
-        DefinitionError: every finding with its remedy, one a line.
+        DefinitionError: the checks refuse it; the message has every finding with its remedy, one a line.
     """
     where = str(settings.definitions / new.definition.name)
     check_bundle(home, new, lambda: spark or session_of(settings, new.definition), utc_now(), where=where).require()
