@@ -1,4 +1,4 @@
-"""Keep drivers of a pipeline away while an operation changes what they stand on."""
+"""Keep drivers of a pipeline away while an operation changes the data that they depend on."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ def marker_of(by: str, now: datetime) -> dict[str, Any]:
 
 @contextmanager
 def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iterator[Callable[[], None]]:
-    """Keep drivers away for the block: the marker says so to the agent, and the lease, held throughout, to everybody.
+    """Keep drivers away for the block: the agent sees the marker, and every other process is refused by the held lease.
 
     Args:
-        home: of the pipeline.
-        by: what holds it, for whoever finds the marker.
+        home: the pipeline's home.
+        by: the operation that holds the stream, for people who read the marker.
         now: the present instant.
         running: what a running driver means for the operation, for the message.
 
     Yields:
-        what raises LeaseLostError if another host may have taken the lease over; to be asked before each write.
+        a function that raises LeaseLostError if another host may have taken the lease over; to be called before each write.
 
     Raises:
-        LostRaceError: another operation keeps it at rest.
-        LeaseLostError: a driver runs, here or on another host.
+        LostRaceError: another operation keeps the stream at rest.
+        LeaseLostError: a driver runs, on this host or on another.
     """
     name = home.root.name
     marker = marker_of(by, now)
-    found = read_json(home.drain) or {}
-    if "pid" in found and may_live(found["pid"], found["pid_started"]):  # one whose writer died holds nothing
+    existing = read_json(home.drain) or {}
+    if "pid" in existing and may_live(
+        existing["pid"], existing["pid_started"]
+    ):  # a marker whose writer died does not count
         message = (
             f"another operation keeps the stream of {name} at rest ({home.drain} exists); try again when it is done"
         )

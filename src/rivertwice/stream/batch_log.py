@@ -11,7 +11,7 @@ from rivertwice.stream.context import DriverContext
 
 
 class BatchLog:
-    """What a batch asks of the log that it was read from."""
+    """Checks of the log from which batches are read."""
 
     def __init__(self, settings: Settings, context: DriverContext) -> None:
         self._settings = settings
@@ -19,7 +19,7 @@ class BatchLog:
         self._askers = {topic: kafka.topic_id_asker(settings, topic) for topic in context.definition.topics}
 
     def check(self) -> None:
-        """Refuse what was just read if it may be another topic's.
+        """Refuse the records that were just read if they may belong to another topic.
 
         Raises:
             LogGapError: a topic was deleted and created again since the timeline began.
@@ -28,5 +28,5 @@ class BatchLog:
         check_topics(self._context.timeline.topic_ids, current, self._context.definition.name)
 
     def explain_holes(self, topic: str, ranges: OffsetRanges) -> str:
-        """Return which offsets of a topic's ranges hold no record, for a message."""
+        """Return which offsets of a topic's ranges have no record, for a message."""
         return explain_holes(self._settings, topic, ranges)

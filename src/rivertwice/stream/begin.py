@@ -1,4 +1,4 @@
-"""What must hold before a stream starts: its timeline, its fingerprint, its log. No Spark here."""
+"""Conditions for the start of a stream: its timeline, its fingerprint, its log. No Spark here."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class StartPlan:
     """What a start must do before its timeline can run.
 
     Attributes:
-        timeline: the one to run.
+        timeline: the timeline to run.
         create: its record does not exist yet.
-        move: the head does not name it yet.
+        move: the head is not this timeline yet.
     """
 
     timeline: str
@@ -46,7 +46,7 @@ class StartPlan:
 
 
 def plan_start(head: str | None, timelines: Collection[str]) -> StartPlan:
-    """Return which timeline a start runs and what is missing for it; only a first start finds anything missing."""
+    """Return which timeline a start runs and what it lacks; only at a first start it lacks something."""
     if head is not None:
         return StartPlan(head, create=False, move=False)
     return StartPlan(FIRST, create=FIRST not in timelines, move=True)
@@ -71,10 +71,10 @@ def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], p
 
 
 def is_first_run(home: PipelineHome, bundle: Bundle, timeline: str | None) -> bool:
-    """Say whether no micro-batch of the timeline ran this very definition; None: there is no timeline yet.
+    """Say whether no micro-batch of the timeline ran this definition yet; with None there is no timeline yet.
 
-    What the checks refuse does not start. What ran before they stood here (an earlier release) goes on: its results stand
-    already, and a stop could lose records.
+    A definition that the checks refuse does not start. One that ran before the checks existed (an earlier release) continues: its
+    results exist already, and a stop could lose records.
     """
     return timeline is None or all(row.bundle != bundle.id for row in timeline_ledger(home, timeline))
 
@@ -82,10 +82,10 @@ def is_first_run(home: PipelineHome, bundle: Bundle, timeline: str | None) -> bo
 def require_checked(
     settings: Settings, bundle: Bundle, spark: Callable[[], SparkSession], timeline: str | None, now: datetime
 ) -> CheckReport:
-    """Return the verdict on a definition that is about to run on a timeline; the stored one if there is one.
+    """Return the verdict on a definition that is about to run on a timeline; the stored verdict if there is one.
 
     Raises:
-        DefinitionError: the checks refuse it, and none of its micro-batches ever ran.
+        DefinitionError: the checks refuse it, and it never ran a micro-batch.
     """
     name = bundle.definition.name
     home = settings.pipeline(name)
@@ -96,12 +96,12 @@ def require_checked(
 
 
 def refuse_start(settings: Settings, pipeline: str) -> None:
-    """Refuse to ask for a stream whose definition cannot be loaded, or that was checked already and would not start.
+    """Refuse to ask for a stream whose definition cannot be loaded, or whose stored verdict refuses the start.
 
-    Without Spark: a definition that was not checked yet is checked by its driver.
+    This runs without Spark: a definition that was not checked yet is checked by its driver.
 
     Raises:
-        DefinitionError: why it would not start.
+        DefinitionError: it would not start; the message says why.
     """
     home = settings.pipeline(pipeline)
     bundle = build_bundle(settings.definitions / pipeline)
@@ -114,7 +114,7 @@ def check_topics(recorded: Mapping[str, str], current: Mapping[str, str], pipeli
     """Refuse to read a topic that was deleted and created again under its old name.
 
     Raises:
-        LogGapError: a topic's id is not the one the timeline began with.
+        LogGapError: a topic's id is not the one with which the timeline began.
     """
     for topic, topic_id in recorded.items():
         if current.get(topic) != topic_id:
@@ -135,17 +135,17 @@ def resolve_timeline(
     *,
     timeline: str | None = None,
 ) -> Timeline:
-    """Return the head timeline, ready to run; the very first start creates it and moves the head.
+    """Return the head timeline, ready to run; the first start creates it and moves the head.
 
-    Killed between the two and run again, it ends the same. With `timeline` it is that one, recorded already.
+    If it is killed between the two and run again, the result is the same. With `timeline`, return that recorded timeline.
 
     Raises:
         FingerprintError: the definition gives other results than the timeline's.
-        LogGapError: a topic is not the one the timeline read.
+        LogGapError: a topic is not the one that the timeline read.
     """
     topic_ids = {topic: kafka.topic_id(settings, topic) for topic in definition.topics}
     hashes = bundle.fingerprint.hashes()
-    seen = last_seq(home)
+    newest_seq = last_seq(home)
     plan = plan_start(timeline or select_head(read_sequence(home)), list_timelines(home))
     name = plan.timeline
     if plan.create:
@@ -166,7 +166,7 @@ def resolve_timeline(
             ),
         )
     if plan.move:
-        move_head(home, name, reason="first start", expected_seq=seen, now=now)
+        move_head(home, name, reason="first start", expected_seq=newest_seq, now=now)
     line = load_timeline(home, name)
     check_fingerprint(line.fingerprint, hashes, definition.name, name)
     check_topics(line.topic_ids, topic_ids, definition.name)

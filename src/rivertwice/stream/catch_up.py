@@ -1,6 +1,6 @@
 """How far a driver runs a timeline that is not the head yet: until it has read what the head has read. Pure but for one file.
 
-A rewind lets such a driver run while the head's own stands still. It ends by itself at the goal.
+A rewind runs such a driver while the head's own stream is stopped. The driver ends by itself at the goal.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Offsets = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Goal:
-    """Where a timeline has caught up with the head.
+    """The position at which a timeline has caught up with the head.
 
     Attributes:
-        timeline: the one that runs.
-        by: the operation it runs for; that operation's own drain marker does not stop it.
+        timeline: the timeline that runs.
+        by: the operation for which it runs; that operation's own drain marker does not stop it.
         offsets: topic to partition to the offset after the last record that the head has committed.
         watermark_ms: the head's last watermark. Without it, windows that are closed for the head would be open again.
     """
@@ -41,7 +41,7 @@ class Goal:
         """Read a goal.
 
         Raises:
-            RequestError: it is none.
+            RequestError: the text is no goal.
         """
         try:
             return cls(**json.loads(text))
@@ -60,12 +60,12 @@ def covers(reached: Offsets, wanted: Offsets) -> bool:
 
 
 def has_caught_up(goal: Goal, end_offsets: Offsets, watermark_ms: int) -> bool:
-    """Say whether a batch that ended so has reached the goal."""
+    """Say whether a batch with these ends and this watermark has reached the goal."""
     return watermark_ms >= goal.watermark_ms and covers(end_offsets, goal.offsets)
 
 
 def is_asked_to_drain(home: PipelineHome, by: str | None = None) -> bool:
-    """Say whether a drain marker lies there that another than `by` put; one that cannot be read counts."""
+    """Say whether there is a drain marker of another operation than `by`; one that cannot be read counts."""
     if not home.drain.exists():
         return False
     try:

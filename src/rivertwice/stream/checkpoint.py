@@ -1,8 +1,8 @@
 """Readers of a Spark checkpoint's small files (layout: facts of Spark 4.2, offsets log v1).
 
 `offsets/N` is durable before batch N runs: line 1 `v1`, line 2 metadata JSON (batchWatermarkMs, batchTimestampMs,
-conf), then one line of JSON offsets per branch that reads the source: of several branches of one source they are all the
-same (ran). `sources/0/0` holds the initial offsets.
+conf), then one line of JSON offsets per branch that reads the source. For several branches of one source these lines are all
+the same (tried). `sources/0/0` contains the initial offsets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Offsets = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """What `offsets/N` says of a batch.
+    """The content of `offsets/N` for a batch.
 
     Attributes:
         batch_watermark_ms: the batch's watermark, epoch ms; 0 before any event.
@@ -38,7 +38,7 @@ def parse_offsets(text: str, batch: int) -> PlannedBatch:
     """Parse `offsets/N` of a query with one Kafka source, of one topic or several.
 
     Raises:
-        CheckpointError: the file is cut short or of a layout this version does not read, or its branches read different sources.
+        CheckpointError: the file is cut short, this version does not read its layout, or its branches read different sources.
     """
     lines = text.split("\n")
     if lines[0] != "v1" or len(lines) < 3:
@@ -71,7 +71,7 @@ def parse_offsets(text: str, batch: int) -> PlannedBatch:
 
 
 def read_planned(checkpoint: Path, batch: int) -> PlannedBatch | None:
-    """Return what `offsets/N` says, or None if the batch was never planned."""
+    """Return the content of `offsets/N`, or None if the batch was never planned."""
     path = checkpoint / "offsets" / str(batch)
     if batch < 0 or not path.exists():
         return None
@@ -89,7 +89,7 @@ def start_offsets(checkpoint: Path, batch: int) -> Offsets:
     """Return where a batch's range begins: the end of the batch before it, or the initial offsets for batch 0.
 
     Raises:
-        CheckpointError: the batch before it is not there, so nobody knows where the range begins.
+        CheckpointError: the batch before it is missing, so the begin of the range is unknown.
     """
     before = read_planned(checkpoint, batch - 1)
     if before is None and batch > 0:
@@ -102,7 +102,7 @@ def start_offsets(checkpoint: Path, batch: int) -> Offsets:
 
 
 def late_watermark_ms(checkpoint: Path, batch: int) -> int:
-    """Return the watermark that a batch's rows are late by: the one that the batch before it ran with; 0 of batch 0."""
+    """Return the watermark by which a batch's rows are late: the one of the batch before it; for batch 0 it is 0."""
     before = read_planned(checkpoint, batch - 1)
     return 0 if before is None else before.batch_watermark_ms
 
@@ -116,7 +116,7 @@ def last_number(folder: Path) -> int | None:
 def moved_to(text: str, offsets: Offsets) -> str:
     """Return an `offsets/N` whose batch ends at `offsets` instead, so that the next batch begins there.
 
-    Only for a timeline that begins behind an accepted gap: its first batch must not ask for what is gone.
+    Only for a timeline that begins after an accepted gap: its first batch must not ask for records that are gone.
     """
     return with_source_line(text, json.dumps(offsets, separators=(",", ":"), sort_keys=True))
 

@@ -14,7 +14,7 @@ from rivertwice.stream.seal import app_of
 from rivertwice.timeline.lineage import Timeline
 
 FORMAT = 1
-"""Of the rows that a driver writes: results and dead letters."""
+"""Format of the rows that a driver writes: results and dead letters."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class DriverContext:
     """What stays the same over all batches of one driver.
 
     Attributes:
-        home: of the pipeline.
-        definition: what runs.
-        timeline: the one that the batches belong to.
+        home: the pipeline's home.
+        definition: the definition that runs.
+        timeline: the timeline of the batches.
         bundle: id of the definition's bundle.
         checkpoint: folder of the timeline's live checkpoint.
-        lease: what entitles the driver to write.
+        lease: the driver's right to write.
         now: the clock.
     """
 

@@ -1,8 +1,8 @@
-"""Whether a live checkpoint is what the ledger says it must be; looked at before every start. No Spark here.
+"""Whether a live checkpoint agrees with the ledger; checked before every start. No Spark here.
 
-Spark notices a file that is cut short or fails its checksum. It does not notice files that are gone: a checkpoint
-without its newest batches is a shorter checkpoint, one without any is a new query. The ledger knows better: it holds
-`offsets/N` verbatim, and what the next batch's watermark must be follows from it.
+Spark notices a file that is cut short or fails its checksum. It does not notice files that are gone: for Spark a checkpoint
+without its newest batches is a shorter checkpoint, and one without any batch is a new query. The ledger shows the loss: it
+contains `offsets/N` verbatim, and the watermark of the next batch follows from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
 _SMALL = ("", "sources/*/", "state/*/_metadata/", "state/*/*/_metadata/")
 _CRC_MAGIC = b"crc\0"
-_CRC_HEADER = 8  # magic, and the number of bytes each sum is over
+_CRC_HEADER = 8  # magic, and the number of bytes that each sum covers
 RuleOfRow = Callable[[LedgerRow], WatermarkRule]
 _READ = 4  # newest files of each log that are read; a start needs two
 _LOGS = ("offsets", "commits")
@@ -40,9 +40,9 @@ class CheckpointView:
 
     Attributes:
         metadata: content of `metadata`, or None.
-        offsets, commits: the numbers that are there.
+        offsets, commits: the batch numbers of the existing files.
         texts: content of the newest of them, by path.
-        bereft: files whose checksum lies there without them, by path; Spark renames the file first, so no crash leaves this.
+        bereft: missing files whose checksum file exists, by path. Spark renames the file first, so no crash leaves this.
     """
 
     metadata: str | None
@@ -53,7 +53,7 @@ class CheckpointView:
 
 
 def read_view(checkpoint: Path) -> CheckpointView:
-    """Read a checkpoint's small files; a folder that is gone is a view of nothing."""
+    """Read a checkpoint's small files; for a missing folder the view is empty."""
     numbers: dict[str, frozenset[int]] = {}
     texts: dict[str, str] = {}
     bereft: set[str] = set()
@@ -72,7 +72,7 @@ def read_view(checkpoint: Path) -> CheckpointView:
 
 
 def fits_checksum(data: bytes, checksum: bytes) -> bool:
-    """Say whether a file's content is what Hadoop's checksum file beside it says: CRC-32 of each so many bytes."""
+    """Say whether a file's content agrees with Hadoop's checksum file beside it: a CRC-32 of each block of bytes."""
     if len(checksum) < _CRC_HEADER or not checksum.startswith(_CRC_MAGIC):
         return False
     (size,) = struct.unpack_from(">i", checksum, len(_CRC_MAGIC))
@@ -83,10 +83,10 @@ def fits_checksum(data: bytes, checksum: bytes) -> bool:
 
 
 def find_bad_checksum(checkpoint: Path) -> str | None:
-    """Return which small file is not what its checksum says, or is gone from beside it; None if all are well.
+    """Return which small file differs from its checksum, or is missing although its checksum exists; None if all are right.
 
-    Of the logs the newest files are compared: the ledger knows no batch that was planned and never committed, so nothing else tells
-    that its range is not what was planned. The files of the state itself are Spark's to check, when it loads them.
+    For the logs the newest files are compared: a batch that was planned and never committed is not in the ledger, so only the
+    checksum can show that its range was changed. Spark itself checks the files of the state when it loads them.
     """
     for pattern in _SMALL:
         for path in sorted(checkpoint.glob(f"{pattern}.*.crc")):
@@ -108,14 +108,14 @@ def find_bad_checksum(checkpoint: Path) -> str | None:
 
 
 def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> str | None:
-    """Return what of a checkpoint contradicts the ledger, or None. Pure.
+    """Return what in a checkpoint contradicts the ledger, or None. Pure.
 
-    Before the first committed batch there is nothing to compare: whatever lies there is planned again (`sweep_unplanned`).
+    Before the first committed batch there is nothing to compare: such a checkpoint is planned again (`sweep_unplanned`).
 
     Args:
         view: the checkpoint.
         rows: the committed batches of the path that the checkpoint continues, in order.
-        rule_of_row: how the sources of the definition that made a batch make the watermark.
+        rule_of_row: gives the watermark rule of the definition that made a batch.
     """
     if not rows:
         return None
@@ -123,7 +123,7 @@ def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule_of_row: Ru
     if view.metadata is None or not _is_metadata(view.metadata):
         return "its file metadata is missing or unreadable"
     finished, planned = max(view.commits, default=-1), max(view.offsets, default=-1)
-    if view.bereft:  # left alone, the next write of that name would fail as if another query ran
+    if view.bereft:  # otherwise the next write of that name would fail as if another query ran
         return f"{min(view.bereft)} is gone, though its checksum is there"
     if finished < last.batch - 1:
         return f"it has finished batch {finished} (commits), but batch {last.batch} is committed in the changelog"
@@ -151,15 +151,17 @@ def _find_changed(
         if problem is not None:
             return problem
     if finished in at:
-        found = _next_watermark(view.texts[f"commits/{finished}"])
+        next_watermark = _next_watermark(view.texts[f"commits/{finished}"])
         wanted = watermarks_after(rows, rule_of_row(rows[at[finished]]), at[finished])
-        if found not in wanted:
-            return f"commits/{finished} gives the next batch the watermark {found}, the ledger {_either(wanted)}"
+        if next_watermark not in wanted:
+            return (
+                f"commits/{finished} gives the next batch the watermark {next_watermark}, the ledger {_either(wanted)}"
+            )
     return None
 
 
 def _either(watermarks: Sequence[int]) -> str:
-    return " or ".join(str(one) for one in watermarks)
+    return " or ".join(str(watermark) for watermark in watermarks)
 
 
 def _find_misplanned(text: str, batch: int, before: LedgerRow, wanted: Sequence[int]) -> str | None:
@@ -170,9 +172,9 @@ def _find_misplanned(text: str, batch: int, before: LedgerRow, wanted: Sequence[
     if plan.batch_watermark_ms not in wanted:
         return f"offsets/{batch} has the watermark {plan.batch_watermark_ms}, the ledger gives {_either(wanted)}"
     for topic, ends in before.end_offsets.items():
-        found = plan.end_offsets.get(topic, {})
-        if any(int(found.get(partition, -1)) < int(end) for partition, end in ends.items()):
-            return f"offsets/{batch} ends at {found} of topic {topic}, before the end of batch {before.batch}"
+        planned_ends = plan.end_offsets.get(topic, {})
+        if any(int(planned_ends.get(partition, -1)) < int(end) for partition, end in ends.items()):
+            return f"offsets/{batch} ends at {planned_ends} of topic {topic}, before the end of batch {before.batch}"
     return None
 
 
@@ -191,16 +193,16 @@ def _next_watermark(text: str) -> int | None:
 
 
 def is_unplanned(view: CheckpointView, line: Timeline, rows: Sequence[LedgerRow]) -> bool:
-    """Say whether a checkpoint holds nothing that a start could go on with: no batch of the path was ever planned. Pure."""
+    """Say whether a checkpoint has nothing from which a start could continue: no batch of the path was ever planned. Pure."""
     return line.parent is None and not rows and not view.offsets and not view.commits
 
 
 def sweep_unplanned(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow]) -> bool:
     """Remove a checkpoint in which no batch was ever planned; return whether there was one.
 
-    A driver that is killed while it writes its very first plan leaves `offsets/.0.*.tmp`, and Spark refuses to begin beside it
-    (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, ran). What else lies there is made again from the timeline's record: the source begins at its
-    genesis, and there is no state before the first plan.
+    A driver that is killed while it writes its first plan leaves `offsets/.0.*.tmp`, and Spark refuses to begin beside it
+    (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, tried). All other files are made again from the timeline's record: the source begins
+    at its genesis, and there is no state before the first plan.
     """
     checkpoint = home.checkpoint(line.timeline)
     if not checkpoint.exists() or not is_unplanned(read_view(checkpoint), line, rows):
@@ -213,10 +215,10 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
     """Refuse to start on a checkpoint or a changelog that contradicts the ledger.
 
     Args:
-        home: the pipeline's.
+        home: the pipeline's home.
         line: the timeline that is about to run.
         rows: the ledger of its path.
-        rule_of_row: how the sources of the definition that made a batch make the watermark.
+        rule_of_row: gives the watermark rule of the definition that made a batch.
 
     Raises:
         CheckpointError: the checkpoint is damaged; the agent falls back to the newest proved savepoint.

@@ -1,4 +1,4 @@
-"""Dead letters of a micro-batch: its exact range is read again, decoded, and the bad records are kept with address."""
+"""Dead letters of a micro-batch: its exact range is read again and decoded, and the bad records are stored with their address."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def dead_rows(decoded: DataFrame) -> DataFrame:
 
 
 def dead_table(context: DriverContext) -> SideTable:
-    """Return where the dead letters of a driver's timeline are written."""
+    """Return the table of the dead letters of a driver's timeline."""
     return SideTable(context.home.tables.dead_letters, METADATA_KEY, f"{context.app}/dead", "dead letters")
 
 
@@ -50,13 +50,13 @@ def write_dead_letters(
 ) -> int:
     """Write the dead letters of one batch once, in pieces of bounded size; return how many were written now.
 
-    Only topics that have any are read again, whatever topics `ranges` holds. The rows are valid only if
+    Only topics with dead letters are read again, whatever topics `ranges` contains. The rows are valid only if
     (_timeline, _batch) is in the ledger.
 
     Args:
         spark: the session.
         settings: the cluster and the archive.
-        context: of the driver.
+        context: the driver's context.
         batch: its number.
         ranges: its offset ranges.
         counts: topic to the number of its dead letters.

@@ -52,32 +52,32 @@ from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
 _log = logging.getLogger(__name__)
-_POLL_SECONDS: Any = 0.2  # PySpark takes fractions, its annotation does not say so
-_QUIET_S = 5.0  # a batch without records, which the watermark's rise makes, comes well before
+_POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
+_QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
 _WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
 
 
 def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, BatchCounts]:
     """Return the running batch's observations by topic of the streams, after its rows were computed and before its commit.
 
-    Read from the execution itself: the progress event comes later, and not at all if the driver dies.
+    They are read from the execution itself: the progress event comes later, and does not come if the driver dies.
     """
     metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
 
     def number(row: Any, index: int) -> int | None:
         return None if row.isNullAt(index) else int(row.getLong(index))
 
-    found: dict[str, BatchCounts] = {}
+    counts: dict[str, BatchCounts] = {}
     for view, source in definition.streams.items():
         read, accepted = (metrics.apply(name) for name in metric_names(definition, view))
-        found[source.topic] = BatchCounts(
+        counts[source.topic] = BatchCounts(
             read=number(read, 0) or 0,
             bad=number(read, 1) or 0,
             accepted=number(accepted, 0) or 0,
             min_event_ms=number(accepted, 1),
             max_event_ms=number(accepted, 2),
         )
-    return found
+    return counts
 
 
 def terminated_state(spark: SparkSession) -> Any:
@@ -93,7 +93,7 @@ class Driver:
     def __init__(
         self, settings: Settings, definition: Definition, lease: Lease, *, until_end: bool, goal: Goal | None = None
     ) -> None:
-        """Create a driver that already owns the lease; with a goal it runs that timeline, as far as the goal."""
+        """Create a driver that already owns the lease; with a goal it runs the goal's timeline up to the goal."""
         self._settings = settings
         self._definition = definition
         self._home: PipelineHome = settings.pipeline(definition.name)
@@ -114,7 +114,7 @@ class Driver:
         )
 
     def run(self) -> None:
-        """Start the query and stay until it has ended; raise what made it fail."""
+        """Start the query and wait until it has ended; raise the error that made it fail."""
         self.heartbeat.start()
         bundle = build_bundle(self._settings.definitions / self._definition.name)
         self._require_checked(bundle)
@@ -129,7 +129,7 @@ class Driver:
         self._stay(self._running())
 
     def _open_timeline(self, bundle: Bundle) -> Timeline:
-        """Return the timeline to run, once the tables hold what was committed and the ledger all of it."""
+        """Return the timeline to run, after a check that the tables have all committed rows and a repair of the ledger."""
         require_whole_logs(self._home)
         healed = heal_ledger(self._home)
         if healed:
@@ -144,7 +144,7 @@ class Driver:
         return line
 
     def _resume(self, line: Timeline, bundle: Bundle) -> None:
-        """Check that the checkpoint goes on where the ledger ends, and report that place by the heartbeat."""
+        """Check that the checkpoint continues where the ledger ends, and report that position in the heartbeat."""
         committed = require_rows(self._home, line.timeline)  # an earlier driver's, or the parent timeline's
         if committed:
             last = committed[-1]
@@ -171,7 +171,7 @@ class Driver:
         )
 
     def _start(self, spark: SparkSession, context: DriverContext, sink: Sink) -> None:
-        """Start the query; from now on batches are written on a thread of the JVM's."""
+        """Start the query; from now on a thread of the JVM writes batches."""
         terminated = terminated_state(spark)
 
         def write(frame: Any, batch: int) -> None:
@@ -199,7 +199,7 @@ class Driver:
         self.heartbeat.say("running")
 
     def explain(self, failure: str) -> str | None:
-        """Return what made the stream fail where more than the error's own text is known, or None.
+        """Return why the stream failed, if more is known than the error's own text, or None.
 
         Args:
             failure: class of the failure, see `classify_failure`.
@@ -209,9 +209,9 @@ class Driver:
         return self._explain_throw() if failure == POISON else None
 
     def _require_checked(self, bundle: Bundle) -> None:
-        """Refuse a definition that the checks refuse, before anything of it is stored. The verdict is kept: it is asked for once.
+        """Refuse a definition that the checks refuse, before any part of it is stored. The verdict is stored, so it is made once.
 
-        What the fingerprint refuses is not checked, for it does not start anyway.
+        A definition that the fingerprint refuses is not checked, for it does not start anyway.
         """
         name = (None if self._goal is None else self._goal.timeline) or head(self._home)
         if name is not None and load_timeline(self._home, name).fingerprint != bundle.fingerprint.hashes():
@@ -225,7 +225,7 @@ class Driver:
             )
 
     def _session(self) -> SparkSession:
-        """Return the process's Spark session, started when it is first wanted."""
+        """Return the process's Spark session; it is started when it is first needed."""
         pins = self._definition.stream
         spark = spark_session(
             self._settings,
@@ -270,7 +270,7 @@ class Driver:
                 if self._error is not None:
                     raise self._error from error
                 raise
-            self._lease.check()  # an idle stream has no batch that would find out
+            self._lease.check()  # an idle stream has no batch that would notice a lost lease
             status = query.status
             waiting = not status["isTriggerActive"] and status["message"] in _WAITING
             self.heartbeat.say("idle" if waiting else "running")
@@ -333,4 +333,4 @@ if __name__ == "__main__":
     code = main()
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(code)  # all state is on disk; a callback thread that waits for a JVM that died must not keep the process
+    os._exit(code)  # all state is on disk; a callback thread that waits for a dead JVM must not keep the process alive

@@ -23,7 +23,7 @@ UNKNOWN = "unknown"
 POISON = "poison"
 
 CHECKPOINT = "checkpoint"
-# What Spark says of a checkpoint that it cannot go on with. A state of another layout is among it: the definition's
+# Spark's errors for a checkpoint from which it cannot continue. A state of another layout is one of them: the definition's
 # fingerprint was compared before Spark saw the checkpoint, so a layout that does not fit is damage, not a change.
 _DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",
@@ -44,7 +44,7 @@ _DAMAGED = (
 )
 
 THROWN = ("SQLSTATE: 22", "SQLSTATE: P0001")
-"""What Spark's text holds where a value made an expression throw: data exceptions (ISO 9075, class 22) and `raise_error`."""
+"""Marks in Spark's text if a value made an expression throw: data exceptions (ISO 9075, class 22) and `raise_error`."""
 
 _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (LeaseLostError, "lease_lost"),
@@ -74,12 +74,12 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
 
 
 def is_thrown(text: str) -> bool:
-    """Say whether Spark's text is of an expression that threw on a value."""
+    """Say whether Spark's text is the error of an expression that threw on a value."""
     return any(mark in text for mark in THROWN)
 
 
 def describe_rejection(name: str) -> str:
-    """Return what to do about records that the SQL of a pipeline throws on."""
+    """Return what to do about records on which the SQL of a pipeline throws."""
     return (
         "Reject such records by a rule of their source in pipeline.yaml or leave them out by rows.sql, then run "
         f"`rivertwice upgrade {name} --confirm`"
@@ -92,14 +92,14 @@ def classify_failure(error: BaseException) -> str:
     Returns:
         one of lease_lost, fingerprint, range_mismatch, retention, checkpoint, ledger, poison, out_of_memory, disk, schema, store, or unknown.
     """
-    looked: set[int] = set()  # an error may be its own cause
-    seen: BaseException | None = error
-    while seen is not None and id(seen) not in looked:
-        looked.add(id(seen))
+    visited: set[int] = set()  # an error may be its own cause
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in visited:
+        visited.add(id(cause))
         for kind, name in _BY_TYPE:
-            if isinstance(seen, kind):
+            if isinstance(cause, kind):
                 return name
-        seen = seen.__cause__ or seen.__context__
+        cause = cause.__cause__ or cause.__context__
     text = f"{type(error).__name__}: {error}"
     for mark, name in _BY_TEXT:
         if mark in text:

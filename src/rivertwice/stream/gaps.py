@@ -1,4 +1,4 @@
-"""Where a stream goes on, and whether the log still has it: looked at before a start and after a failure."""
+"""Where a stream continues, and whether the log still has these records: checked before a start and after a failure."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ _MS = timedelta(milliseconds=1)
 
 
 def next_offsets(checkpoint: Path, line: Timeline, topic: str) -> dict[int, int]:
-    """Return where the stream reads on: behind the last batch that the checkpoint finished, else at its beginning.
+    """Return where the stream continues to read: after the last batch that the checkpoint finished, else at its beginning.
 
     A batch that is committed but not finished is replayed, so its range counts as needed.
     """
     finished = last_number(checkpoint / "commits")
     planned = None if finished is None else read_planned(checkpoint, finished)
     if planned is not None:
-        found = planned.end_offsets
+        offsets = planned.end_offsets
     elif (checkpoint / "sources" / "0" / "0").exists():
-        found = read_initial_offsets(checkpoint)
+        offsets = read_initial_offsets(checkpoint)
     else:
-        found = line.genesis
-    return {int(partition): int(offset) for partition, offset in found.get(topic, {}).items()}
+        offsets = line.genesis
+    return {int(partition): int(offset) for partition, offset in offsets.get(topic, {}).items()}
 
 
 def observe_gaps(
     settings: Settings, home: PipelineHome, definition: Definition, line: Timeline, now: datetime
 ) -> list[Gap]:
-    """Return what the stream needs next and Kafka no longer has: at most one gap per topic.
+    """Return the records that the stream needs next and Kafka no longer has: at most one gap per topic.
 
     Raises:
-        LogGapError: a topic is another one by now.
+        LogGapError: a topic was deleted and created again.
         ServiceError: Kafka does not answer.
     """
     topics = definition.topics
     check_topics(line.topic_ids, {topic: kafka.topic_id(settings, topic) for topic in topics}, definition.name)
-    found = [_observe_gap(settings, home, definition, topic, line, now) for topic in topics]
-    return [gap for gap in found if gap is not None]
+    gaps = [_observe_gap(settings, home, definition, topic, line, now) for topic in topics]
+    return [gap for gap in gaps if gap is not None]
 
 
 def _observe_gap(
@@ -65,22 +65,22 @@ def _observe_gap(
     _, source = definition.by_topic[topic]
     begin = kafka.begin_offsets(settings, topic)
     position = dict.fromkeys(begin, 0) | next_offsets(home.checkpoint(line.timeline), line, topic)  # added: from 0
-    found = find_gap(position, begin, kafka.end_offsets(settings, topic))
-    if found is None:
+    finding = find_gap(position, begin, kafka.end_offsets(settings, topic))
+    if finding is None:
         return None
-    cause, ranges = found
-    behind = _last_finished(home, line)
+    cause, ranges = finding
+    last = _last_finished(home, line)
     following = first_stamps(settings, topic, {p: begin[p] for p in ranges if p in begin}) if cause == EXPIRED else {}
     return Gap(
         pipeline=definition.name,
         timeline=line.timeline,
-        batch=None if behind is None else behind.batch,
+        batch=None if last is None else last.batch,
         topic=topic,
         topic_id=line.topic_ids[topic],
         cause=cause,
         ranges=ranges,
         archived=intersect(ranges, archived_ranges(settings, topic, line.topic_ids[topic])),
-        watermark_ms=0 if behind is None else behind.batch_watermark_ms,
+        watermark_ms=0 if last is None else last.batch_watermark_ms,
         until_ms=bound_event_time(
             kafka.topic_config(settings, topic), ranges, following, to_ms(now), source.max_future // _MS
         ),
@@ -116,9 +116,9 @@ def check_reach(
 
 
 def explain_loss(settings: Settings, definition: Definition, now: datetime) -> str | None:
-    """Return what a stream that failed for missing records has lost, by partition and offset; None if nothing is.
+    """Return what a stream that failed for missing records has lost, by partition and offset; None if there is no gap.
 
-    The gap is recorded. Never raises for the log's state: it is called on the way out of a failure.
+    The gap is recorded. It never raises for the log's state, for it is called while a failure is handled.
     """
     home = settings.pipeline(definition.name)
     try:
@@ -136,8 +136,8 @@ def explain_loss(settings: Settings, definition: Definition, now: datetime) -> s
 def as_continued(rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:
     """Return a path's batches as the timeline's checkpoint must show them.
 
-    Behind an accepted gap the parent's last batch ends where the child begins, for Spark goes on from there. The rows of
-    the ledger itself stay as they are.
+    After an accepted gap the parent's last batch ends where the child begins, for Spark continues from there. The rows of the
+    ledger itself do not change.
     """
     if line.parent is None:
         return list(rows)
@@ -150,7 +150,7 @@ def as_continued(rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:
 
 
 def _leaps(end: Offsets, genesis: Offsets) -> bool:
-    """Say whether a timeline begins beyond its parent's end."""
+    """Say whether a timeline begins after its parent's end."""
     return any(
         int(offset) > int(end.get(topic, {}).get(partition, 0))
         for topic, parts in genesis.items()

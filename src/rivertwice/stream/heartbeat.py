@@ -1,4 +1,4 @@
-"""The driver's heartbeat: a thread that says once a second what the stream does, and watches for the drain marker."""
+"""The driver's heartbeat: a thread that reports the stream's state once a second, and watches for the drain marker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LogEnds = Mapping[str, Mapping[int, int]]
 
 
 def lag_of(end_offsets: Offsets, log_ends: LogEnds) -> int:
-    """Return how many records of the log lie beyond the committed offsets."""
+    """Return how many records of the log are after the committed offsets."""
     return sum(
         max(0, end - int(end_offsets.get(topic, {}).get(str(partition), 0)))
         for topic, ends in log_ends.items()
@@ -51,7 +51,16 @@ class HeartbeatThread(threading.Thread):
         interval_s: float = 1.0,
         asked_to_drain: Callable[[], bool] | None = None,
     ) -> None:
-        """Create the thread; `log_ends` asks for the end offsets of the pipeline's topics, `asked_to_drain` whether the stream shall end."""
+        """Create the thread.
+
+        Args:
+            home: the pipeline's home.
+            beat: the first heartbeat.
+            log_ends: returns the end offsets of the pipeline's topics.
+            now: the clock.
+            interval_s: seconds between two heartbeats.
+            asked_to_drain: says whether the stream shall end; None looks for the drain marker.
+        """
         super().__init__(name="heartbeat", daemon=True)
         self._home = home
         self._beat = beat
@@ -67,16 +76,16 @@ class HeartbeatThread(threading.Thread):
 
     @property
     def beat(self) -> Heartbeat:
-        """What was last said."""
+        """The last heartbeat."""
         return self._beat
 
     def say(self, state: str) -> None:
-        """Change the state that the heartbeat tells."""
+        """Change the state that the heartbeat reports."""
         with self._changed:
             self._beat = replace(self._beat, state=state)
 
     def committed(self, row: LedgerRow) -> None:
-        """Tell of a committed batch."""
+        """Report a committed batch."""
         ends = plain_offsets(row.end_offsets)
         elapsed = max((row.committed_at.timestamp() * 1000 - row.batch_timestamp_ms) / 1000, 0.001)
         with self._changed:
@@ -90,14 +99,14 @@ class HeartbeatThread(threading.Thread):
             )
 
     def resume(self, end_offsets: Offsets, batch: int | None, watermark_ms: int | None) -> None:
-        """Tell where the timeline stands before this driver's first batch."""
+        """Report the timeline's position before this driver's first batch."""
         with self._changed:
             self._beat = replace(
                 self._beat, end_offsets=plain_offsets(end_offsets), batch=batch, watermark_ms=watermark_ms
             )
 
     def caught_up(self) -> bool:
-        """Ask the log now whether every record in it is committed."""
+        """Read the log's ends now, and say whether every record in it is committed."""
         self._ends = self._log_ends()
         lag = lag_of(self._beat.end_offsets, self._ends)
         committed = _records({topic: self._beat.end_offsets.get(topic, {}) for topic in self._ends})
@@ -131,7 +140,7 @@ class HeartbeatThread(threading.Thread):
             ticks += 1
 
     def finish(self, state: str) -> None:
-        """Stop beating; say the last state."""
+        """Stop beating; report the last state."""
         self._stopping.set()
         if self.is_alive():
             self.join(timeout=5.0)

@@ -1,8 +1,8 @@
-"""Late rows of a micro-batch: the records that the stream had to leave out of windows, kept with address and content.
+"""Late rows of a micro-batch: the records that the stream had to leave out of windows, stored with address and content.
 
-Which records can be late is known from the batch's observed event times; only then is its exact range read again. A row
-per (record, window): a record of hopping windows may be late for some of them only. Versions of tables are never late here:
-the stream keeps them all.
+The batch's observed event times show whether it can have late records; only then is its exact range read again. There is a row
+per (record, window): a record of hopping windows may be late for some of them only. Versions of tables are never late here: the
+stream keeps them all.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ ADDRESS = ("_timeline", "topic", "partition", "offset", "window_end")
 
 
 def select_suspects(definition: Definition, counts: Mapping[str, BatchCounts], late_ms: int) -> list[str]:
-    """Return the topics of which a batch may have late rows. Pure.
+    """Return the topics from which a batch may have late rows. Pure.
 
     Args:
-        definition: what runs.
-        counts: what the batch accepted, by topic.
+        definition: the definition that runs.
+        counts: counts of the batch's accepted records, by topic.
         late_ms: the watermark of the batch before it, by which its rows are late (epoch ms).
     """
     streams = {source.topic for source in definition.streams.values()}
     return [
         topic
-        for topic, one in sorted(counts.items())
+        for topic, topic_counts in sorted(counts.items())
         if topic in streams
-        and one.min_event_ms is not None
-        and definition.window.first_end_ms(one.min_event_ms) <= late_ms
+        and topic_counts.min_event_ms is not None
+        and definition.window.first_end_ms(topic_counts.min_event_ms) <= late_ms
     ]
 
 
 def late_table(context: DriverContext) -> SideTable:
-    """Return where the late rows of a driver's timeline are written."""
+    """Return the table of the late rows of a driver's timeline."""
     return SideTable(context.home.tables.late_rows, METADATA_KEY, f"{context.app}/late", "late rows")
 
 
@@ -63,7 +63,7 @@ def write_late_rows(
 ) -> int:
     """Write the late rows of one batch once; return how many it has.
 
-    Only `topics` (`select_suspects`) are read again; if there are none, only what an earlier attempt left is looked at.
+    Only `topics` (`select_suspects`) are read again. If there are none, only the rows of an earlier attempt are checked.
 
     Raises:
         RangeMismatchError: an earlier attempt at the batch left late rows of another range.
@@ -76,7 +76,7 @@ def write_late_rows(
 
     pieces = read_late(spark, settings, context.timeline, context.definition, batch, ranges, late_ms, topics)
     table.write_pieces(batch, ranges, pieces, ADDRESS)
-    return table.count(context.timeline.timeline, batch)  # an attempt that was cut off may have written some
+    return table.count(context.timeline.timeline, batch)  # an interrupted attempt may have written some
 
 
 def read_late(

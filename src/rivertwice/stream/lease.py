@@ -1,9 +1,9 @@
 """The lease on a pipeline's stream: one driver at a time, each with a higher epoch.
 
-Two parts. In the home a `flock`, which the system itself releases when the process dies: it decides among the
-processes of one host. And the claim of an epoch: in the home, one file per start, created by link (put-if-absent) and
-never removed; or, where more than one host may run the pipeline (`RIVERTWICE_LEASES`, or `RIVERTWICE_SHARED`), one
-object of a store, renewed while the driver lives (`store.lease_store`). With a store the lock comes first: who holds it
+It has two parts. The first is a `flock` in the home, which the operating system releases when the process dies: it decides
+among the processes of one host. The second is the claim of an epoch. In the home that is one file per start, created by link
+(put-if-absent) and never removed. If more than one host may run the pipeline (`RIVERTWICE_LEASES`, or `RIVERTWICE_SHARED`), it
+is one object of a store, renewed while the driver lives (`store.lease_store`). With a store the lock comes first: its holder
 knows that an earlier holder of the same home is dead, and need not wait.
 """
 
@@ -38,11 +38,11 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds the lease.
+    """The holder of the lease.
 
     Attributes:
-        pid, pid_started: its process; jvm_pid, jvm_started: the JVM it started.
-        started_at: when it took the lease, by its clock; for people.
+        pid, pid_started: its process; jvm_pid, jvm_started: the JVM that it started.
+        started_at: when it took the lease, by its clock; for information only.
     """
 
     epoch: int
@@ -55,7 +55,7 @@ class Owner:
 
 
 def lock_file(home: PipelineHome) -> Path:
-    """Return the file whose lock the driver of this home holds while it lives."""
+    """Return the file that the driver of this home keeps locked while it lives."""
     return home.lease / "lock"
 
 
@@ -69,7 +69,7 @@ def read_owner(home: PipelineHome) -> Owner | None:
 
 
 def lease_owner(home: PipelineHome) -> Owner | None:
-    """Return the owner if its process still lives, else None; the lock decides where the record cannot be judged here."""
+    """Return the owner if its process still lives, else None; if the record cannot be judged on this host, the lock decides."""
     owner = read_owner(home)
     if owner is None or not is_alive(owner.pid, owner.pid_started, lock=lock_file(home)):
         return None
@@ -85,7 +85,7 @@ class LeaseClaim(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise LeaseLostError if somebody else holds the lease, or may hold it by now."""
+        """Raise LeaseLostError if another process holds the lease, or may hold it by now."""
         ...
 
     def release(self) -> None:
@@ -94,7 +94,7 @@ class LeaseClaim(Protocol):
 
 
 class FolderClaim:
-    """An epoch as a file of the home. Nothing to renew: the lock beside it is the system's."""
+    """An epoch as a file of the home. It needs no renewal: the operating system keeps the lock beside it."""
 
     def __init__(self, home: PipelineHome, epoch: int) -> None:
         self._home = home
@@ -116,7 +116,7 @@ class FolderClaim:
             raise LeaseLostError(message)
 
     def release(self) -> None:
-        """Nothing to do: the lock is what is released."""
+        """Do nothing: the lock is released instead."""
 
 
 class Lease:
@@ -134,7 +134,7 @@ class Lease:
         return self.owner.epoch
 
     def record_jvm(self, pid: int) -> None:
-        """Record the JVM this driver started, so that a successor can wait until it is gone."""
+        """Record the JVM that this driver started, so that a successor can wait until it has ended."""
         self.owner = replace(self.owner, jvm_pid=pid, jvm_started=started_of(pid))
         self._write()
 
@@ -143,7 +143,7 @@ class Lease:
         self._claim.check()
 
     def release(self) -> None:
-        """Give the lease up, the epoch first: only when the lock is free may another process of this home start."""
+        """Give the lease up, the epoch first: another process of this home may start only when the lock is free."""
         self._claim.release()
         self._lock.close()
 
@@ -161,12 +161,12 @@ def last_epoch(home: PipelineHome) -> int:
 def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Terms | None = None) -> Lease:
     """Take the lease and raise the epoch by one.
 
-    A driver that was killed may leave its JVM for a moment; the successor waits until it is gone, and ends it if it
-    does not go by itself, before anything is written.
+    A driver that was killed may leave its JVM for a moment. The successor waits until the JVM has ended, and kills it if it
+    does not end by itself, before anything is written.
 
     Args:
-        home: the pipeline's home; its `lease_place` says where epochs are claimed.
-        timeline: the head, for people.
+        home: the pipeline's home; its `lease_place` is where epochs are claimed.
+        timeline: the head, for information only.
         now: the present instant.
         terms: for a lease in a store; None takes the usual ones.
 
@@ -187,10 +187,11 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Te
 
 @contextmanager
 def hold_lease(home: PipelineHome, now: datetime) -> Iterator[Callable[[], None]]:
-    """Hold the lease without being a driver: none can start meanwhile, here or on another host, and nobody is recorded as one.
+    """Hold the lease without being a driver: no driver can start meanwhile, on any host, and none is recorded.
 
     Yields:
-        what raises LeaseLostError if another host took the lease over, or may have by now; to be asked before each write.
+        a function that raises LeaseLostError if another host took the lease over, or may have done so by now; to be called before
+        each write.
 
     Raises:
         LeaseLostError: another process holds the lease.
@@ -214,19 +215,19 @@ def _take_lock(home: PipelineHome) -> TextIO:
     lock = open_locked(lock_file(home))
     if lock is None:
         owner = read_owner(home)
-        who = "another process" if owner is None else f"epoch {owner.epoch} (process {owner.pid} on this host)"
-        message = f"{who} owns the stream of {home.root.name}; this start ends here; stop the other one first"
+        holder = "another process" if owner is None else f"epoch {owner.epoch} (process {owner.pid} on this host)"
+        message = f"{holder} owns the stream of {home.root.name}; this start ends here; stop the other one first"
         raise LeaseLostError(message)
     return lock
 
 
 def describe_copied_home(home: PipelineHome) -> str | None:
-    """Return what to say of a home that was copied where no store keeps the copies' drivers apart; None if there is nothing."""
+    """Return a warning if the home was copied and no store keeps the copies' drivers apart, else None."""
     return None if home.lease_place is not None else describe_copy(home.lease)
 
 
 def require_no_other_host(home: PipelineHome) -> None:
-    """Wait until no other host can hold the lease: it was released, or not renewed for as long as was promised.
+    """Wait until no other host can hold the lease: it was released, or was not renewed within its term.
 
     Raises:
         LeaseLostError: another host's driver renews it.
@@ -246,7 +247,7 @@ def require_no_other_host(home: PipelineHome) -> None:
 
 
 def _claim_in_home(home: PipelineHome, now: datetime) -> FolderClaim:
-    home_id(home.lease)  # remembers which home this is, so that a copy of it is told from it
+    home_id(home.lease)  # stores the home's id, so that a copy of it can be distinguished
     epoch = last_epoch(home) + 1
     while not put_json_if_absent(home.lease / "epochs" / f"{epoch:08d}.json", {"format": FORMAT, "at": to_iso(now)}):
         epoch += 1

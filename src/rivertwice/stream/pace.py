@@ -1,4 +1,4 @@
-"""How fast a stream reads, how fast the log grows, and when the lag is gone. Pure: samples in, estimate out."""
+"""How fast a stream reads, how fast the log grows, and when the lag ends. Pure: samples in, estimate out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WINDOW = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class Sample:
-    """Where stream and log stood at one instant.
+    """The positions of stream and log at one instant.
 
     Attributes:
         committed: sum of the committed end offsets over all partitions.
@@ -26,12 +26,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Pace:
-    """Records a second over the last minute, and what follows from them.
+    """Records per second over the last minute, and the time to catch up that follows from them.
 
     Attributes:
-        read_per_s: records the stream committed.
+        read_per_s: records that the stream committed.
         arriving_per_s: records that were added to the log.
-        catch_up_s: seconds until nothing waits any more at this pace; 0 if nothing waits, None if it never ends.
+        catch_up_s: seconds until no record waits at this pace; 0 if no record waits, None if the lag does not shrink.
     """
 
     read_per_s: float
@@ -42,11 +42,11 @@ class Pace:
 def keep_recent(samples: Sequence[Sample], newest: Sample) -> tuple[Sample, ...]:
     """Return the samples of the last minute with the newest at the end.
 
-    A committed sum that went down (another timeline, a topic created again) begins a new row.
+    A committed sum that became smaller (another timeline, a topic created again) begins a new series.
     """
     if samples and (newest.committed < samples[-1].committed or newest.end < samples[-1].end):
         return (newest,)
-    return (*(one for one in samples if newest.at - one.at <= WINDOW), newest)
+    return (*(sample for sample in samples if newest.at - sample.at <= WINDOW), newest)
 
 
 def measure_pace(samples: Sequence[Sample]) -> Pace | None:

@@ -1,8 +1,8 @@
-"""Side rows of a micro-batch, brought to the driver in pieces of bounded size, however large the records are.
+"""Side rows of a micro-batch, collected by the driver in pieces of bounded size, however large the records are.
 
-Spark collects a result whole, and refuses one above `spark.driver.maxResultSize`: a batch with 1,100 dead letters of 1 MB
-could then never be committed. So a first piece brings every row, without the content of those that are too large for their
-number; further pieces read just these, by address. A batch of ordinary records is one piece, as it costs one job.
+Spark collects a whole result at once, and refuses one above `spark.driver.maxResultSize`: a batch with 1,100 dead letters of
+1 MB could then never be committed. So a first piece has every row, without the content of the rows that are too large for their
+number. Further pieces read only these rows, by address. A batch of ordinary records is one piece, and costs one job.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ def read_pieces(
     """Yield the rows of one topic's ranges piece by piece; together exactly `select(ranges)`.
 
     Args:
-        select: gives the rows of any ranges.
+        select: returns the rows of any ranges.
         ranges: offset ranges by partition.
         content: the columns that may be large: strings, binaries, headers.
-        rows: how many there are at most; None: every offset may have some.
+        rows: the largest possible number of rows; None: every offset may have some.
         per_offset: how many rows an offset can have.
-        at: the columns that hold partition and offset.
-        bounds: of a piece, else as the session allows; a single larger record is a piece of its own.
+        at: the columns with partition and offset.
+        bounds: the bounds of a piece; None takes those of the session. A single larger record is a piece of its own.
     """
-    held = drop_empty(ranges)
+    non_empty = drop_empty(ranges)
     most_rows = (bounds or BOUNDS).rows
-    at_most = count(held) * per_offset if rows is None else rows
-    parts = [held] if at_most <= most_rows else plan_chunks(held, max(1, most_rows // per_offset))
+    at_most = count(non_empty) * per_offset if rows is None else rows
+    parts = [non_empty] if at_most <= most_rows else plan_chunks(non_empty, max(1, most_rows // per_offset))
     for part in parts:
         frame = select(part)
         most = (bounds or bounds_of(frame.sparkSession)).content
         limit = most // max(1, min(at_most, count(part) * per_offset))
-        found = _shortened(frame, content, limit).toArrow()
-        small = pc.less_equal(found[SIZE], limit)
-        yield found.filter(small).drop_columns([SIZE])
-        for hull in plan_large(found.filter(pc.invert(small)), at, most):
+        table = _shortened(frame, content, limit).toArrow()
+        small = pc.less_equal(table[SIZE], limit)
+        yield table.filter(small).drop_columns([SIZE])
+        for hull in plan_large(table.filter(pc.invert(small)), at, most):
             large = select(hull)
             yield large.where(_size(large, content) > limit).toArrow()
 
@@ -80,10 +80,10 @@ def read_topics(
     """Yield the rows of some topics' ranges, topic after topic, each as `read_pieces` does.
 
     Args:
-        select: gives the rows of any ranges of a topic.
+        select: returns the rows of any ranges of a topic.
         ranges: offset ranges, of these topics or of more.
         content: the columns that may be large.
-        rows: topic to how many rows there are at most, None: every offset may have some; no other topic is read.
+        rows: topic to its largest possible number of rows; None: every offset may have some. No other topic is read.
         per_offset: how many rows an offset can have.
     """
     for topic in sorted(rows):
@@ -95,17 +95,17 @@ def read_topics(
 
 
 def _shortened(frame: DataFrame, content: Sequence[str], limit: int) -> DataFrame:
-    """Return all rows with their size; of those above the limit without the content."""
+    """Return all rows with their size; rows above the limit are without their content."""
     sized = frame.withColumn(SIZE, _size(frame, content))
-    kept = [
+    columns = [
         F.when(F.col(SIZE) <= limit, F.col(name)).alias(name) if name in content else F.col(name)
         for name in sized.columns
     ]
-    return sized.select(*kept)
+    return sized.select(*columns)
 
 
 def bounds_of(spark: SparkSession) -> Bounds:
-    """Return how large a piece may be in a session: a quarter of what Spark collects at once, if that is less than usual."""
+    """Return how large a piece may be in a session: a quarter of what Spark collects at once, if that is less than `BOUNDS`."""
     limit = int(
         spark._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(  # type: ignore[union-attr]
             spark.sparkContext.getConf().get("spark.driver.maxResultSize", "1g")
@@ -117,7 +117,7 @@ def bounds_of(spark: SparkSession) -> Bounds:
 def plan_large(rows: pa.Table, at: tuple[str, str], limit: int) -> list[OffsetRanges]:
     """Cut rows (columns `at`, `_size`) into successive groups of at most `limit` bytes; return the ranges around each.
 
-    Rows of one offset stay together, for a range cannot tell them apart. Pure.
+    Rows of one offset stay together, for a range cannot separate them. Pure.
     """
     sizes: dict[tuple[int, int], int] = {}
     for partition, offset, size in zip(*(rows[name].to_pylist() for name in (*at, SIZE)), strict=True):

@@ -1,8 +1,8 @@
-"""The seal of a timeline: after it, no batch of that timeline can ever be committed. A restore seals what it leaves.
+"""The seal of a timeline: after it, no batch of that timeline can ever be committed. A restore seals the parent that it leaves.
 
-A driver that was stopped, or runs where nobody sees it, may wake at any moment and commit a batch to the parent. Between
+A driver that was suspended, or that runs on another host, may continue at any moment and commit a batch to the parent. Between
 "this is the parent's last batch" and "the head is the child" that batch would count, be served, and be void a moment
-later. The seal is a commit of its own in the changelog, so the table itself orders it against every batch: a batch comes
+later. The seal is a commit of its own in the changelog, so the table itself orders it against every batch. A batch comes
 before it and is seen, or it is refused.
 """
 
@@ -16,7 +16,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.store import delta
 
-SEALED = 1 << 62  # as the version of a timeline's transaction id, which batches count up
+SEALED = 1 << 62  # the version of a timeline's transaction id after the seal; before it, the version is a batch number
 
 
 def app_of(pipeline: str, timeline: str) -> str:
@@ -25,7 +25,7 @@ def app_of(pipeline: str, timeline: str) -> str:
 
 
 def is_sealed(applied: int | None) -> bool:
-    """Say whether a timeline takes no further batch, by the newest version its transaction id was applied with."""
+    """Say whether a timeline takes no further batch, given the newest applied version of its transaction id."""
     return applied is not None and applied >= SEALED
 
 
@@ -33,7 +33,7 @@ def check_sealed(applied: int | None, timeline: str) -> None:
     """Refuse to write to a timeline that a restore has sealed.
 
     Raises:
-        LeaseLostError: it is sealed: its child goes on, whose head move is done or about to be done.
+        LeaseLostError: it is sealed: its child continues, and is the head or is about to become it.
     """
     if is_sealed(applied):
         message = (
@@ -51,6 +51,6 @@ def seal_timeline(home: PipelineHome, pipeline: str, timeline: str) -> None:
         table = delta.open_table(path)
         if table is None:
             return
-        nothing = pa.schema(table.schema().to_arrow()).empty_table()
+        no_rows = pa.schema(table.schema().to_arrow()).empty_table()
         with contextlib.suppress(LostRaceError):  # a batch was first: it counts, and the seal comes after it
-            delta.append(path, nothing, transactions={app: SEALED})
+            delta.append(path, no_rows, transactions={app: SEALED})

@@ -1,7 +1,7 @@
 """Rows that a micro-batch writes beside its result: dead letters, late rows, versions of tables.
 
 They are written before the batch's commit, under a transaction of their own, and count only once their batch is in the
-ledger. So a crash between the two repeats nothing. Each write notes the offset ranges that it was made of.
+ledger. So a crash between the two duplicates no row. Each write notes the offset ranges from which it was made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rivertwice.store.delta_counts import rows_by
 from rivertwice.timeline.lineage import Timeline
 
 _PIECES = 1_000_000
-"""A batch has fewer pieces; so the versions of their transactions grow from batch to batch."""
+"""A batch has fewer pieces than this, so the versions of their transactions grow from batch to batch."""
 
 
 def read_again(
@@ -38,7 +38,7 @@ def read_again(
 
 
 def stamps(form: int, line: Timeline, batch: int) -> list[Column]:
-    """Return the columns that every side row begins with: `_format`, `_timeline`, `_batch`."""
+    """Return the first columns of every side row: `_format`, `_timeline`, `_batch`."""
     return [
         F.lit(form).cast("int").alias("_format"),
         F.lit(line.timeline).alias("_timeline"),
@@ -47,7 +47,7 @@ def stamps(form: int, line: Timeline, batch: int) -> list[Column]:
 
 
 def origin(line: Timeline, topic: str) -> list[Column]:
-    """Return the columns that say which log a side row's record lies in."""
+    """Return the columns that name the log of a side row's record."""
     return [
         F.lit(line.cluster_id).alias("cluster_id"),
         F.lit(line.topic_ids[topic]).alias("topic_id"),
@@ -56,18 +56,18 @@ def origin(line: Timeline, topic: str) -> list[Column]:
 
 
 def encode_ranges(ranges: Parts) -> dict[str, list[int]]:
-    """Return offset ranges as JSON holds them, by the parts' names (`addresses.name_parts`)."""
+    """Return offset ranges as they are stored in JSON, by the parts' names (`addresses.name_parts`)."""
     return {name: list(ranges[part]) for part, name in name_parts(ranges).items()}
 
 
 def check_same_range(recorded: Mapping[str, Sequence[int]] | None, ranges: Parts, batch: int, what: str) -> None:
-    """Let side rows that are there already stand only if they are of this very range.
+    """Accept side rows that exist already only if they were made from this range.
 
-    A batch that was planned but never committed may be planned again if its `offsets/N` is lost. What its first attempt
-    wrote is then not what this one found.
+    A batch that was planned but never committed may be planned again if its `offsets/N` is lost. The rows of its first attempt
+    then belong to another range.
 
     Raises:
-        RangeMismatchError: they are of another range.
+        RangeMismatchError: they were made from another range.
     """
     if recorded is not None and {p: list(pair) for p, pair in recorded.items()} != encode_ranges(ranges):
         message = (
@@ -83,9 +83,9 @@ class SideTable:
 
     Attributes:
         place: the table.
-        key: under which a commit notes its batch and ranges.
+        key: the metadata key under which a commit notes its batch and ranges.
         app: transaction id.
-        what: for messages, for instance `dead letters`.
+        what: the name of the rows in messages, for instance `dead letters`.
     """
 
     place: Place
@@ -97,7 +97,7 @@ class SideTable:
         """Say whether an earlier attempt at the batch wrote its rows.
 
         Raises:
-            RangeMismatchError: it did, of another range.
+            RangeMismatchError: it did, from another range.
         """
         done = delta.applied_version(self.place, self.app)
         if done is None or done < batch:
@@ -106,21 +106,21 @@ class SideTable:
         return True
 
     def check(self, batch: int, ranges: Parts) -> None:
-        """Let rows that an earlier attempt at the batch wrote, if there are any, stand only if of this very range.
+        """Accept rows of an earlier attempt at the batch, if there are any, only if they were made from this range.
 
         Raises:
-            RangeMismatchError: they are of another range.
+            RangeMismatchError: they were made from another range.
         """
         notes: list[Any] = [value for _, value in delta.commits(self.place, self.key, limit=16)]
-        mine = [value["ranges"] for value in notes if (value["app"], value["batch"]) == (self.app, batch)]
-        check_same_range(mine[-1] if mine else None, ranges, batch, self.what)
+        own_ranges = [value["ranges"] for value in notes if (value["app"], value["batch"]) == (self.app, batch)]
+        check_same_range(own_ranges[-1] if own_ranges else None, ranges, batch, self.what)
 
     def count(self, timeline: str, batch: int) -> int:
-        """Return how many rows of a batch the table holds."""
+        """Return how many rows of a batch the table contains."""
         return rows_by(self.place, ("_timeline", "_batch"), above=("_batch", batch - 1)).get((timeline, batch), 0)
 
     def write(self, batch: int, ranges: Parts, rows: pa.Table) -> None:
-        """Append a batch's rows, in one commit that notes what they were made of."""
+        """Append a batch's rows, in one commit that notes their offset ranges."""
         self._append(batch, ranges, rows, {self.app: batch})
 
     def write_pieces(
@@ -128,9 +128,9 @@ class SideTable:
     ) -> int:
         """Append a batch's rows piece by piece, each in a commit of its own; return how many rows were written now.
 
-        Only the last commit carries the batch's transaction, so a batch that was interrupted between two pieces is not
-        taken for written; its rows that are there already are recognised by `address` (columns, the timeline among them)
-        and not written again. Where there is no row at all a commit is made only if `even_none`.
+        Only the last commit carries the batch's transaction, so a batch that was interrupted between two pieces does not count as
+        written. Its rows that exist already are recognised by `address` (columns, including the timeline) and not written
+        again. If there is no row, a commit is made only with `even_none`.
 
         Raises:
             RangeMismatchError: an earlier attempt at the batch left rows of another range.
@@ -175,4 +175,4 @@ def _addresses(rows: pa.Table, address: Sequence[str]) -> list[tuple[Any, ...]]:
 def _without(rows: pa.Table, left: frozenset[tuple[Any, ...]], address: Sequence[str]) -> pa.Table:
     if not left:
         return rows
-    return rows.filter(pa.array([one not in left for one in _addresses(rows, address)], pa.bool_()))
+    return rows.filter(pa.array([row_address not in left for row_address in _addresses(rows, address)], pa.bool_()))

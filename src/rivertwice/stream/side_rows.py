@@ -1,4 +1,4 @@
-"""All that a micro-batch writes beside its result, in one value: versions of tables, dead letters, late rows."""
+"""Everything that a micro-batch writes beside its result, in one object: versions of tables, dead letters, late rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SideRows:
-    """Writes a batch's side rows, each kind once however often the batch is tried.
+    """Writes a batch's side rows, each kind once, however often the batch is tried.
 
     Every method raises RangeMismatchError if an earlier attempt at the batch left rows of another range.
     """
@@ -31,11 +31,11 @@ class SideRows:
     context: DriverContext
 
     def write_versions(self, batch: int, ranges: Parts) -> Mapping[str, BatchCounts]:
-        """Write what a batch read of tables; return its counts by topic."""
+        """Write the versions that a batch read from table topics; return its counts by topic."""
         return write_versions(self.spark, self.settings, self.context, batch, ranges)
 
     def write_dead(self, batch: int, ranges: Parts, counts: Mapping[str, int]) -> None:
-        """Write the dead letters of a batch, so many by topic; with none only what an earlier attempt left is checked."""
+        """Write a batch's dead letters, `counts` by topic; without any, only the rows of an earlier attempt are checked."""
         if any(counts.values()):
             written = write_dead_letters(self.spark, self.settings, self.context, batch, ranges, counts)
             _log.info("batch %s: %s dead letters", batch, written)
@@ -48,8 +48,8 @@ class SideRows:
         Args:
             batch: its number.
             ranges: its offset ranges.
-            late_ms: the watermark that they are late by (epoch ms).
-            topics: see `late.select_suspects`; if there are none, only what an earlier attempt left is looked at.
+            late_ms: the watermark by which they are late (epoch ms).
+            topics: see `late.select_suspects`; if there are none, only the rows of an earlier attempt are checked.
         """
         late = write_late_rows(self.spark, self.settings, self.context, batch, ranges, late_ms, topics)
         _log.info("batch %s: %s late rows", batch, late)

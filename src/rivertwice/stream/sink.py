@@ -8,8 +8,8 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
    equal means a replay after a crash, which is computed (all state must be materialised) and not written; different
    means stop.
 4. Write the versions of tables that the batch read, if there are any; like dead letters they count only once their
-   batch is in the ledger. Compute the rows, see that the topic is still the one the timeline began with, and read the
-   observed counts.
+   batch is in the ledger. Compute the rows, check that the topic is still the one with which the timeline began, and read
+   the observed counts.
 5. Write the dead letters of this range, if there are any, and its late rows, if the policy keeps them; they count only
    once their batch is in the ledger.
 6. Commit rows, ledger row and transaction `(pipeline#timeline, batch)` together. The batch is committed now.
@@ -78,10 +78,10 @@ def check_windows(rows: pa.Table, definition: Definition) -> None:
 
 
 def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) -> LedgerRow:
-    """Return the ledger row of a committed batch, which may be skipped only if it was the very same range.
+    """Return the ledger row of a committed batch, which may be skipped only if its range is the same.
 
     Raises:
-        RangeMismatchError: it was not, or the ledger does not know the batch.
+        RangeMismatchError: its range differs, or the ledger does not contain the batch.
     """
     if recorded is None:
         message = (
@@ -105,12 +105,12 @@ def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) 
 
 
 def is_applied(applied: int | None, batch: int) -> bool:
-    """Say whether the changelog holds a batch already, by the newest batch its transaction id was applied with."""
+    """Say whether the changelog contains a batch already, given the newest applied batch of its transaction id."""
     return applied is not None and applied >= batch
 
 
 def check_own(line: Timeline, batch: int) -> None:
-    """Refuse a batch that is the parent's: a child's checkpoint has finished all of them.
+    """Refuse a batch of the parent: a child's checkpoint has finished all of them.
 
     Raises:
         CheckpointError: it comes before the timeline's first batch, so `commits` lost files.
@@ -132,7 +132,7 @@ def check_counts(
 ) -> None:
     """Raise LedgerError unless every offset of the range was read once (plain topics have no holes).
 
-    `explain` names the offsets that hold no record; it is asked only then.
+    `explain` names the offsets without a record; it is called only for the error.
     """
     expected = sum(end - start for start, end in row_ranges.values())
     if counts.read != expected or counts.read != counts.bad + counts.accepted:
@@ -158,11 +158,11 @@ class Sink:
         """Create a sink.
 
         Args:
-            context: what stays the same.
+            context: what stays the same over all batches.
             rows: computes the result rows of a batch (`compile.batch_rows`).
             observe: returns the running batch's observed counts by topic, once its rows are computed.
-            side: writes what a batch has besides its result.
-            log: that the batches were read from.
+            side: writes a batch's side rows.
+            log: the log from which the batches are read.
         """
         self._context = context
         self._rows = rows
@@ -176,10 +176,10 @@ class Sink:
 
         Raises:
             LeaseLostError: another driver owns the pipeline, or a restore sealed the timeline.
-            CheckpointError: the batch was not planned, or is the parent's.
+            CheckpointError: the batch was not planned, or belongs to the parent.
             RangeMismatchError: the batch is committed already, with another range.
-            LedgerError: what was read or computed does not add up; nothing was committed.
-            LogGapError: a topic is another one now.
+            LedgerError: the counts or windows of the batch are wrong; nothing was committed.
+            LogGapError: a topic was deleted and created again.
         """
         context = self._context
         context.lease.check()  # step 1
@@ -198,8 +198,8 @@ class Sink:
         self._log.check()
         counts = {**self._observe(), **tables}
         row = self._ledger_row(planned, start, counts, rows)
-        for topic, found in counts.items():
-            check_counts(found, row.ranges(topic), batch, functools.partial(self._log.explain_holes, topic))
+        for topic, topic_counts in counts.items():
+            check_counts(topic_counts, row.ranges(topic), batch, functools.partial(self._log.explain_holes, topic))
         check_windows(rows, context.definition)
         row = self._write_side(row, counts)  # step 5
         context.lease.check()
@@ -220,7 +220,7 @@ class Sink:
         recorded = next((row for row in committed if row.batch == batch), None)
         row = check_replay(recorded, planned, start)
         self._rows(frame, batch)
-        self._log.check()  # or the state would be made of another topic's records
+        self._log.check()  # otherwise the state could be made from another topic's records
         _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
         return row
 
@@ -228,7 +228,7 @@ class Sink:
         """Write a batch's dead letters and late rows; return its ledger row with the number of the latter."""
         context, batch, fresh = self._context, row.batch, self._fresh
         if row.bad or fresh:
-            bad = {topic: found.bad for topic, found in counts.items() if found.bad}
+            bad = {topic: topic_counts.bad for topic, topic_counts in counts.items() if topic_counts.bad}
             self._side.write_dead(batch, row.parts(), bad)
         if context.definition.late.keeps_rows:
             late_ms = late_watermark_ms(context.checkpoint, batch)

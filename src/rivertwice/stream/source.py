@@ -28,10 +28,10 @@ def kafka_stream(
 
     Args:
         spark: the session.
-        settings: gives the Kafka address and how to talk to it.
-        definition: gives topics and rate.
+        settings: contain the Kafka address and the client's options.
+        definition: contains topics and rate.
         genesis: topic to partition to first offset; counts only for a new checkpoint.
-        replayed: topic to the replay topic that is read instead; records still say the topic they are of.
+        replayed: topic to the replay topic that is read instead; records still carry the original topic.
         max_offsets: records per batch; None takes the definition's pin, 0 sets no limit.
     """
     subscribed = [(replayed or {}).get(topic, topic) for topic in definition.topics]

@@ -1,8 +1,8 @@
-"""Which record of a micro-batch the transform's SQL throws on, so that whoever is paged knows what to reject.
+"""On which record of a micro-batch the transform's SQL throws, so that a person who is paged knows what to reject.
 
-SQL runs in ANSI mode: an overflow, a bad cast or a division by zero throws, and nothing of the batch is committed. The
-batch's records are read again and the transform is run over the first half, a quarter, ... of them until one more record
-makes the difference: about 17 runs for a batch of 100,000, on the way out of a failure only.
+SQL runs in ANSI mode: an overflow, a bad cast or a division by zero throws, and no row of the batch is committed. The
+batch's records are read again, and the transform is run over the first half, a quarter, ... of them until one more record
+makes the difference: about 17 runs for a batch of 100,000, only while a failure is handled.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _CONDITION = re.compile(r"\[[A-Z_.]+\][^\n]*")
 def explain_throw(
     spark: SparkSession, settings: Settings, context: DriverContext, batch: int, error: BaseException
 ) -> str | None:
-    """Return which record of a batch the transform throws on, and what to do; None if that is not what failed.
+    """Return on which record of a batch the transform throws, and what to do; None if the batch failed for another reason.
 
-    Never raises for what it reads: it is called on the way out of a failure.
+    It never raises for what it reads, for it is called while a failure is handled.
 
     Args:
         spark: the driver's session; its query has ended.
-        settings: of the project.
-        context: of the driver.
+        settings: the settings of the project.
+        context: the driver's context.
         batch: the micro-batch that failed.
-        error: what made it fail.
+        error: the error that made it fail.
     """
     text = str(error)
     if not is_thrown(text):
@@ -53,7 +53,7 @@ def explain_throw(
         if planned is None:
             return None
         parts = parts_between(start_offsets(context.checkpoint, batch), planned.end_offsets)
-        culprit = find_last(parts, lambda some: _throws(spark, settings, context, some))
+        culprit = find_last(parts, lambda subset: _throws(spark, settings, context, subset))
     except (RivertwiceError, PySparkException, Py4JError, OSError, ValueError) as failed:
         _log.warning("which record the transform threw on is not known: %s", failed)
         return None
@@ -62,14 +62,14 @@ def explain_throw(
 
 
 def find_last(parts: Parts, throws: Callable[[Parts], bool]) -> tuple[Part, int] | None:
-    """Return the address of the record that makes the difference: without it and what follows it nothing is thrown.
+    """Return the address of the record that makes the difference: without it and the ones after it the transform does not throw.
 
     Args:
-        parts: half-open offset ranges of the batch, in whose order its records are taken.
+        parts: half-open offset ranges of the batch; its records are taken in their order.
         throws: says whether the transform throws over the records of some ranges.
 
     Returns:
-        part and offset; None if not even all records together make it throw, as where the state is to blame.
+        part and offset; None if not even all records together make it throw, for instance if the state is the cause.
     """
     if not throws(parts):
         return None

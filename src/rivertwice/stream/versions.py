@@ -1,7 +1,7 @@
-"""Versions of table sources: what each batch read of a topic of changes, kept as rows to join windows with.
+"""Versions of table sources: the changes that each batch read from a topic, stored as rows that are joined with windows.
 
-A batch's versions are written before its results, under a transaction of their own; they count once the batch is in the
-ledger, and a window sees those of the batches on the path up to the one that closes it.
+A batch's versions are written before its results, under a transaction of their own. They count once the batch is in the
+ledger. A window sees the versions of the batches on the path up to the batch that closes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AT = ("_partition", "_offset")
 def write_versions(
     spark: SparkSession, settings: Settings, context: DriverContext, batch: int, ranges: Parts
 ) -> dict[str, BatchCounts]:
-    """Write the versions that a batch read, once, and return what it read of each table's topic.
+    """Write the versions that a batch read, once, and return its counts for each table's topic.
 
     Raises:
         RangeMismatchError: an earlier attempt at the batch left versions of another range.
@@ -51,17 +51,17 @@ def _write(
     spark: SparkSession, settings: Settings, context: DriverContext, batch: int, view: str, ranges: Parts
 ) -> BatchCounts:
     source, line = context.definition.sources[view], context.timeline
-    mine = drop_empty(of_topic(ranges, source.topic))
-    parts = parts_of(source.topic, mine)
+    own_ranges = drop_empty(of_topic(ranges, source.topic))
+    parts = parts_of(source.topic, own_ranges)
     place = context.home.tables.versions(view)
-    kept = SideTable(place, METADATA_KEY, f"{context.app}/versions", "versions")
-    is_written = kept.is_written(batch, parts)
-    if not mine:
+    table = SideTable(place, METADATA_KEY, f"{context.app}/versions", "versions")
+    is_written = table.is_written(batch, parts)
+    if not own_ranges:
         return BatchCounts()
-    raw = read_ranges(spark, settings, source.topic, mine, topic_id=line.topic_ids[source.topic])
+    raw = read_ranges(spark, settings, source.topic, own_ranges, topic_id=line.topic_ids[source.topic])
     decoded = decode(raw, source).persist()
     try:
-        read = count(mine)
+        read = count(own_ranges)
         rows = accepted(decoded, source).select(
             *stamps(FORMAT, line, batch),
             *source.schema_,
@@ -74,8 +74,8 @@ def _write(
         bad = decoded.where(F.col("_reason").isNotNull()).count()
         if not is_written:
             texts = [name for name, kind in source.schema_.items() if kind == "string"]
-            pieces = read_pieces(lambda part: _within(rows, part), mine, texts, rows=taken, at=AT)
-            kept.write_pieces(batch, parts, pieces, ("_timeline", *AT), even_none=True)
+            pieces = read_pieces(lambda part: _within(rows, part), own_ranges, texts, rows=taken, at=AT)
+            table.write_pieces(batch, parts, pieces, ("_timeline", *AT), even_none=True)
     finally:
         decoded.unpersist()
     return BatchCounts(read=read, bad=bad, accepted=taken)
@@ -90,7 +90,7 @@ def _within(rows: DataFrame, ranges: OffsetRanges) -> DataFrame:
 
 @dataclass(frozen=True)
 class KnownVersions:
-    """The versions on a timeline's path, as of any of its batches; a `interval_rows.VersionsAt`."""
+    """The versions on a timeline's path, as of any of its batches; an `interval_rows.VersionsAt`."""
 
     settings: Settings
     home: PipelineHome
