@@ -81,7 +81,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     with pytest.raises(RequestError, match="has not read"):  # recorded, and waits
         begin_erasure(settings, waits, key, now=utc_now(), progress=lambda _: None)
     run_to_end(settings, tmp_path / "driver.log")
-    with pytest.raises(RequestError, match="no proved one behind it"):
+    with pytest.raises(RequestError, match="no proved one after it"):
         resume_erasure(settings, waits.id, now=utc_now(), progress=lambda _: None)
     late = take_savepoint(settings, NAME, now=utc_now(), reason="test")
     run_command_warm(settings, "savepoint", "prove", NAME, late.id)

@@ -1,19 +1,19 @@
-"""Erase a value: look, rewrite archive and tables, remove what would bring it back, forget it.
+"""Erase a value: find it, rewrite archive and tables, remove what would bring it back, forget it.
 
 1. Record the request, with the value, before anything changes.
-2. Bring the archive up to the end of the log, so that a recompute reads none of the records from Kafka any more.
-3. Look again. Whatever stands in the way ends it here; the request stays, and is resumed later.
+2. Extend the archive to the end of the log, so that a recompute reads none of the records from Kafka any more.
+3. Find the value again. Any obstacle ends the erasure here; the request stays, and is resumed later.
 4. Rewrite the archive, a day at a time.
-5. Pipeline by pipeline: rewrite its tables; let the ledger say the digests of the rewritten batches; of a fold, make its state
-   again of the rewritten archive, every batch compared with the ledger (`savepoint.restore` from the beginning).
-6. Remove the savepoints that would bring the value back, and of a fold the checkpoints of the timelines that it left.
-7. Delete, of every table, what its newest version does not name, and the log that tells of it. Then look again: what came back
-   meanwhile (a rebuild of `served` that had begun before) is erased once more, from step 4. Overwrite the value in logs, and rewrite
-   what is kept of refused deliveries.
+5. For each pipeline: rewrite its tables; put the digests of the rewritten batches into the ledger; for a fold, make its state
+   again from the rewritten archive, every batch compared with the ledger (`savepoint.restore` from the beginning).
+6. Remove the savepoints that would bring the value back, and for a fold the checkpoints of the timelines that it left.
+7. Delete, from every table, the files that its newest version does not name, and the log that names them. Then look again: a
+   value that came back meanwhile (by a rebuild of `served` that had begun before) is erased again, from step 4. Overwrite the
+   value in logs, and rewrite the stored records of refused deliveries.
 8. Record what was done, and forget the value.
 
 Throughout, the leases of the pipelines and the locks of the archives are held, on this host and among hosts.
-Each step finds nothing to do where it was done before, so an erasure that was killed is resumed by its id.
+A step that was done before has no work, so an erasure that was killed is resumed by its id.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ErasurePlan:
-    """What an erasure would do, or did look at.
+    """What an erasure would do.
 
     Attributes:
-        pipelines: all that read one of the topics.
-        records: topic to the number of archived records that hold the value; unarchived: topic to records that the archive
-            lacks, which are not looked at before they are there.
-        rows: PIPELINE.TABLE to rows. savepoints: PIPELINE to savepoints that go.
-        unnamed: PIPELINE.TABLE.COLUMN to cells that are just the value, of columns that were not named.
-        kafka: topic to when Kafka will have deleted the newest of the records; None: never.
-        refusals: what stands in the way.
+        pipelines: all pipelines that read one of the topics.
+        records: topic to the number of archived records that contain the value; unarchived: topic to the number of records that
+            are not in the archive yet, which are searched only once they are.
+        rows: PIPELINE.TABLE to rows. savepoints: PIPELINE to savepoints that are deleted.
+        unnamed: PIPELINE.TABLE.COLUMN to the number of cells that are equal to the value, for columns that were not named.
+        kafka: topic to the instant when Kafka will have deleted the newest of the records; None: never.
+        refusals: the obstacles.
     """
 
     pipelines: Sequence[str]
@@ -96,7 +96,7 @@ def new_erasure(
     """Return a request that fits the definitions; nothing is recorded.
 
     Raises:
-        RequestError: the pipelines that share the topics cannot do it, and why.
+        RequestError: a pipeline that shares the topics cannot do it; the message says why.
     """
     if value == "" or type(value) not in (str, int) or (pseudonym is not None and type(pseudonym) is not type(value)):
         message = (
@@ -134,13 +134,13 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
     """Return what would be done; nothing is changed."""
     definitions = _component(settings, asked.pipeline)
     redactor = asked.redactor(value, definitions.values())
-    topics = sorted({topic for one in definitions.values() for topic in one.topics})
+    topics = sorted({topic for definition in definitions.values() for topic in definition.topics})
     places: dict[Part, list[int]] = {}
     records, until = {}, {}
     for topic in topics:
-        found, newest = _find_records(settings, topic, redactor)
-        places |= found
-        records[topic] = sum(map(len, found.values()))
+        places_of_topic, newest = _find_records(settings, topic, redactor)
+        places |= places_of_topic
+        records[topic] = sum(map(len, places_of_topic.values()))
         until[topic] = _gone_from_kafka(settings, topic, newest)
     rows: dict[str, int] = {}
     unnamed: dict[str, int] = {}
@@ -150,7 +150,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
     for name, definition in definitions.items():
         reader = _reader(settings, name, definition, asked.id)
         refusals += find_refusals(reader, places)
-        savepoints[name] = [one.id for one in select_tainted(reader, places)]
+        savepoints[name] = [savepoint.id for savepoint in select_tainted(reader, places)]
         for table, path in own_tables(settings.pipeline(name), definition).items():
             held = delta.read(path)
             if held is None:
@@ -191,10 +191,10 @@ def begin_erasure(
 
 
 def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progress: Progress) -> Mapping[str, Any]:
-    """Carry out what is left of a request, and return the outcome as it is recorded.
+    """Carry out the remaining steps of a request, and return the recorded outcome.
 
     Raises:
-        RequestError: something stands in the way; the request stays.
+        RequestError: there is an obstacle; the request stays.
         LeaseLostError: a driver runs.
     """
     asked, done = load_erasure(settings, erasure_id)
@@ -203,7 +203,7 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
         record_done(settings, erasure_id, done or {}, now)
         return load_erasure(settings, erasure_id)[1] or {}
     definitions = _component(settings, asked.pipeline)
-    topics = sorted({topic for one in definitions.values() for topic in one.topics})
+    topics = sorted({topic for definition in definitions.values() for topic in definition.topics})
     with ExitStack() as stack:
         checks = [
             stack.enter_context(_kept_still(settings.pipeline(name), erasure_id, now)) for name in sorted(definitions)
@@ -213,20 +213,20 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
             extend_archive(None, settings, topic, chunk_records=20_000, progress=progress, held=lock)
             checks.append(lock)
             table = delta.open_table(settings.archive(topic))
-            if table is not None:  # what is rotten must not be written again as if it were right
+            if table is not None:  # damaged data must not be written again as if it were right
                 require_sound(settings, topic, table)
         plan = plan_erasure(settings, asked, value)  # step 3
         if plan.refusals:
             message = f"{erasure_id} waits: {'; '.join(plan.refusals)}; then `rivertwice privacy resume {erasure_id}`"
             raise RequestError(message)
-        found = _first_found(settings, erasure_id, plan)
+        first_plan = _first_found(settings, erasure_id, plan)
 
         def check() -> None:
-            for one in checks:
-                one()
+            for require_held in checks:
+                require_held()
 
         for _ in range(_ROUNDS):
-            _rewrite_all(settings, asked, value, definitions, plan, found, now=now, progress=progress, check=check)
+            _rewrite_all(settings, asked, value, definitions, plan, first_plan, now=now, progress=progress, check=check)
             plan = plan_erasure(settings, asked, value)
             if not any(plan.records.values()) and not plan.rows:
                 break
@@ -244,14 +244,14 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
         tables = list(_all_tables(settings, definitions, topics))
         forget_copies(settings, tables)
         left = describe_left(settings, definitions, tables, value)
-    outcome = {**{name: found[name] for name in _KEPT}, "masked": masked, "left": left}
+    outcome = {**{name: first_plan[name] for name in _KEPT}, "masked": masked, "left": left}
     record_done(settings, erasure_id, outcome, now)  # step 8
     return load_erasure(settings, erasure_id)[1] or outcome
 
 
 @contextmanager
 def _kept_still(home: PipelineHome, erasure_id: str, now: datetime) -> Iterator[StillHeld]:
-    """Let no driver and no upkeep of this host write a pipeline's tables meanwhile."""
+    """Keep drivers, and this host's upkeep, from writing a pipeline's tables for the block."""
     with at_rest(home, erasure_id, now, running="its tables cannot be rewritten") as check, no_upkeep(home):
         yield check
 
@@ -262,24 +262,24 @@ def _rewrite_all(
     value: Value,
     definitions: Mapping[str, Definition],
     plan: ErasurePlan,
-    found: Mapping[str, Any],
+    first_plan: Mapping[str, Any],
     *,
     now: datetime,
     progress: Progress,
     check: StillHeld,
 ) -> None:
-    """Steps 4 to 7, once through; the caller holds every lease and every archive's lock, and `check` looks at them."""
+    """Do steps 4 to 7 once; the caller holds every lease and every archive's lock, and `check` raises if one was lost."""
     redactor = asked.redactor(value, definitions.values())
-    topics = sorted({topic for one in definitions.values() for topic in one.topics})
+    topics = sorted({topic for definition in definitions.values() for topic in definition.topics})
     for topic in topics:  # step 4
         rewrite_archive(settings, topic, redactor, progress, check)
         note_sums(settings, topic)
     for name, definition in definitions.items():
         home = settings.pipeline(name)
         rewrite_tables(home, definition, redactor, progress, check)  # step 5
-        going = {*plan.savepoints.get(name, ()), *found["savepoints"].get(name, ())}
+        going = {*plan.savepoints.get(name, ()), *first_plan["savepoints"].get(name, ())}
         is_made_again = definition.window.kind.keeps_every_key and any(
-            found["records"].get(topic) for topic in definition.topics
+            first_plan["records"].get(topic) for topic in definition.topics
         )
         if is_made_again:
             remake_state(settings, name, asked.id, progress)
@@ -297,28 +297,30 @@ _KEPT = ("records", "rows", "savepoints", "kafka")
 
 
 def _first_found(settings: Settings, erasure_id: str, plan: ErasurePlan) -> Mapping[str, Any]:
-    """Return what was found before the first change: where half is rewritten, a second look finds only the rest."""
+    """Return the plan from before the first change: after a partial rewrite, a new plan contains only the rest."""
     return keep_plan(settings, erasure_id, {name: dict(getattr(plan, name)) for name in _KEPT})
 
 
 def _component(settings: Settings, pipeline: str) -> dict[str, Definition]:
-    """Return the pipelines that are joined with one by topics they share, by name, each as its head runs it."""
+    """Return the pipelines that are connected with this one by shared topics: name to the definition that the head runs."""
     known = {name: definition for name in _names(settings) if (definition := head_definition(settings.pipeline(name)))}
     if pipeline not in known:
         message = (
             f"{pipeline} never ran here, so it holds nothing; pipelines that did: {', '.join(sorted(known)) or 'none'}"
         )
         raise RequestError(message)
-    topics, found = set(known[pipeline].topics), {pipeline}
-    while more := {name for name, one in known.items() if name not in found and topics & set(one.topics)}:
-        found |= more
+    topics, joined = set(known[pipeline].topics), {pipeline}
+    while more := {name for name, candidate in known.items() if name not in joined and topics & set(candidate.topics)}:
+        joined |= more
         topics |= {topic for name in more for topic in known[name].topics}
-    return {name: known[name] for name in sorted(found)}
+    return {name: known[name] for name in sorted(joined)}
 
 
 def _names(settings: Settings) -> set[str]:
     folders = (settings.home / "pipelines").glob("*")
-    return {path.parent.name for path in settings.definitions.glob("*/pipeline.yaml")} | {one.name for one in folders}
+    return {path.parent.name for path in settings.definitions.glob("*/pipeline.yaml")} | {
+        folder.name for folder in folders
+    }
 
 
 def _reader(settings: Settings, name: str, definition: Definition, erasure_id: str) -> Reader:
@@ -337,7 +339,7 @@ def _reader(settings: Settings, name: str, definition: Definition, erasure_id: s
 
 
 _NEVER = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-"""A lease counts as held whatever the hour: an erasure waits until it is given back or pruned."""
+"""With this instant every lease counts as held: an erasure waits until it is given back or pruned."""
 
 
 def _all_tables(settings: Settings, definitions: Mapping[str, Definition], topics: Iterable[str]) -> Iterator[Place]:
@@ -348,21 +350,21 @@ def _all_tables(settings: Settings, definitions: Mapping[str, Definition], topic
 
 
 def _find_records(settings: Settings, topic: str, redactor: Redactor) -> tuple[dict[Part, list[int]], datetime | None]:
-    """Return the archived records of the present topic that hold the value, and the newest one's timestamp."""
+    """Return the archived records of the present topic that contain the value, and the newest one's timestamp."""
     known = kafka.topic_id(settings, topic)
-    found: dict[Part, list[int]] = {}
+    places: dict[Part, list[int]] = {}
     newest: datetime | None = None
     for _, rows in archived_by_day(settings, topic):
         for row in rows.take(pa.array(redactor.table(rows)[1], pa.int64())).to_pylist():
             if row["topic_id"] == known:
-                found.setdefault(Part(topic, row["partition"]), []).append(row["offset"])
+                places.setdefault(Part(topic, row["partition"]), []).append(row["offset"])
                 newest = row["timestamp"] if newest is None else max(newest, row["timestamp"])
-    return {part: sorted(offsets) for part, offsets in found.items()}, newest
+    return {part: sorted(offsets) for part, offsets in places.items()}, newest
 
 
 def _gone_from_kafka(settings: Settings, topic: str, newest: datetime | None) -> str | None:
-    kept = kept_for(kafka.topic_config(settings, topic))
-    return None if newest is None or kept is None else to_iso(newest + kept)
+    retention = kept_for(kafka.topic_config(settings, topic))
+    return None if newest is None or retention is None else to_iso(newest + retention)
 
 
 def _unarchived(settings: Settings, topic: str) -> int:

@@ -1,8 +1,8 @@
-"""What stands in the way of an erasure, and which savepoints go with it. Pure.
+"""The obstacles of an erasure, and which savepoints it deletes. Pure.
 
-A record may be rewritten when nothing will read or emit the old value any more: it was read by the stream, all windows that
-it can belong to are closed, and no savepoint is left from which the value would come back, out of state or out of Kafka. The
-state of a fold keeps every key for ever, so it is made again of the rewritten archive, and all its savepoints go.
+A record may be rewritten when the old value will not be read or emitted any more: the stream has read the record, all its
+possible windows are closed, and no savepoint is left that would bring the value back from its state or from Kafka. The state
+of a fold keeps every key for ever, so it is made again from the rewritten archive, and all its savepoints are deleted.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from rivertwice.schemas.proto_schema import narrow_kind
 from rivertwice.timeline.ledger import LedgerRow
 
 Places = Mapping[Part, Sequence[int]]
-"""Part to the offsets of the records that hold the value, ascending."""
+"""Part to the offsets of the records that contain the value, ascending."""
 _TEXTS, _NUMBERS = ("string",), ("int", "bigint")
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A pipeline that reads one of the topics, as it stands.
+    """The present state of a pipeline that reads one of the topics.
 
     Attributes:
-        definition: the head's.
+        definition: the head's definition.
         driver: pid of a driver that runs, or None.
         ledger: batches on the head's path.
-        savepoints: all there are. protected: id to why a prune would leave one; of a fold only those that somebody holds.
-        obstacle: of a fold, why its state cannot be made again.
+        savepoints: all savepoints. protected: id to the reason why a prune would keep it; for a fold only those that are held.
+        obstacle: for a fold, the reason why its state cannot be made again.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Reader:
 
     @property
     def reach(self) -> timedelta:
-        """How long after a record's event time the last window ends that it can belong to; of a session's last record."""
+        """The longest time from a record's event time to the end of its last possible window; for a session, the last record's."""
         return self.definition.window.length
 
 
 def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value, given: Value | None) -> str | None:
-    """Return why the fields cannot hold the value or its pseudonym, or None."""
+    """Return the reason why the fields cannot hold the value or its pseudonym, or None."""
     wanted = _TEXTS if isinstance(value, str) else _NUMBERS
     held = [name for name in fields if any(name in source.schema_ for source in definition.sources.values())]
     for source in definition.sources.values():
@@ -80,83 +80,89 @@ def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value
 
 
 def _kinds_in_schemas(source: Source, name: str) -> list[str]:
-    """Return the types that a field has in the schemas by which records are written, by Avro's names."""
+    """Return the types of a field in the schemas with which records are written, by Avro's names."""
     if source.format == "protobuf":
         return [narrow_kind(source.message_type, name)]
-    found = []
+    kind_names = []
     for schema in source.pins.writers.values() or (source.pins.writer,):
         field = schema.field(name)
         kinds = [] if field is None else getattr(field.type, "schemas", [field.type])
-        found += [str(kind.type) for kind in kinds]
-    return found
+        kind_names += [str(kind.type) for kind in kinds]
+    return kind_names
 
 
 def find_refusals(reader: Reader, places: Places) -> list[str]:
-    """Return why the value cannot be replaced now, as sentences; none: it can."""
+    """Return the reasons why the value cannot be replaced now, as sentences; empty if it can."""
     name = reader.name
-    found = []
+    refusals = []
     if reader.driver is not None:
-        found.append(
+        refusals.append(
             f"{name} runs (pid {reader.driver}): `rivertwice stop {name} --wait` first, and start it afterwards"
         )
     unread = _unread(reader, places)
     if unread:
-        found.append(f"{name} has not read {_said(unread)} yet: let it catch up")
+        refusals.append(f"{name} has not read {_said(unread)} yet: let it catch up")
     if reader.keeps_every_key:
         if reader.obstacle is not None:
-            found.append(f"the state of {name} cannot be made again: {reader.obstacle}")
-        return found + _held(reader, select_tainted(reader, places))
+            refusals.append(f"the state of {name} cannot be made again: {reader.obstacle}")
+        return refusals + _held(reader, select_tainted(reader, places))
     opened = _open_batches(reader.ledger, places, reader.reach, _watermark(reader.ledger))
     if opened:
         until = to_iso(
             from_ms(max(row.max_event_ms or 0 for row in opened) + reader.reach // timedelta(milliseconds=1))
         )
-        found.append(
+        refusals.append(
             f"{name} holds the value in windows that are open (read by batch {opened[-1].batch}): try again when its watermark "
             f"has passed {until}"
         )
-    found += _savepoint_refusals(reader, places) if not opened and not unread else []
-    return found
+    refusals += _savepoint_refusals(reader, places) if not opened and not unread else []
+    return refusals
 
 
 def _savepoint_refusals(reader: Reader, places: Places) -> list[str]:
     name, tainted = reader.name, select_tainted(reader, places)
     if not tainted:
         return []
-    clean = [one for one in reader.savepoints if one not in tainted and one.status == PROVED]
+    clean = [savepoint for savepoint in reader.savepoints if savepoint not in tainted and savepoint.status == PROVED]
     if not clean:
         return [
-            f"{name} has {len(tainted)} savepoints that would bring the value back, and no proved one behind it: "
+            f"{name} has {len(tainted)} savepoints that would bring the value back, and no proved one after it: "
             f"`rivertwice savepoint take {name}` and `rivertwice savepoint prove {name}` first"
         ]
     return _held(reader, tainted)
 
 
 def _held(reader: Reader, tainted: Sequence[Savepoint]) -> list[str]:
-    held = [f"{one.id} ({reader.protected[one.id]})" for one in tainted if one.id in reader.protected]
+    held = [
+        f"{savepoint.id} ({reader.protected[savepoint.id]})"
+        for savepoint in tainted
+        if savepoint.id in reader.protected
+    ]
     return [f"{reader.name} keeps savepoints that would bring the value back: {', '.join(held)}"] if held else []
 
 
 def select_tainted(reader: Reader, places: Places) -> list[Savepoint]:
-    """Return the savepoints from which the value would come back: out of their state, or out of a replay behind them.
+    """Return the savepoints that would bring the value back: from their state, or from a replay after them.
 
-    One off the head's path is among them whenever there is a record at all, and so is every one of a fold.
+    If there is any record, every savepoint off the head's path is among them, and for a fold every savepoint.
     """
     if reader.keeps_every_key:
         return list(reader.savepoints) if any(places.values()) else []
     on_path = {(row.timeline, row.batch): number for number, row in enumerate(reader.ledger)}
     tainted = []
-    for one in reader.savepoints:
-        manifest = one.manifest
+    for savepoint in reader.savepoints:
+        manifest = savepoint.manifest
         number = on_path.get((manifest.timeline, manifest.batch))
         read = number is not None and all(
             offsets[-1] < int(manifest.offsets.get(part.topic, {}).get(str(part.partition), 0))
             for part, offsets in places.items()
             if offsets and part.topic in reader.definition.topics
         )
-        behind = () if number is None else reader.ledger[: number + 1]
-        if any(places.values()) and (not read or _open_batches(behind, places, reader.reach, manifest.watermark_ms)):
-            tainted.append(one)
+        rows_so_far = () if number is None else reader.ledger[: number + 1]
+        if any(places.values()) and (
+            not read or _open_batches(rows_so_far, places, reader.reach, manifest.watermark_ms)
+        ):
+            tainted.append(savepoint)
     return tainted
 
 
@@ -176,7 +182,7 @@ def _unread(reader: Reader, places: Places) -> list[tuple[Part, int]]:
 def _open_batches(ledger: Sequence[LedgerRow], places: Places, reach: timedelta, watermark_ms: int) -> list[LedgerRow]:
     """Return the batches that read one of the records and whose windows may not all be closed.
 
-    By the batch's newest event: the record's own event time is not looked at, so this errs on the side of waiting.
+    The batch's newest event decides, not the record's own event time, so this may wait longer than needed.
     """
     reach_ms = reach // timedelta(milliseconds=1)
     return [

@@ -1,7 +1,7 @@
-"""The register of erasures: what was asked and what was done, kept for ever; the value itself only until it is done.
+"""The register of erasures: requests and outcomes are kept for ever; the value itself is kept only until the erasure is done.
 
-Under `HOME/erasures/ID/`, format 1, each file written once: `request.json`, `subject.json` (the value; removed with the last
-step), `plan.json` (what was found before the first change, for a second try finds less), `done.json`.
+The files are in `HOME/erasures/ID/`, format 1, and each is written once: `request.json`, `subject.json` (the value; removed with
+the last step), `plan.json` (the plan from before the first change, for a later plan contains less), `done.json`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Erasure:
     """One request.
 
     Attributes:
-        id: `er-` and 12 hex digits, by chance: nothing of the value is in it.
-        pipeline: the one it was asked for; those that share topics with it are part of it.
-        fields: fields of records that hold the value. columns: columns of results that hold it, the fields among them.
-        pseudonym: what is there afterwards.
-        why, by: of who asked.
+        id: `er-` and 12 random hex digits; they do not depend on the value.
+        pipeline: the pipeline of the request; pipelines that share topics with it are included.
+        fields: fields of records that contain the value. columns: columns of results that contain it, including the fields.
+        pseudonym: what replaces the value.
+        why, by: the reason for the request, and who asked.
     """
 
     id: str
@@ -49,33 +49,36 @@ class Erasure:
     asked_at: datetime
 
     def redactor(self, value: Value, definitions: Iterable[Definition]) -> Redactor:
-        """Return what replaces the value in what pipelines of these definitions keep."""
+        """Return the redactor that replaces the value in the stored data of pipelines with these definitions."""
         return Redactor(value, self.pseudonym, frozenset({*self.fields, *self.columns}), binary_of(definitions))
 
 
 def binary_of(definitions: Iterable[Definition]) -> tuple[Records, ...]:
-    """Return how the sources of some definitions are written that are no JSON; those that share a topic share its schemas."""
+    """Return the record formats of the sources that are not JSON; sources that share a topic share its schemas."""
     by_topic: dict[str, dict[int | None, AvroSchema]] = {}
     messages: dict[tuple[str, str], Source] = {}
     for definition in definitions:
         for source in definition.sources.values():
             if source.format == "avro":
-                mine = by_topic.setdefault(source.topic, {})
+                topic_schemas = by_topic.setdefault(source.topic, {})
                 for schema_id, schema in source.pins.writers.items() or ((None, source.pins.writer),):
-                    mine[schema_id] = schema
+                    topic_schemas[schema_id] = schema
             if source.format == "protobuf":
                 messages[source.message_type.text, source.framing] = source
-    proto = (ProtoRecords(one.message_type, one.framing == "confluent") for one in messages.values())
+    proto = (
+        ProtoRecords(message_source.message_type, message_source.framing == "confluent")
+        for message_source in messages.values()
+    )
     return (*(AvroRecords(writers) for writers in by_topic.values()), *proto)
 
 
 def register(settings: Settings) -> Place:
-    """Return where erasures are recorded: it outlives a host."""
+    """Return the place where erasures are recorded; with a shared store it outlives a host."""
     return below(settings.home if settings.shared is None else settings.shared, "erasures")
 
 
 def record_request(settings: Settings, asked: Erasure, value: Value) -> None:
-    """Record what is asked, before anything is changed; the value first, so that no request stands without it."""
+    """Record the request before anything is changed; the value is written first, so that no request exists without it."""
     place = register(settings)
     put_record_if_absent(place, f"{asked.id}/{SUBJECT}", {"format": FORMAT, "value": value})
     put_record_if_absent(
@@ -83,42 +86,42 @@ def record_request(settings: Settings, asked: Erasure, value: Value) -> None:
     )
 
 
-def keep_plan(settings: Settings, erasure_id: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Record what was found before the first change, and return what the first try found."""
+def keep_plan(settings: Settings, erasure_id: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Record the plan from before the first change, and return the plan of the first try."""
     place = register(settings)
-    put_record_if_absent(place, f"{erasure_id}/{PLAN}", {"format": FORMAT, **found})
-    return read_record(place, f"{erasure_id}/{PLAN}") or found
+    put_record_if_absent(place, f"{erasure_id}/{PLAN}", {"format": FORMAT, **plan})
+    return read_record(place, f"{erasure_id}/{PLAN}") or plan
 
 
 def record_done(settings: Settings, erasure_id: str, outcome: Mapping[str, Any], now: datetime) -> None:
-    """Record what was done, then forget the value; a crash between the two is mended by the next call."""
+    """Record what was done, then forget the value; after a crash between the two the next call forgets it."""
     place = register(settings)
     put_record_if_absent(place, f"{erasure_id}/{DONE}", {"format": FORMAT, "done_at": to_iso(now), **outcome})
     delete_record(place, f"{erasure_id}/{SUBJECT}")
 
 
 def read_erasures(settings: Settings) -> list[tuple[Erasure, Mapping[str, Any] | None]]:
-    """Return every request with its outcome (None: not done yet), oldest first."""
-    found = [load_erasure(settings, name) for name in list_records(register(settings), REQUEST)]
-    return sorted(found, key=lambda one: (one[0].asked_at, one[0].id))
+    """Return every request with its outcome (None if it is not done yet), oldest first."""
+    erasures = [load_erasure(settings, name) for name in list_records(register(settings), REQUEST)]
+    return sorted(erasures, key=lambda erasure: (erasure[0].asked_at, erasure[0].id))
 
 
 def erased_topics(settings: Settings) -> dict[str, list[str]]:
     """Return topic to the erasures that replaced records of its archive, or may have begun to."""
-    place, found = register(settings), dict[str, list[str]]()
+    place, erasures = register(settings), dict[str, list[str]]()
     for name in list_records(place, REQUEST):
         plan = read_record(place, f"{name}/{PLAN}") or {}
         for topic, count in plan.get("records", {}).items():
             if count:
-                found.setdefault(topic, []).append(name)
-    return found
+                erasures.setdefault(topic, []).append(name)
+    return erasures
 
 
 def load_erasure(settings: Settings, erasure_id: str) -> tuple[Erasure, Mapping[str, Any] | None]:
     """Return one request and its outcome, None while it is not done.
 
     Raises:
-        RequestError: there is none, or its format is another.
+        RequestError: there is none, or it has another format.
     """
     place = register(settings)
     data = read_record(place, f"{erasure_id}/{REQUEST}") if _ID.match(erasure_id) else None
@@ -130,6 +133,6 @@ def load_erasure(settings: Settings, erasure_id: str) -> tuple[Erasure, Mapping[
 
 
 def read_value(settings: Settings, erasure_id: str) -> Value | None:
-    """Return the value of an erasure under way; None once it is done."""
+    """Return the value of an erasure that is not done; None once it is done."""
     data = read_record(register(settings), f"{erasure_id}/{SUBJECT}")
     return None if data is None else data["value"]

@@ -1,7 +1,7 @@
 """Replace one value of some fields in record bytes and in tables. Pure.
 
-The value is replaced, not cut out: a pseudonym that nobody can lead back stands in its place everywhere, so that a
-recompute over the rewritten log gives the rewritten tables. All else of a record stays as it was, byte by byte.
+The value is replaced, not removed. The same pseudonym, from which the value cannot be derived, is used everywhere, so a
+recompute over the rewritten log gives the rewritten tables. The rest of a record stays as it was, byte by byte.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rivertwice.schemas.encode import PREFIX
 from rivertwice.schemas.swap import Records, Swap
 
 Value = str | int
-_KEY_COLUMN = "key"  # of raw records; in tables of verdicts the same name holds a JSON text
+_KEY_COLUMN = "key"  # of raw records; in tables of verdicts a column of this name contains a JSON text
 _AS_RECORD_KEY = pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view
 
 
@@ -29,9 +29,9 @@ class Redactor:
     """What is replaced.
 
     Attributes:
-        value: what must go. pseudonym: what is there afterwards, of the same type.
-        names: fields of records and columns of tables that hold it.
-        binary: how records among them are written that are no JSON.
+        value: the value to replace. pseudonym: what replaces it, of the same type.
+        names: fields of records and columns of tables that contain it.
+        binary: the formats of records that are not JSON.
     """
 
     value: Value
@@ -41,7 +41,7 @@ class Redactor:
 
     @property
     def swap(self) -> Swap:
-        """The same, of a record by its schema."""
+        """The same replacement for a record with a schema."""
         return Swap(self.value, self.pseudonym, self.names)
 
     def record_key(self, key: bytes) -> bytes:
@@ -52,39 +52,41 @@ class Redactor:
         ):
             if key == old.encode():
                 return new.encode()
-        for one in self.binary:
-            if (found := one.replaced_key(key, self.swap)) is not None:
-                return found
+        for records in self.binary:
+            if (replaced := records.replaced_key(key, self.swap)) is not None:
+                return replaced
         is_record = key.lstrip()[:1] == b"{" or (self.binary and key[:1] == PREFIX)
         return self.record(key) if is_record else key
 
     def record(self, data: bytes) -> bytes:
-        """Return the bytes of a record, Avro and Protobuf by their schemas or else as `text` has it."""
-        for one in self.binary:
-            if (found := one.replaced(data, self.swap)) is not None:
-                return found
+        """Return the bytes of a record with the value replaced: Avro and Protobuf by their schemas, others as in `text`."""
+        for records in self.binary:
+            if (replaced := records.replaced(data, self.swap)) is not None:
+                return replaced
         return self.text(data)
 
     def text(self, data: bytes) -> bytes:
         """Return bytes of a JSON object, of any depth, with the value of the named fields replaced.
 
-        Bytes that are no JSON object (a dead letter) hold no fields: there the text itself is replaced wherever it stands alone, or
-        wherever it stands, if it may be what is left of such a record: a length before it may look like a letter.
+        Bytes that are no JSON object (a dead letter) have no fields. There the text itself is replaced where it is a separate word.
+        If the bytes may be a damaged binary record, it is replaced everywhere, for a length before it may look like a letter.
         """
-        found = self._in_fields(data)
+        replaced = self._in_fields(data)
         try:
-            parsed = json.loads(found)
+            parsed = json.loads(replaced)
         except (ValueError, RecursionError):
-            return self._anywhere(found)
+            return self._anywhere(replaced)
         if isinstance(parsed, str):
-            return self._anywhere(found)
+            return self._anywhere(replaced)
         if not self._holds(parsed):
-            return found
-        return json.dumps(self._replaced(parsed), ensure_ascii=False).encode()  # spelt with escapes of its own
+            return replaced
+        return json.dumps(
+            self._replaced(parsed), ensure_ascii=False
+        ).encode()  # the value was written with other escapes
 
     def _in_fields(self, data: bytes) -> bytes:
         spelt = {json.dumps(self.value), json.dumps(self.value, ensure_ascii=False)}
-        values = b"|".join(re.escape(one.encode()) for one in sorted(spelt))
+        values = b"|".join(re.escape(spelling.encode()) for spelling in sorted(spelt))
         names = b"|".join(re.escape(json.dumps(name).encode()) for name in sorted(self.names))
         pattern = re.compile(rb"((?:" + names + rb")\s*:\s*)(?:" + values + rb")(?=\s*(?:[,}\]]|\Z))")
         new = json.dumps(self.pseudonym, ensure_ascii=False).encode()
@@ -115,7 +117,7 @@ class Redactor:
         return type(item) is type(self.value) and item == self.value
 
     def table(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
-        """Return the rows with the value replaced, and the places of those that changed."""
+        """Return the rows with the value replaced, and the indexes of the rows that changed."""
         changed: set[int] = set()
         for number, field in enumerate(rows.schema):
             column, places = self._column(field, rows.column(number))
@@ -133,7 +135,7 @@ class Redactor:
             return self._rewritten(column, kind, lambda item: self._cell(item, named=named), self._needles())
         if any(check(kind) for check in _AS_RECORD_KEY):
             rewrite = self.record_key if field.name == _KEY_COLUMN else self.record
-            as_text = isinstance(self.value, str) or not self.binary  # a number may be any bytes there
+            as_text = isinstance(self.value, str) or not self.binary  # in a binary record a number may have any bytes
             return self._rewritten(column, kind, rewrite, self._needles() if as_text else ())
         if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
             return self._rewritten(column, kind, self._headers)
@@ -145,7 +147,10 @@ class Redactor:
         return self._in_fields(item.encode()).decode() if item.lstrip()[:1] in ("{", "[") else item
 
     def _headers(self, headers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{**one, "value": None if one["value"] is None else self.record_key(one["value"])} for one in headers]
+        return [
+            {**header, "value": None if header["value"] is None else self.record_key(header["value"])}
+            for header in headers
+        ]
 
     def _needles(self) -> list[str]:
         return sorted(
@@ -156,11 +161,11 @@ class Redactor:
     def _rewritten(
         column: pa.ChunkedArray, kind: pa.DataType, rewrite: Callable[[Any], Any], needles: Sequence[str] = ()
     ) -> tuple[pa.ChunkedArray, list[int]]:
-        """Return the column with each value rewritten, and the places that changed; only values with a needle are looked at."""
+        """Return the column with each value rewritten, and the indexes that changed; only values with a needle are checked."""
         places: Sequence[int] = range(len(column))
         if needles:
             plain = column.cast(pa.large_binary())
-            hits = (pc.fill_null(pc.match_substring(plain, one), False) for one in needles)
+            hits = (pc.fill_null(pc.match_substring(plain, needle), False) for needle in needles)
             places = pc.indices_nonzero(functools.reduce(pc.or_, hits)).to_pylist()
         new = {}
         for place in places:
@@ -177,29 +182,29 @@ class Redactor:
 
 
 def columns_with(rows: pa.Table, value: Value, names: Collection[str]) -> dict[str, int]:
-    """Return the columns of other names whose cells are just the value, with how many are: they may mean it too."""
-    found = {}
+    """Return the columns of other names with cells that are equal to the value, and their number: they may mean it, too."""
+    counts = {}
     for field in rows.schema:
         if field.name in names or not (_is_text(field.type) if isinstance(value, str) else False):
-            continue  # numbers that are equal mean something else too often
+            continue  # equal numbers too often have another meaning
         count = pc.sum(pc.equal(rows.column(field.name).cast(pa.string()), value)).as_py() or 0
         if count:
-            found[field.name] = int(count)
-    return found
+            counts[field.name] = int(count)
+    return counts
 
 
 def columns_around(rows: pa.Table, value: Value) -> dict[str, int]:
-    """Return the text columns in which the value stands as a word among others, with how many cells have it."""
+    """Return the text columns in which the value is one word of a longer text, and the number of such cells."""
     if not isinstance(value, str):
         return {}
     word = r"(^|[^A-Za-z0-9_])" + re.escape(value) + r"($|[^A-Za-z0-9_])"
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for field in rows.schema:
         if _is_text(field.type):
             column = rows.column(field.name).cast(pa.string())
             count = pc.sum(pc.match_substring_regex(column, word)).as_py() or 0
-            found |= {field.name: int(count)} if count else {}
-    return found
+            counts |= {field.name: int(count)} if count else {}
+    return counts
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -1,7 +1,7 @@
-"""Take a value out of the records of refused deliveries: keys, rows that a destination holds, and what it said.
+"""Replace a value in the records of refused deliveries: in keys, in rows that a destination has, and in its error texts.
 
-An entry is rewritten rather than dropped where that can be done: later records of its key say by it what the destination
-really holds.
+An entry is rewritten, not dropped, where that is possible: later records of its key need it, for it contains the row that the
+destination really has.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from rivertwice.privacy.remains import stands_in
 
 
 def rewrite_refused(home: PipelineHome, definition: Definition, redactor: Redactor) -> dict[str, int]:
-    """Rewrite what is set aside of a pipeline; return PIPELINE/delivery/SINK to how many entries and requests changed.
+    """Rewrite the records of a pipeline that were set aside; return PIPELINE/delivery/SINK to the number of changed entries.
+
+    Requests about entries count, too.
 
     Raises:
-        LeaseLostError: a sink is delivered to meanwhile; the erasure is resumed later.
+        LeaseLostError: a process delivers to a sink meanwhile; the erasure is resumed later.
     """
-    found = {}
+    changes = {}
     for sink in sinks_with_aside(home):
         with only_deliverer(home, sink):
-            count = AsideStore(home, sink).rewrite(lambda one: without_value(one, definition, redactor))
+            count = AsideStore(home, sink).rewrite(lambda entry: without_value(entry, definition, redactor))
             count += rename_asked(home, sink, lambda key: _text(redactor, key))
         if count:
-            found[f"{home.root.name}/delivery/{sink}"] = count
-    return found
+            changes[f"{home.root.name}/delivery/{sink}"] = count
+    return changes
 
 
 def without_value(entry: AsideEntry, definition: Definition, redactor: Redactor) -> AsideEntry | None:
-    """Return an entry with the value replaced, None if it holds the value in a place that means nothing known. Pure."""
+    """Return an entry with the value replaced, or None if the value is in a position of unknown meaning. Pure."""
     key = _text(redactor, entry.key)
     held = entry.held
     if held is not None:
@@ -59,15 +61,15 @@ def _text(redactor: Redactor, key: str) -> str:
 
 
 def _columns(key: str, definition: Definition) -> Sequence[str]:
-    """Return the names of a delivered row's values, in its order (`delivery.model.Shape`)."""
-    window, told = definition.window, json.loads(key)
-    keys = tuple(told["keys"])
+    """Return the names of a delivered row's values, in its order (`delivery.model.DeliveredColumns`)."""
+    window, key_object = definition.window, json.loads(key)
+    keys = tuple(key_object["keys"])
     rest = (*(name for name in definition.row_keys if name not in keys), *definition.columns)
     return (window.start_column, window.end_column, *keys, *rest)
 
 
 def _values(redactor: Redactor, names: Sequence[str], values: Sequence[Any]) -> list[Any] | None:
     if len(names) != len(values):
-        return None  # of another definition: what its places mean is not known
-    found = json.loads(redactor.text(json.dumps(dict(zip(names, values, strict=True))).encode()))
-    return [found[name] for name in names]
+        return None  # made by another definition: the meaning of its positions is unknown
+    replaced = json.loads(redactor.text(json.dumps(dict(zip(names, values, strict=True))).encode()))
+    return [replaced[name] for name in names]

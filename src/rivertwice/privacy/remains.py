@@ -1,7 +1,7 @@
-"""What holds the value beside tables and archive: logs, alerts and events, copies fetched from S3, versions that a bucket keeps.
+"""Other places with the value: logs, alerts and events, copies fetched from S3, old versions in a bucket.
 
-Logs and `.jsonl` files are written by processes that live, so nothing of them is moved or made shorter: the value is overwritten where it
-stands, with as many other bytes. What cannot be reached from here is said in words, for the outcome.
+Running processes write logs and `.jsonl` files, so these are not moved or shortened: the value is overwritten in place, with
+the same number of bytes. Places that cannot be reached from here are described in words, for the outcome.
 """
 
 from __future__ import annotations
@@ -26,38 +26,39 @@ _APPENDED = re.compile(r"\.(jsonl|log)(\.[0-9]+)?$|^log(\.[0-9]+)?$")
 
 
 def mask_appended(settings: Settings, homes: Iterable[PipelineHome], value: Value) -> dict[str, int]:
-    """Overwrite the value in logs, rotated ones too, and in `.jsonl` files; return path below the home to how often it stood there.
+    """Overwrite the value in logs, also rotated ones, and in `.jsonl` files; return path below the home to the number of hits.
 
-    Numbers are left alone: in a log a number may mean anything.
+    Numbers are not overwritten: in a log a number may mean anything.
     """
     if not isinstance(value, str):
         return {}
     files = [settings.home / "alerts.jsonl", *files_below(settings.home / "agent")]
     for home in homes:
         files += [*home.root.glob("*.jsonl"), *files_below(home.logs)]
-    found = {}
-    for path in sorted({one for one in files if _APPENDED.search(one.name) and one.is_file()}):
+    counts = {}
+    for path in sorted({candidate for candidate in files if _APPENDED.search(candidate.name) and candidate.is_file()}):
         count = mask_file(path, value)
         if count:
-            found[str(path.relative_to(settings.home))] = count
-    return found
+            counts[str(path.relative_to(settings.home))] = count
+    return counts
 
 
 def stands_in(text: str, value: str) -> bool:
-    """Say whether a text holds the value, as it is or as JSON spells it, alone or in another word."""
+    """Say whether a text contains the value, as it is or as JSON writes it, also as a part of another word."""
     return any(
-        one in text for one in {value, *(json.dumps(value, ensure_ascii=plain)[1:-1] for plain in (True, False))}
+        spelling in text
+        for spelling in {value, *(json.dumps(value, ensure_ascii=plain)[1:-1] for plain in (True, False))}
     )
 
 
 def mask_file(path: Path, value: str) -> int:
-    """Overwrite a text with other bytes of the same number wherever it stands alone in a file, and return how often it did."""
+    """Overwrite a text with the same number of bytes where it is a separate word in a file; return the number of hits."""
     words = sorted({value.encode(), *(json.dumps(value, ensure_ascii=plain)[1:-1].encode() for plain in (True, False))})
     word = re.compile(rb"(?<![A-Za-z0-9_])(?:" + b"|".join(map(re.escape, words)) + rb")(?![A-Za-z0-9_])")
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         with open(handle, "rb", closefd=False) as file:
-            hits = [(one.start(), one.end() - one.start()) for one in word.finditer(file.read())]
+            hits = [(match.start(), match.end() - match.start()) for match in word.finditer(file.read())]
         for start, length in hits:
             os.pwrite(handle, (_MASK * (length // len(_MASK) + 1))[:length], start)
         if hits:
@@ -68,7 +69,7 @@ def mask_file(path: Path, value: str) -> int:
 
 
 def forget_copies(settings: Settings, tables: Iterable[Place]) -> None:
-    """Delete what this host has fetched of tables on S3; it is fetched again when it is read."""
+    """Delete this host's copies of tables on S3; they are fetched again when they are read."""
     for table in tables:
         if is_s3(table):
             url = urlsplit(str(table))
@@ -78,17 +79,17 @@ def forget_copies(settings: Settings, tables: Iterable[Place]) -> None:
 def describe_left(
     settings: Settings, definitions: Mapping[str, Definition], tables: Sequence[Place], value: Value
 ) -> list[str]:
-    """Return what is known to hold the value still, or may, in words: what is not the platform's to rewrite."""
-    found = []
+    """Return in words the places that still contain the value, or may contain it, and that the platform does not rewrite."""
+    remains = []
     for name, definition in definitions.items():
-        found += [f"{name}: what was delivered to {sink}" for sink in definition.deliver]
+        remains += [f"{name}: what was delivered to {sink}" for sink in definition.deliver]
         if definition.fast is not None:
-            found.append(f"{name}: the topic of its fast path")
+            remains.append(f"{name}: the topic of its fast path")
         home = settings.pipeline(name)
-        found += [f"{name}: {path.relative_to(home.root)}" for path in _files_with(files_below(home.root), value)]
+        remains += [f"{name}: {path.relative_to(home.root)}" for path in _files_with(files_below(home.root), value)]
     own = [settings.home / "alerts.jsonl", *files_below(settings.home / "agent")]
-    found += [str(path.relative_to(settings.home)) for path in _files_with(own, value)]
-    return found + _on_s3(tables)
+    remains += [str(path.relative_to(settings.home)) for path in _files_with(own, value)]
+    return remains + _on_s3(tables)
 
 
 def _on_s3(tables: Sequence[Place]) -> list[str]:
@@ -97,12 +98,12 @@ def _on_s3(tables: Sequence[Place]) -> list[str]:
         return []
     from rivertwice.store.s3_versions import explain_kept_versions  # boto3 takes half a second to load
 
-    found = []
+    remains = []
     for bucket in buckets:
-        found.append(f"HOME/cache of every other host that read tables of {bucket}: delete the folder there")
-        kept = explain_kept_versions(bucket)
-        found += [kept] if kept is not None else []
-    return found
+        remains.append(f"HOME/cache of every other host that read tables of {bucket}: delete the folder there")
+        explanation = explain_kept_versions(bucket)
+        remains += [explanation] if explanation is not None else []
+    return remains
 
 
 def _files_with(files: Iterable[Path], value: Value) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Make the state of a fold again of the rewritten archive, and remove the states that it had."""
+"""Make the state of a fold again from the rewritten archive, and remove its old states."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rivertwice.timeline.sequence import head
 
 
 def find_obstacle(settings: Settings, home: PipelineHome, erasure_id: str) -> str | None:
-    """Return why the state cannot be made again, or None; what this erasure itself has begun is resumed."""
-    for found in read_operations(home):
-        own = isinstance(found, Restore) and found.rewritten_by == erasure_id
-        if found.step < DONE and not own:
-            return f"{found.id} is not finished: finish it, or give it up"
+    """Return the reason why the state cannot be made again, or None; a restore that this erasure has begun is resumed."""
+    for operation in read_operations(home):
+        own = isinstance(operation, Restore) and operation.rewritten_by == erasure_id
+        if operation.step < DONE and not own:
+            return f"{operation.id} is not finished: finish it, or give it up"
     parent = head(home)
     rows = path_ledger(home)
     if parent is None or not rows:
@@ -41,10 +41,10 @@ def remake_state(settings: Settings, pipeline: str, erasure_id: str, progress: P
     """Continue a pipeline at rest on a new timeline whose state comes from the archive alone; once in an erasure.
 
     Raises:
-        ReplayMismatchError: a batch gave other rows than were rewritten: they tell of the value in another way.
+        ReplayMismatchError: a batch gave other rows than the rewritten ones: they depend on the value in another way.
     """
     home = settings.pipeline(pipeline)
-    if any(found.rewritten_by == erasure_id and found.step == DONE for found in read_restores(home)):
+    if any(restore.rewritten_by == erasure_id and restore.step == DONE for restore in read_restores(home)):
         return
     progress(f"{pipeline}: its state is made again of the rewritten archive")
     restore_savepoint(settings, pipeline, BEGINNING, progress=progress, keep_intent=True, rewritten_by=erasure_id)
@@ -52,8 +52,8 @@ def remake_state(settings: Settings, pipeline: str, erasure_id: str, progress: P
 
 def remove_left_checkpoints(home: PipelineHome) -> None:
     """Delete the checkpoints of all timelines but the head; their records and batches stay."""
-    kept = head(home)
+    head_now = head(home)
     for folder in home.timelines.iterdir():
-        if folder.name != kept:
+        if folder.name != head_now:
             shutil.rmtree(home.checkpoint(folder.name), ignore_errors=True)
     shutil.rmtree(home.scratch, ignore_errors=True)

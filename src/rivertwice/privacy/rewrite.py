@@ -1,7 +1,7 @@
-"""Rewrite what is kept: the archive day by day, a pipeline's tables, and the digests that the ledger has of them.
+"""Rewrite stored data: the archive day by day, a pipeline's tables, and their digests in the ledger.
 
-Every rewrite reads and replaces on one handle. A commit in between, an append of the archive job or an update of `served`, makes it
-fail, and it begins again with a new read: nothing that another writer committed is lost or stays as it was.
+Every rewrite reads and replaces on one handle. A commit in between (an append of the archive job, an update of `served`) makes
+it fail, and it begins again with a new read. So no commit of another writer is lost or stays unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rivertwice.timeline.served import METADATA_KEY, ServedStamp, provisional_st
 from rivertwice.timeline.upkeep import tables_of
 
 Progress = Callable[[str], None]
-_RACES = 10  # lost ones of one table, before the erasure waits for a quieter hour
+_RACES = 10  # lost races for one table before the erasure stops, to be resumed later
 STAMPS = {"served": served_stamp, "provisional": provisional_stamp}
 
 
@@ -36,7 +36,7 @@ def own_tables(home: PipelineHome, definition: Definition) -> dict[str, Place]:
 
 
 def archived_by_day(settings: Settings, topic: str) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each day of a topic's archive with its records: so much is in memory at once."""
+    """Yield each day of a topic's archive with its records; one day is in memory at a time."""
     days = delta.read(settings.archive(topic), columns=["day"])
     for day in [] if days is None else sorted(set(days["day"].to_pylist())):
         rows = delta.read(settings.archive(topic), only=("day", day))
@@ -45,29 +45,29 @@ def archived_by_day(settings: Settings, topic: str) -> Iterator[tuple[str, pa.Ta
 
 
 def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress: Progress, check: StillHeld) -> None:
-    """Rewrite the archive of a topic, a day at a time; the caller holds its lock, whose `check` is asked before each write."""
+    """Rewrite the archive of a topic, a day at a time; the caller holds its lock, and `check` is called before each write."""
     path = settings.archive(topic)
     days = delta.read(path, columns=["day"])
     for day in [] if days is None else sorted(set(days["day"].to_pylist())):
-        found = _rewrite(path, lambda rows: _replaced(redactor, rows), check, only=("day", day))
-        if found.changed:
-            progress(f"archive of {topic}, {day}: {found.changed} of {found.rows.num_rows} records rewritten")
+        rewritten = _rewrite(path, lambda rows: _replaced(redactor, rows), check, only=("day", day))
+        if rewritten.changed:
+            progress(f"archive of {topic}, {day}: {rewritten.changed} of {rewritten.rows.num_rows} records rewritten")
 
 
 def rewrite_tables(
     home: PipelineHome, definition: Definition, redactor: Redactor, progress: Progress, check: StillHeld
 ) -> None:
-    """Rewrite the tables of a pipeline at rest, and let the ledger say the digests of the batches that changed.
+    """Rewrite the tables of a pipeline at rest, and put the digests of the changed batches into the ledger.
 
     Args:
-        home: of the pipeline, whose lease the caller holds.
-        definition: the head's.
+        home: the home of the pipeline; the caller holds its lease.
+        definition: the head's definition.
         redactor: what is replaced.
-        progress: told what was rewritten.
-        check: of the lease; asked before each write.
+        progress: is called with a line for every rewrite.
+        check: the lease's check; called before each write.
 
     Raises:
-        LedgerError: a batch does not hold the rows that were committed.
+        LedgerError: a batch does not contain the rows that were committed.
     """
     heal_ledger(home)
 
@@ -79,21 +79,21 @@ def rewrite_tables(
     for name, path in own_tables(home, definition).items():
         if name == "ledger" or delta.open_table(path) is None:
             continue
-        found = _rewrite(
+        rewritten = _rewrite(
             path,
             replaced if name == "changelog" else lambda rows: _replaced(redactor, rows),
             check,
             stamp=partial(STAMPS[name], home) if name in STAMPS else None,
         )
-        if found.changed:
-            progress(f"{home.root.name}.{name}: {found.changed} of {found.rows.num_rows} rows rewritten")
+        if rewritten.changed:
+            progress(f"{home.root.name}.{name}: {rewritten.changed} of {rewritten.rows.num_rows} rows rewritten")
         if name == "changelog":
-            _redigest(home, found.rows, redactor, check)
+            _redigest(home, rewritten.rows, redactor, check)
 
 
 @dataclass(frozen=True)
 class _Rewritten:
-    """Rows as they are now, and how many of them were changed."""
+    """The rows after a rewrite, and how many of them were changed."""
 
     rows: pa.Table
     changed: int
@@ -112,17 +112,17 @@ def _rewrite(
     only: tuple[str, str] | None = None,
     stamp: Callable[[], ServedStamp | None] | None = None,
 ) -> _Rewritten:
-    """Read and replace on one handle, from a new read as often as somebody else commits in between.
+    """Read and replace on one handle; begin again with a new read if another writer commits in between.
 
     Args:
         path: a table that exists.
-        change: returns the rows as they must be, and how many changed; none: nothing is written.
-        check: asked right before the write.
+        change: returns the new rows, and how many changed; with 0, nothing is written.
+        check: called right before the write.
         only: (partition column, value) of the rows.
-        stamp: returns what the table shows, which goes with the commit.
+        stamp: returns what the table shows, which is stored with the commit.
 
     Raises:
-        LostRaceError: others committed each time.
+        LostRaceError: another writer committed each time.
     """
 
     def read_and_replace() -> _Rewritten:
@@ -142,10 +142,10 @@ def _rewrite(
 
 
 def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int]) -> None:
-    """Refuse to give a new digest to a batch whose rows are not those that were committed.
+    """Refuse to give a new digest to a batch whose rows differ from the committed ones.
 
     Raises:
-        LedgerError: a batch's rows are others; nothing of this table was written.
+        LedgerError: a batch's rows differ; this table was not written.
     """
     for row, digest in _digests(home, rows, changed):
         if row.digest != digest:
@@ -157,7 +157,7 @@ def _check_untouched(home: PipelineHome, rows: pa.Table, changed: Sequence[int])
 
 
 def _redigest(home: PipelineHome, rows: pa.Table, redactor: Redactor, check: StillHeld) -> None:
-    """Let the ledger say the digests of the batches that hold the pseudonym."""
+    """Put the digests of the batches that contain the pseudonym into the ledger."""
     back = replace(redactor, value=redactor.pseudonym, pseudonym=redactor.value)
     fresh = {
         (row.timeline, row.batch): digest
@@ -173,7 +173,7 @@ def _with_digests(home: PipelineHome, fresh: Mapping[tuple[str, int], str]) -> l
 
 
 def _digests(home: PipelineHome, rows: pa.Table, at: Sequence[int]) -> Iterator[tuple[LedgerRow, str]]:
-    """Return the ledger rows of the batches that the rows at some places belong to, each with its rows' digest."""
+    """Return the ledger rows of the batches that contain the rows at these indexes, each with the digest of its rows."""
     stamps = list(zip(rows["_timeline"].to_pylist(), rows["_batch"].to_pylist(), strict=True))
     wanted = {stamps[place] for place in at}
     where: dict[tuple[str, int], list[int]] = {}

@@ -70,8 +70,8 @@ def test_nothing_stands_in_the_way_of_read_records_of_closed_windows() -> None:
             [0, 50],
             "windows that are open (read by batch 5): try again when its watermark has passed 1970-01-01T00:00:06Z",
         ),
-        (reader([taken(2)]), [0, 35], "1 savepoints that would bring the value back, and no proved one behind it"),
-        (reader([taken(2), taken(5, proved=False)]), [35], "no proved one behind it"),
+        (reader([taken(2)]), [0, 35], "1 savepoints that would bring the value back, and no proved one after it"),
+        (reader([taken(2), taken(5, proved=False)]), [35], "no proved one after it"),
         (reader([taken(2), taken(5)], {"sp-t1-2-00000002": "pinned"}), [35], "sp-t1-2-00000002 (pinned)"),
     ],
 )
