@@ -1,7 +1,7 @@
-"""The record of refused deliveries of one sink, beside the tables, and what people ask about them.
+"""The record of refused deliveries of one sink, beside the tables, and people's requests about them.
 
-`delivery/SINK.refused.json`, format 1: `settled`, and while a step is under way `pending` with the step's number. It is
-written before the sink takes the step's position; whoever opens the sink next sees by the position which of the two holds.
+`delivery/SINK.refused.json`, format 1: `settled`, and during a step also `pending` with the step's number. It is written before
+the sink takes the step's position. The process that opens the sink next sees by the position which of the two is valid.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _ENDING = ".refused.json"
 
 
 class AsideStore:
-    """Keeps what one sink's destination lacks."""
+    """Stores which deliveries one sink's destination lacks."""
 
     def __init__(self, home: PipelineHome, sink: str) -> None:
-        """Nothing is read yet."""
+        """Create the store; it is not read yet."""
         self._store = open_store(home.place)
         self._key = f"delivery/{sink}{_ENDING}"
         self._sink = sink
@@ -40,7 +40,7 @@ class AsideStore:
         self._pending: tuple[int, Aside] | None = None
 
     def open(self, position: Position | None) -> None:
-        """Read the record; a step under way counts if the sink holds its position."""
+        """Read the record; a pending step counts if the sink has its position."""
         settled, pending = self._read()
         number = 0 if position is None else position.number
         self.now, self._pending = settled, None
@@ -49,30 +49,30 @@ class AsideStore:
             self._write()
 
     def prepare(self, step: int, aside: Aside) -> None:
-        """Write down what the destination will lack once it holds the position of `step`."""
+        """Store what the destination will lack once it has the position of `step`."""
         if aside == self.now and self._pending is None:
             return
         self._pending = (step, aside)
         self._write()
 
     def settle(self) -> None:
-        """The step was taken."""
+        """Note that the step was taken."""
         if self._pending is not None:
             self.now, self._pending = self._pending[1], None
             self._write()
 
     def change(self, aside: Aside) -> None:
-        """Write down a decision of a person."""
+        """Store a person's decision."""
         self.now = aside
         self._write()
 
     def forget(self) -> None:
-        """All is delivered again."""
+        """Delete the record, for everything is delivered again."""
         self.now, self._pending = Aside(), None
         self._store.delete(self._key)
 
     def rewrite(self, change: Callable[[AsideEntry], AsideEntry | None]) -> int:
-        """Rewrite entries, or take them away, wherever they stand; return how many changed. No deliverer may run meanwhile."""
+        """Rewrite or remove entries, also those of a pending step; return how many changed. No deliverer may run meanwhile."""
         settled, pending = self._read()
         self.now, first = _changed(settled, change)
         second = 0
@@ -113,44 +113,44 @@ class AsideStore:
 
 
 def _changed(aside: Aside, change: Callable[[AsideEntry], AsideEntry | None]) -> tuple[Aside, int]:
-    after = [(one, change(one)) for one in aside.entries.values()]
-    kept = {new.key: new for _, new in after if new is not None}
-    return Aside(kept, aside.in_a_row), sum(new != old for old, new in after)
+    pairs = [(entry, change(entry)) for entry in aside.entries.values()]
+    remaining = {new.key: new for _, new in pairs if new is not None}
+    return Aside(remaining, aside.in_a_row), sum(new != old for old, new in pairs)
 
 
 def sinks_with_aside(home: PipelineHome) -> list[str]:
-    """Return the sinks of which something is set aside or asked, also those that no definition names any more, sorted."""
-    found = {
+    """Return the sinks with deliveries set aside, or requests, also sinks that no definition names any more, sorted."""
+    names = {
         key.rpartition("/")[2].removesuffix(_ENDING)
         for key in open_store(home.place).list("delivery/")
         if key.endswith(_ENDING)
     }
-    return sorted(found | {path.parent.name for path in (home.root / "delivery").glob("*/asked")})
+    return sorted(names | {path.parent.name for path in (home.root / "delivery").glob("*/asked")})
 
 
 def read_aside(home: PipelineHome, sink: str, position: Position | None) -> Aside:
-    """Return what a sink's destination lacks, by a position known for it; changes nothing."""
+    """Return what a sink's destination lacks, given a known position of the sink; nothing is changed."""
     settled, pending = AsideStore(home, sink)._read()
     number = 0 if position is None else position.number
     return pending[1] if pending is not None and pending[0] <= number else settled
 
 
 def _json(aside: Aside) -> dict[str, Any]:
-    return {"entries": [asdict(one) for one in aside.entries.values()], "in_a_row": aside.in_a_row}
+    return {"entries": [asdict(entry) for entry in aside.entries.values()], "in_a_row": aside.in_a_row}
 
 
 def _aside(value: Mapping[str, Any]) -> Aside:
-    entries = [AsideEntry(**one) for one in value["entries"]]
-    return Aside({one.key: one for one in entries}, value["in_a_row"])
+    entries = [AsideEntry(**entry) for entry in value["entries"]]
+    return Aside({entry.key: entry for entry in entries}, value["in_a_row"])
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What somebody asks about refused deliveries: to send them again, or to leave them out.
+    """A person's request about refused deliveries: to send them again, or to leave them out.
 
     Attributes:
         what: `retry` or `discard`.
-        keys: which; None: all open ones.
+        keys: keys of the deliveries; None: all open ones.
     """
 
     what: str
@@ -164,7 +164,7 @@ class Ask:
 def ask(
     home: PipelineHome, sink: str, what: str, keys: Sequence[str] | None, *, why: str, by: str, now: datetime
 ) -> str:
-    """Leave a request for the sink's deliverer, whoever that is; return its name."""
+    """Store a request for the sink's deliverer; return the request's name."""
     name = f"{to_iso(now).replace(':', '')}-{uuid.uuid4().hex[:8]}"
     asked = Ask(what, None if keys is None else list(keys), why, by, to_iso(now), name)
     path = _path_of(home, sink, name)
@@ -175,27 +175,27 @@ def ask(
 
 def asks(home: PipelineHome, sink: str) -> list[Ask]:
     """Return the requests that wait, oldest first."""
-    found = []
+    requests = []
     for path in sorted((folder_of(home, sink) / "asked").glob("*.json")):
         value = read_json(path)
         if value is not None and value.pop("format", None) == FORMAT:
-            found.append(Ask(**value))
-    return found
+            requests.append(Ask(**value))
+    return requests
 
 
 def rename_asked(home: PipelineHome, sink: str, rename: Callable[[str], str]) -> int:
     """Rewrite the keys of requests that wait; return how many requests changed."""
     changed = 0
-    for one in asks(home, sink):
-        keys = None if one.keys is None else [rename(key) for key in one.keys]
-        if keys != one.keys:
-            replace_json(_path_of(home, sink, one.name), {"format": FORMAT, **asdict(replace(one, keys=keys))})
+    for request in asks(home, sink):
+        keys = None if request.keys is None else [rename(key) for key in request.keys]
+        if keys != request.keys:
+            replace_json(_path_of(home, sink, request.name), {"format": FORMAT, **asdict(replace(request, keys=keys))})
             changed += 1
     return changed
 
 
 def done(home: PipelineHome, sink: str, asked: Ask) -> None:
-    """Take a request away that was answered."""
+    """Remove a request that was carried out."""
     _path_of(home, sink, asked.name).unlink(missing_ok=True)
 
 
@@ -204,7 +204,7 @@ def _path_of(home: PipelineHome, sink: str, name: str) -> Path:
 
 
 def discarded(aside: Aside, asked: Ask) -> Aside:
-    """Return `aside` with the open entries that are asked for left out for good."""
+    """Return `aside` with the requested open entries discarded for good."""
     chosen = aside.open_keys(asked.keys)
     changed = {key: replace(aside.entries[key], state=DISCARDED, why=asked.why, by=asked.by) for key in chosen}
     return Aside({**aside.entries, **changed}, aside.in_a_row)

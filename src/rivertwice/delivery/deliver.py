@@ -1,14 +1,14 @@
-"""Deliver: look, plan, compute, hand over; again and again.
+"""Deliver in a loop: look, plan, compute, hand over.
 
 One step is one transaction of the sink, with the position in it:
 
-1. Open the sink: it says where it stands. Whatever an earlier deliverer left unfinished is gone or done by then.
+1. Open the sink: it returns its position. An unfinished transaction of an earlier deliverer is cancelled or finished by then.
 2. Look at the tables, and plan the next step from the position (pure).
-3. Compute its records from the tables (pure over what was read).
+3. Compute its records from the tables (pure over the rows that were read).
 4. Hand records and position over. A step without records is only remembered, and goes with the next one, or at the end.
-   Records that the destination refuses for good are set aside (`refusals`), and the sink goes on.
+   Records that the destination refuses for good are set aside (`refusals`), and the sink continues.
 
-Killed anywhere, the next start begins at 1; the tables hold every row for ever, so the same step is computed again.
+If this is killed anywhere, the next start begins at 1. The tables keep every row for ever, so the same step is computed again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOTE_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Delivered:
-    """What a run did: steps and records handed over, where the sink stands, and how many deliveries it has set aside."""
+    """What a run did: steps and records handed over, the sink's position, and how many deliveries are set aside."""
 
     sink: str
     steps: int
@@ -71,7 +71,7 @@ class Deliverer:
         self._sink = sink or make_sink(settings, pipeline, name, asked)
         self._now = now
         self._newest = asked.rows == NEWEST
-        # A request cannot be taken back, so a crash repeats at most one batch's.
+        # A request cannot be undone, so a step has one batch: a crash repeats at most the requests of one batch.
         self._limits = Limits(batches=1) if isinstance(asked, WebhookDelivery) else Limits()
         self._source = StoredSource(self._home)
         self._poll_s = POLL_S if isinstance(self._home.tables.changelog, Path) else POLL_S3_S
@@ -84,15 +84,15 @@ class Deliverer:
         self._steps = self._records = 0
 
     def run(self, stop: threading.Event, finish: threading.Event, *, again: bool = False) -> Delivered:
-        """Deliver until told to `stop`, or, once `finish` is set, until nothing waits.
+        """Deliver until `stop` is set, or, once `finish` is set, until no step waits.
 
         Args:
-            stop: end behind the step under way.
-            finish: end when nothing waits.
-            again: forget what the sink holds and deliver all.
+            stop: end after the current step.
+            finish: end when no step waits.
+            again: forget the sink's position and deliver everything.
 
         Raises:
-            RivertwiceError: the sink or the tables do not allow to go on; a later run goes on where this one ended.
+            RivertwiceError: the sink or the tables do not allow the run to continue; a later run continues where this one ended.
         """
         with only_deliverer(self._home, self._name):
             try:
@@ -124,7 +124,7 @@ class Deliverer:
             self._flush()
 
     def _open(self, view: View) -> None:
-        """Step 1."""
+        """Do step 1."""
         self._position = self._stored = self._sink.open(self._shape_of(view), self._source.schema())
         known = self._note.position
         if self._position is None and known is not None:
@@ -142,7 +142,7 @@ class Deliverer:
         return self._shape[1]
 
     def _step(self, view: View) -> bool:
-        """Steps 2 to 4; return False if nothing waits."""
+        """Do steps 2 to 4; return False if no step waits."""
         step = plan_next(self._position, view, self._limits_now())
         if step is None:
             return False
@@ -161,7 +161,7 @@ class Deliverer:
     def _hand_over(
         self, shape: DeliveredColumns, records: Sequence[DeliveredRecord], after: Position, *, asked: bool = False
     ) -> None:
-        """Step 4; what the sink's destination refuses for good is set aside, written down before the position is."""
+        """Do step 4; records that the destination refuses for good are set aside, and stored before the position is."""
         left_out: Sequence[RefusedRecord] = ()
 
         def set_aside(refused: Sequence[RefusedRecord]) -> None:
@@ -188,20 +188,20 @@ class Deliverer:
         self._tell(len(fitted) - len(left_out))
 
     def _answer(self, view: View) -> bool:
-        """Do what somebody asked about refused deliveries; return False if nobody did. No step waits."""
+        """Carry out a request about refused deliveries; return False if there is none. No step waits."""
         waiting = asks(self._home, self._name)
         if not waiting or self._position is None:
             return False
-        one = waiting[0]
-        if one.what == RETRY:
-            self._retry(view, frozenset(self._aside.now.open_keys(one.keys)))
+        request = waiting[0]
+        if request.what == RETRY:
+            self._retry(view, frozenset(self._aside.now.open_keys(request.keys)))
         else:
-            self._aside.change(discarded(self._aside.now, one))
-        done(self._home, self._name, one)
+            self._aside.change(discarded(self._aside.now, request))
+        done(self._home, self._name, request)
         return True
 
     def _retry(self, view: View, keys: frozenset[str]) -> None:
-        """Deliver what is served now of these keys."""
+        """Deliver the rows that are served now for these keys."""
         position = self._position
         if not keys or position is None:
             return
@@ -210,16 +210,16 @@ class Deliverer:
         lacking = {key: aside.entries[key].held for key in sorted(keys)}
         records = records_again(lacking, position, view, shape, self._source)
         after = replace(position, number=1 if self._stored is None else self._stored.number + 1)
-        left = {one.key for one in records}
-        gone = {key: one for key, one in aside.entries.items() if key not in keys or key in left}
-        if len(gone) < len(aside.entries):  # nothing is served of these keys, and the destination has nothing of them
+        left = {record.key for record in records}
+        gone = {key: entry for key, entry in aside.entries.items() if key not in keys or key in left}
+        if len(gone) < len(aside.entries):  # some of these keys are not served, and the destination has no row of them
             self._aside.change(Aside(gone, aside.in_a_row))
         if records:
             self._hand_over(shape, records, after, asked=True)
             self._position = after
 
     def _flush(self) -> None:
-        """Hand over a position that only steps without records have moved."""
+        """Hand over a position that was moved only by steps without records."""
         if self._position is not None and self._position != self._stored:
             assert self._shape is not None, "a step was planned"
             self._sink.deliver(Parcel(self._shape[1], self._name, (), self._stored, self._position))

@@ -23,7 +23,7 @@ class KafkaSink:
     def __init__(self, settings: Settings, pipeline: str, name: str, asked: KafkaDelivery) -> None:
         self._settings = settings
         self._asked = asked
-        # Names hold no dot, so no two pairs of pipeline and sink make the same id.
+        # Names contain no dot, so no two pairs of pipeline and sink make the same id.
         self._outbox = Outbox(settings, asked.topic, f"rivertwice.{pipeline}.{name}", transactional=asked.transactions)
         self._name = name
         self._topic_id = ""
@@ -37,8 +37,8 @@ class KafkaSink:
             self._topic_id = kafka.topic_id(self._settings, self._asked.topic)
             return None
         position, more = position_from_json(stored)
-        there = kafka.topic_exists(self._settings, self._asked.topic)
-        self._topic_id = kafka.topic_id(self._settings, self._asked.topic) if there else "none"
+        exists = kafka.topic_exists(self._settings, self._asked.topic)
+        self._topic_id = kafka.topic_id(self._settings, self._asked.topic) if exists else "none"
         if self._topic_id != more["topic_id"]:
             message = (
                 f"topic {self._asked.topic} is not the one that {position.number} steps were delivered to (id {self._topic_id}, "
@@ -50,11 +50,11 @@ class KafkaSink:
         return position
 
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
-        """Send records and position in one transaction, but for records that the topic does not take for their size."""
+        """Send records and position in one transaction, without records that are too large for the topic."""
         position = position_to_json(parcel.after, topic_id=self._topic_id, **rows_told(parcel.shape))
         refused = [RefusedRecord(record, why) for record in parcel.records if (why := self._too_large(parcel, record))]
         set_aside(refused)
-        left_out = {one.record.key for one in refused}
+        left_out = {refusal.record.key for refusal in refused}
         self._outbox.send(
             (_message(parcel, record) for record in parcel.records if record.key not in left_out), position.encode()
         )
@@ -73,7 +73,7 @@ class KafkaSink:
         self._outbox.close()
 
     def close(self) -> None:
-        """Let the producer go."""
+        """Close the producer."""
         self._outbox.close()
 
 

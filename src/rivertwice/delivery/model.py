@@ -1,4 +1,4 @@
-"""Values of delivery: how far a sink is, what the tables hold, the next step, and the records of a step."""
+"""Values of delivery: a sink's position, the content of the tables, the next step, and the records of a step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BEFORE_ALL = -(1 << 62)
 
 @dataclass(frozen=True)
 class Position:
-    """What a sink holds: what the path of `timeline` up to `batch` serves with the publications up to `seq`.
+    """A sink's position: it has what the path of `timeline` up to `batch` serves with the publications up to `seq`.
 
     Attributes:
         timeline: the head that was delivered last; `batch` may have been committed by an ancestor.
         seq: newest entry of the sequence that counts.
-        born: when that timeline was created: tells apart timelines of one name in two homes.
-        number: steps delivered; rises by one with each.
+        born: when that timeline was created; it distinguishes timelines of the same name in two homes.
+        number: number of delivered steps.
     """
 
     timeline: str
@@ -55,12 +55,12 @@ class Line:
 
 @dataclass(frozen=True)
 class View:
-    """What the tables say.
+    """The content of the tables.
 
     Attributes:
         head: the head's line.
         batches: committed batches on the head's path, in order: all, or those from the position's own batch on.
-        publications: all of them, oldest first.
+        publications: all publications, oldest first.
         seq: newest entry of the sequence.
         held: the line of the position's timeline; None without a position.
         held_closed_ms: watermark of the position's batch.
@@ -76,15 +76,15 @@ class View:
 
 @dataclass(frozen=True)
 class DeliveryStep:
-    """What is delivered next, in one transaction.
+    """The next step: what is delivered in one transaction.
 
     Attributes:
-        kind: `batches`: rows of these batches, none of them delivered yet. `publication`: what it changes in `ranges`.
-            `move`: the head left the position's path; whatever serves otherwise now, in all windows.
-        batches: of kind `batches`; in order.
-        ranges: of kind `publication`: where the windows start that it may change, half-open, epoch milliseconds.
-        closed_ms: watermark that `to` stands at.
-        to: the position behind the step.
+        kind: `batches`: rows of these batches, none of them delivered yet. `publication`: the rows that it changes in `ranges`.
+            `move`: the head left the position's path; all rows that differ now, in all windows.
+        batches: for kind `batches`; in order.
+        ranges: for kind `publication`: starts of the windows that it may change, half-open ranges, epoch milliseconds.
+        closed_ms: the watermark at `to`.
+        to: the position after the step.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class DeliveryStep:
 
 @dataclass(frozen=True)
 class RowOrigin:
-    """Where a row comes from: a batch, or a backfill."""
+    """The origin of a row: a batch, or a backfill."""
 
     timeline: str | None
     batch: int | None
@@ -108,13 +108,14 @@ class DeliveredRecord:
     """One delivered row.
 
     Attributes:
-        op: `emit`: a batch emitted it; of newest rows it takes the place of whatever its key had. `correct`: it takes the place of another, or a publication brought it.
-            `withdraw`: the row of this key counts no more, and no other takes its place.
-        key: canonical JSON of pipeline, window (but of newest rows) and keys: equal exactly for equal keys.
-        values: the result columns in the shape's order; for `withdraw` those that count no more.
-        address: where the row comes from; None for `withdraw`.
-        replaces: where the row of this key came from that counted before; of newest rows that a batch changed it is not looked up.
-        old: its values. Rows of equal values are not delivered again, so it may have been delivered with another address.
+        op: `emit`: a batch emitted it; with `rows: newest` it replaces any earlier row of its key. `correct`: it replaces another
+            row, or comes from a publication. `withdraw`: the row of this key does not count any more, and has no replacement.
+        key: canonical JSON of pipeline, window (not with `rows: newest`) and keys: equal exactly for equal keys.
+        values: the result columns in the shape's order; for `withdraw` those of the row that does not count any more.
+        address: the origin of the row; None for `withdraw`.
+        replaces: the origin of the earlier row of this key; for a newest row that a batch changed it is not determined.
+        old: the earlier row's values. Rows with equal values are not delivered again, so it may have been delivered with another
+            address.
     """
 
     op: str
@@ -127,11 +128,11 @@ class DeliveredRecord:
 
 @dataclass(frozen=True)
 class Newest:
-    """Of a fold only the newest row of each key is delivered (`rows: newest`).
+    """Delivery of only the newest row of each key of a fold (`rows: newest`).
 
     Attributes:
-        views: the fold's sources in the definition's order; empty where there is one.
-        deleted: column that says that the key is gone; None: no key ever goes.
+        views: the fold's sources in the definition's order; empty if there is only one.
+        deleted: the column that marks a deleted key; None: keys are never deleted.
     """
 
     views: tuple[str, ...] = ()
@@ -144,9 +145,9 @@ class DeliveredColumns:
 
     Attributes:
         sessions: whether windows are sessions.
-        newest: of a fold: the keys are its own, and no window tells rows apart.
-        updates_ms: a batch emits every row that it changed; the newest of an address counts, also while its window is open. How
-            long windows are, in milliseconds; None: rows are emitted once, when their window closes.
+        newest: for a fold with `rows: newest`: the keys are the fold's own, and the window is no part of a row's identity.
+        updates_ms: length of windows in milliseconds, if a batch emits every row that it changed: the newest row of a window and
+            keys counts, also while the window is open. None: rows are emitted once, when their window closes.
     """
 
     pipeline: str
@@ -160,16 +161,16 @@ class DeliveredColumns:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All of them."""
+        """All result columns."""
         return (self.start, self.end, *self.keys, *self.others)
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """The records of one step, and the positions before and behind it. A sink takes all of it or nothing.
+    """The records of one step, and the positions before and after it. A sink takes all of it or nothing.
 
     Attributes:
-        asked: somebody asked for these again; the destination has refused each of them before.
+        asked: a person asked to send these again; the destination has refused each of them before.
     """
 
     shape: DeliveredColumns

@@ -1,7 +1,7 @@
-"""What a deliverer says of itself, for `status`, and the lock that keeps a second one of this home away.
+"""A deliverer's note about its progress, for `status`, and the lock that keeps a second deliverer of this home away.
 
-`HOME/pipelines/NAME/delivery/SINK/note.json`, format 1. Nothing is delivered by it: the position that counts lies in the
-sink. It only refuses one thing: to begin again where something was delivered before.
+`HOME/pipelines/NAME/delivery/SINK/note.json`, format 1. Delivery does not depend on it: the valid position is in the sink. The
+note only prevents a new beginning at a sink to which steps were delivered before.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Note:
-    """What is known here of a sink.
+    """What this home knows about a sink.
 
     Attributes:
-        position: where it stood last, None before the first step.
+        position: its last position, None before the first step.
         rows: records delivered by deliverers of this home.
-        delivered_at: of the last step.
-        failures: in a row, without a delivered step between them.
-        error: the last one, empty after a step.
-        failed_at: when.
+        delivered_at: the instant of the last step.
+        failures: number of failures in a row, without a delivered step between them.
+        error: the last error, empty after a step.
+        failed_at: its instant.
         next_attempt: before this instant the agent does not try again.
     """
 
@@ -50,12 +50,12 @@ _INSTANTS = ("delivered_at", "failed_at", "next_attempt")
 
 
 def folder_of(home: PipelineHome, sink: str) -> Path:
-    """Return where a sink's note and lock lie."""
+    """Return the folder of a sink's note and lock."""
     return home.root / "delivery" / require_name(sink, "sink")
 
 
 def read_note(home: PipelineHome, sink: str) -> Note:
-    """Return what is known here of a sink."""
+    """Return what this home knows about a sink."""
     plain: dict[str, Any] | None = read_json(folder_of(home, sink) / "note.json")
     if plain is None or plain.pop("format", None) != FORMAT:
         return Note()
@@ -65,7 +65,7 @@ def read_note(home: PipelineHome, sink: str) -> Note:
 
 
 def write_note(home: PipelineHome, sink: str, note: Note) -> None:
-    """Write it down."""
+    """Store a sink's note."""
     plain = {**asdict(note), **{name: _text(getattr(note, name)) for name in _INSTANTS}}
     replace_json(folder_of(home, sink) / "note.json", {"format": FORMAT, **plain})
 

@@ -1,9 +1,9 @@
 """What is delivered next. Pure: position and tables in, a step out; the same decision after every crash.
 
-Order: batches on the head's path; a publication as soon as all windows it covers are closed at the position, or when no
-batch waits. A restore forks at the last committed batch, so the position stays on the path and goes on with the child's
-first batch. If the position is not on the path any more (a rewind, another definition's timeline), one step brings the
-sink from what it holds to what the new path serves.
+Order: batches on the head's path; a publication as soon as all windows that it covers are closed at the position, or when no
+batch waits. A restore forks at the last committed batch, so the position stays on the path and continues with the child's
+first batch. If the position is not on the path any more (a rewind, another definition's timeline), one step changes the
+sink's rows to those that the new path serves.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from rivertwice.timeline.serving import Publication
 
 @dataclass(frozen=True)
 class Limits:
-    """Batches go together into one step until one of these is reached; a single batch is never split."""
+    """Batches are put into one step until one of these limits is reached; a single batch is never split."""
 
     batches: int = 500
     rows: int = 10_000
 
 
 def plan_next(position: Position | None, view: View, limits: Limits) -> DeliveryStep | None:
-    """Return the next step, or None if the sink holds all there is.
+    """Return the next step, or None if the sink has everything.
 
     Raises:
-        LedgerError: the position names a batch that the tables do not know.
+        LedgerError: the position names a batch that the tables do not contain.
     """
     if not view.batches:
         return None
@@ -61,7 +61,7 @@ def plan_next(position: Position | None, view: View, limits: Limits) -> Delivery
 
 
 def waiting(position: Position | None, view: View) -> Sequence[Committed]:
-    """Return the batches on the head's path that were not delivered yet, of a position that stands on it."""
+    """Return the batches on the head's path that were not delivered yet; the position is on that path."""
     if position is None:
         return view.batches
     return [batch for batch in view.batches if batch.batch > position.batch]
@@ -69,13 +69,15 @@ def waiting(position: Position | None, view: View) -> Sequence[Committed]:
 
 def select_due(position: Position | None, view: View) -> Publication | None:
     """Return the oldest publication that counts for the head and was not delivered yet."""
-    seen = 0 if position is None else position.seq
-    counting = (entry for entry in view.publications if entry.seq > seen and entry.semantics in view.head.semantics)
+    delivered_seq = 0 if position is None else position.seq
+    counting = (
+        entry for entry in view.publications if entry.seq > delivered_seq and entry.semantics in view.head.semantics
+    )
     return min(counting, key=lambda entry: entry.seq, default=None)
 
 
 def stands_on(position: Position, view: View) -> bool:
-    """Say whether what the sink holds is the beginning of what the head's path serves."""
+    """Say whether the sink's content is the beginning of what the head's path serves."""
     if view.held is None:
         message = f"the position names timeline {position.timeline}, of which nothing is known; nothing was delivered"
         raise LedgerError(message)
@@ -85,8 +87,8 @@ def stands_on(position: Position, view: View) -> bool:
 def is_continued(position: Position, held: Line, head: Line, publications: Sequence[Publication]) -> bool:
     """Say whether a position on one line is the beginning of what another serves.
 
-    Timelines are a tree: if the same timeline committed the position's batch on both paths, all before it is the same. An upgrade
-    adds semantics to the path; no publication of these may be one that the position went past as not counting.
+    Timelines are a tree: if the same timeline committed the position's batch on both paths, all earlier batches are the same. An
+    upgrade adds semantics to the path. None of their publications may be one that the position has passed because it did not count.
     """
     added = head.semantics - held.semantics
     return (
@@ -97,12 +99,12 @@ def is_continued(position: Position, held: Line, head: Line, publications: Seque
 
 
 def owner_of(path: Sequence[Segment], batch: int) -> str | None:
-    """Return the timeline that committed a batch of this path, or None if the path begins behind it."""
+    """Return the timeline that committed a batch of this path, or None if the path begins after it."""
     return next((part.timeline for part in path if part.contains(part.timeline, batch)), None)
 
 
 def count_waiting(position: Position | None, view: View | None) -> int:
-    """Return how many batches of the head's path were not delivered yet; all, if the sink holds another path."""
+    """Return how many batches of the head's path were not delivered yet; all, if the sink's position is on another path."""
     if view is None:
         return 0
     if position is not None and not stands_on(position, view):
@@ -111,20 +113,20 @@ def count_waiting(position: Position | None, view: View | None) -> int:
 
 
 def _move(position: Position, view: View) -> DeliveryStep:
-    """Go to the first batch of the new path by which all is closed again that was closed, or to its last (as of a fold)."""
+    """Move to the first batch of the new path with all windows closed that were closed, or else (also for a fold) to its last."""
     if view.held_closed_ms >= FOREVER_MS:
         return _moved(position, view, view.batches[-1])
-    there = next((batch for batch in view.batches if batch.closed_ms >= view.held_closed_ms), view.batches[-1])
-    return _moved(position, view, there)
+    target = next((batch for batch in view.batches if batch.closed_ms >= view.held_closed_ms), view.batches[-1])
+    return _moved(position, view, target)
 
 
-def _moved(position: Position, view: View, there: Committed) -> DeliveryStep:
-    to = Position(view.head.timeline, there.batch, view.seq, view.head.born, position.number + 1)
-    return DeliveryStep(MOVED, to, there.closed_ms)
+def _moved(position: Position, view: View, target: Committed) -> DeliveryStep:
+    to = Position(view.head.timeline, target.batch, view.seq, view.head.born, position.number + 1)
+    return DeliveryStep(MOVED, to, target.closed_ms)
 
 
 def _group(rest: Sequence[Committed], due: Publication | None, limits: Limits) -> tuple[Committed, ...]:
-    """Return the next batches that go together; the group ends where a publication is due."""
+    """Return the next batches of one step; the group ends where a publication is due."""
     chosen: list[Committed] = []
     rows = 0
     for batch in rest:

@@ -1,6 +1,6 @@
 """PostgreSQL: rows by key and the position in one transaction, serialised by the position's row.
 
-A second deliverer waits for the row, then finds another position than the one it computed from, and takes nothing.
+A second deliverer waits for the row, then sees another position than the one from which it computed, and writes nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rivertwice.pipeline.delivery_model import PostgresDelivery
 
 _NOTHING = ""
 _SETTINGS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
-"""A deliverer that stands still inside a transaction is cut off, so that it blocks no other for ever."""
+"""PostgreSQL ends a transaction that stays idle, so that a suspended deliverer does not block others for ever."""
 
 
 class PostgresSink:
-    """A table that holds exactly what is served, as far as it was delivered."""
+    """A table with exactly the rows that are served, as far as they were delivered."""
 
     def __init__(self, pipeline: str, name: str, asked: PostgresDelivery) -> None:
         self._pipeline = pipeline
@@ -43,13 +43,13 @@ class PostgresSink:
         with self._explained("opening"):
             connection = self._connect()
             stored = self._position(connection)
-            found: dict[str, str] = dict(connection.execute(tables.find_columns(self._asked.table)).fetchall())
+            table_columns: dict[str, str] = dict(connection.execute(tables.find_columns(self._asked.table)).fetchall())
             connection.commit()
-        self._check(stored, found)
+        self._check(stored, table_columns)
         return position_held(stored, shape, self._name)
 
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
-        """Bring rows and position into the database in one transaction; rows that it refuses are found by savepoints."""
+        """Write rows and position in one transaction; rows that the database refuses are found with the help of savepoints."""
         connection = self._connection
         assert connection is not None, "open comes first"
         more = rows_told(parcel.shape)
@@ -60,7 +60,7 @@ class PostgresSink:
             self._store(connection, position_to_json(parcel.after, **more))
 
     def forget(self) -> None:
-        """Forget the position, and take this pipeline's rows away with it: all come again."""
+        """Forget the position and delete this pipeline's rows with it, for all are delivered again."""
         with self._explained("opening"):
             connection = self._connect()
             self._position(connection)
@@ -102,19 +102,17 @@ class PostgresSink:
         except psycopg.Error as error:
             # psycopg's texts name host, user and table, never the password
             text = " ".join(str(error).split())[:300]
-            what = (
+            description = (
                 f"PostgreSQL failed at {doing} {self._asked.table} of sink {self._name}: {type(error).__name__}: {text}"
             )
             if isinstance(error, psycopg.DataError | psycopg.ProgrammingError):
-                message = (
-                    f"{what}; nothing was taken; correct the table, the rights or the data, then it goes on by itself"
-                )
+                message = f"{description}; nothing was taken; correct the table, the rights or the data, then it goes on by itself"
                 raise ConfigError(message) from None
-            message = f"{what}; what became of the transaction is seen by its position when it is opened again"
+            message = f"{description}; what became of the transaction is seen by its position when it is opened again"
             raise ServiceError(message) from None
 
     def _position(self, connection: psycopg.Connection) -> str:
-        """Return the stored position's text; its row is made if there is none."""
+        """Return the stored position's text; its row is created if there is none."""
         connection.execute("SELECT pg_advisory_xact_lock(7297384)")  # CREATE ... IF NOT EXISTS alone can race
         connection.execute(tables.create_positions(self._asked.table))
         positions = tables.beside(self._asked.table, tables.POSITIONS)
@@ -142,24 +140,26 @@ class PostgresSink:
         )
 
     def _lock(self, connection: psycopg.Connection, before: str) -> None:
-        found = self._read(connection, lock=True)
-        if found != before:
+        stored = self._read(connection, lock=True)
+        if stored != before:
             message = (
-                f"sink {self._name} of {self._pipeline} stands at {found or 'nothing'}, not at {before or 'nothing'}: another "
+                f"sink {self._name} of {self._pipeline} stands at {stored or 'nothing'}, not at {before or 'nothing'}: another "
                 "deliverer was here; nothing was taken; read again and go on"
             )
             raise LostRaceError(message)
 
-    def _check(self, stored: str, found: dict[str, str]) -> None:
-        if found and found != self._columns:
-            wrong = sorted(name for name in {*found, *self._columns} if found.get(name) != self._columns.get(name))
+    def _check(self, stored: str, table_columns: dict[str, str]) -> None:
+        if table_columns and table_columns != self._columns:
+            wrong = sorted(
+                name for name in {*table_columns, *self._columns} if table_columns.get(name) != self._columns.get(name)
+            )
             message = (
-                f"table {self._asked.table} is not what {self._pipeline} delivers: {wrong[0]} is {found.get(wrong[0], 'absent')}, "
+                f"table {self._asked.table} is not what {self._pipeline} delivers: {wrong[0]} is {table_columns.get(wrong[0], 'absent')}, "
                 f"not {self._columns.get(wrong[0], 'absent')}; nothing was taken; name another table, or drop it and deliver all "
                 "with --again"
             )
             raise ConfigError(message)
-        if stored and not found:
+        if stored and not table_columns:
             message = (
                 f"table {self._asked.table} is gone, but sink {self._name} says it was delivered up to {stored}; nothing was taken; "
                 f"deliver all with `rivertwice deliver run {self._pipeline} --sink {self._name} --again`"
@@ -167,7 +167,7 @@ class PostgresSink:
             raise LedgerError(message)
 
     def _write_what_fits(self, connection: psycopg.Connection, parcel: Parcel) -> list[RefusedRecord]:
-        """Write all records but those that the database refuses for what they hold; return these."""
+        """Write all records except those that the database refuses for their content; return these."""
         table = self._asked.table
         if parcel.before is None and not connection.execute(tables.find_columns(table)).fetchall():
             connection.execute(tables.create_table(table, self._columns))
@@ -175,7 +175,7 @@ class PostgresSink:
             return []
         connection.execute(
             "SET CONSTRAINTS ALL IMMEDIATE"
-        )  # else one is checked at the commit, where no record can be named
+        )  # else a constraint is checked at the commit, where no record can be named
 
         def attempt(part: Sequence[DeliveredRecord]) -> str | None:
             try:
@@ -206,10 +206,10 @@ class PostgresSink:
 
 
 def is_of_the_record(error: psycopg.Error) -> bool:
-    """Say whether an error is about what a record holds, and not about the table, the rights or the server.
+    """Say whether an error is about a record's content, and not about the table, the rights or the server.
 
-    Data that no type holds (22; a zero byte is found before it is sent, and has no code), a constraint of the table (23), a
-    limit such as that of an indexed key (54), an exception that a trigger of the table raises (P0001).
+    Such errors are: data that does not fit its type (22; a zero byte is detected before it is sent, and has no code), a constraint
+    of the table (23), a limit such as that of an indexed key (54), an exception from a trigger of the table (P0001).
     """
     if error.sqlstate is None:
         return isinstance(error, psycopg.DataError)

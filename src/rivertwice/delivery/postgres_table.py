@@ -1,6 +1,6 @@
-"""The tables in PostgreSQL: their statements and types. Names come from checked names and are quoted; values never.
+"""The tables in PostgreSQL: their statements and types. Names were checked before and are quoted; values are parameters.
 
-A row's `_key` is the same text as the key of a Kafka record: it holds nulls, and is the primary key on any version.
+A row's `_key` is the same text as the key of a Kafka record. It can contain nulls, and is the primary key on any version.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def create_table(table: str, columns: dict[str, str]) -> sql.Composed:
 
 
 def _known(kind: str) -> str:
-    """Return a type's text, which is made of letters, digits and few signs: it comes from `type_of`, never from outside."""
+    """Return a type's text; it consists of letters, digits and few signs: it comes from `type_of`, never from outside."""
     assert all(sign.isalnum() or sign in " (),_" for sign in kind), kind
     return kind
 
@@ -93,17 +93,17 @@ def create_stage(table: str) -> sql.Composed:
 
 
 def empty_stage() -> sql.Composed:
-    """Return the statement that empties it: one transaction may try several times."""
+    """Return the statement that empties the stage: one transaction may try several times."""
     return sql.SQL("DELETE FROM {}").format(_STAGE)
 
 
 def copy_stage(columns: dict[str, str]) -> sql.Composed:
-    """Return the statement that fills it."""
+    """Return the statement that fills the stage."""
     return sql.SQL("COPY {} ({}) FROM STDIN").format(_STAGE, _names(columns))
 
 
 def upsert(table: str, columns: dict[str, str]) -> sql.Composed:
-    """Return the statement that brings its rows into the table, by key."""
+    """Return the statement that merges the stage's rows into the table, by key."""
     sets = [
         sql.SQL("{} = EXCLUDED.{}").format(sql.Identifier(name), sql.Identifier(name))
         for name in columns
@@ -115,12 +115,12 @@ def upsert(table: str, columns: dict[str, str]) -> sql.Composed:
 
 
 def withdraw(table: str) -> sql.Composed:
-    """Return the statement that takes rows away by key."""
+    """Return the statement that deletes rows by key."""
     return sql.SQL("DELETE FROM {} WHERE _key = ANY(%s)").format(identifier(table))
 
 
 def empty(table: str) -> sql.Composed:
-    """Return the statement that takes away all rows whose key begins with a text."""
+    """Return the statement that deletes all rows whose key begins with a text."""
     return sql.SQL("DELETE FROM {} WHERE starts_with(_key, %s)").format(identifier(table))
 
 

@@ -1,4 +1,4 @@
-"""The records of a step: pure functions over frames. What a sink holds after them is what the tables serve there."""
+"""The records of a step: pure functions over frames. After them, a sink has the rows that the tables serve at its position."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Reader(Protocol):
 def records_of(
     step: DeliveryStep, position: Position | None, view: View, shape: DeliveredColumns, reader: Reader
 ) -> list[DeliveredRecord]:
-    """Return what is delivered in a step, in order.
+    """Return the records that a step delivers, in order.
 
     Raises:
-        LedgerError: the tables hold two rows of one window and key, or not the rows that the ledger counts.
+        LedgerError: the tables have two rows of one window and key, or another number of rows than the ledger.
     """
     if step.kind == BATCHES:
         return _rows_of_batches(step, position, view, shape, reader)
@@ -70,8 +70,8 @@ def _differing(
     reader: Reader,
     touched: _Touched,
 ) -> list[DeliveredRecord]:
-    """Return what brings a sink from what it holds to what is served behind the step, of the rows that are `touched`."""
-    hold = _by_key if shape.newest is None else _newest_there
+    """Return the records that change a sink's rows to those that are served after the step; only `touched` rows are compared."""
+    hold = _by_key if shape.newest is None else _newest_present
     held: Mapping[str, _Row] = {}
     if position is not None:
         assert view.held is not None, "the plan has seen it"
@@ -87,13 +87,13 @@ def records_again(
     shape: DeliveredColumns,
     reader: Reader,
 ) -> list[DeliveredRecord]:
-    """Return what brings a destination that lacks rows of some keys to what is served at its position.
+    """Return the records that give a destination the served rows of the keys that it lacks, at its position.
 
     Args:
-        lacking: key to the row that it holds instead (`source`, `values`), or None.
-        position: of the sink; nothing waits behind it.
-        view: of the tables.
-        shape: of the result.
+        lacking: key to the row that the destination has instead (`source`, `values`), or None.
+        position: the sink's position; no step waits after it.
+        view: the view of the tables.
+        shape: the result's columns.
         reader: reads rows.
     """
     assert view.held is not None, "a sink at a position is asked"
@@ -103,7 +103,7 @@ def records_again(
         keys = zip(*(rows[name].to_pylist() for name in names), strict=True)
         return rows.filter(pa.array([key_text(shape, key) in lacking for key in keys], pa.bool_()))
 
-    hold = _by_key if shape.newest is None else _newest_there
+    hold = _by_key if shape.newest is None else _newest_present
     wanted = hold(_served(view.held, position, view.held_closed_ms, touched, view, shape, reader), shape)
     records = []
     for key, held in lacking.items():
@@ -128,7 +128,7 @@ def _values(held: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _touched_by(step: DeliveryStep, view: View, shape: DeliveredColumns, reader: Reader) -> _Touched:
-    """Return what says which rows a step may change: of a publication those of its windows or sessions, of a move all."""
+    """Return a function that selects the rows that a step may change: of a publication's windows or sessions, or all for a move."""
     if not step.ranges:
         return lambda rows: rows
     if not shape.sessions:
@@ -148,7 +148,7 @@ def _touched_by(step: DeliveryStep, view: View, shape: DeliveredColumns, reader:
 
 
 def _closes_published(counting: Sequence[Publication], held_closed_ms: int, shape: DeliveredColumns) -> bool:
-    """Say whether a publication reaches windows that were open at the sink: of updates it may hold rows that the publication lacks."""
+    """Say whether a publication covers windows that were open at the sink: with updates, it may have rows that are not published."""
     reach_ms = shape.updates_ms
     if reach_ms is None:
         return False
@@ -159,8 +159,8 @@ def _rows_of_batches(
     step: DeliveryStep, position: Position | None, view: View, shape: DeliveredColumns, reader: Reader
 ) -> list[DeliveredRecord]:
     batches = step.batches
-    found = reader.changelog(batches[0].batch, batches[-1].batch)
-    rows = found.filter(_on_path(found, view.head.path))
+    changelog = reader.changelog(batches[0].batch, batches[-1].batch)
+    rows = changelog.filter(_on_path(changelog, view.head.path))
     expected = sum(batch.rows for batch in batches)
     if rows.num_rows != expected:
         message = (
@@ -170,7 +170,7 @@ def _rows_of_batches(
         raise LedgerError(message)
     counting = _counting(view.publications, view.head, step.to.seq)
     if _closes_published(counting, view.held_closed_ms, shape):
-        return _differing(step, position, view, shape, reader, lambda found: found)
+        return _differing(step, position, view, shape, reader, lambda all_rows: all_rows)
     claims = corrections = _corrections(counting, reader)
     if corrections is not None:  # a publication can cover windows that close on this path only now
         corrections = corrections.filter(pa.array(to_epoch_ms(corrections[shape.end]) > view.held_closed_ms))
@@ -182,7 +182,7 @@ def _rows_of_batches(
     }
     records = [_first(key, row) for key, row in _by_key(served, shape).items()]
     last = len(batches)
-    return sorted(records, key=lambda one: (_order(one.address, place, last), one.key))
+    return sorted(records, key=lambda record: (_order(record.address, place, last), record.key))
 
 
 def _order(address: RowOrigin | None, place: Mapping[tuple[str | None, int | None], int], last: int) -> int:
@@ -195,17 +195,17 @@ def _first(key: str, row: _Row) -> DeliveredRecord:
 
 
 def _changed(key: str, row: _Row, shape: DeliveredColumns) -> DeliveredRecord:
-    """Return what a batch made of a key, whatever it was before."""
+    """Return the record of the row that a batch gave a key, whatever row the key had before."""
     return DeliveredRecord(WITHDRAW, key, row[0], None) if _is_gone(row, shape) else _first(key, row)
 
 
 def _newest(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
-    """Return the newest row of each key, be it that the key is gone."""
+    """Return the newest row of each key, also if that row deletes the key."""
     assert shape.newest is not None, "only of newest rows"
     return dict(_keyed(as_folded(rows, shape.newest.views), shape))
 
 
-def _newest_there(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
+def _newest_present(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
     return {key: row for key, row in _newest(rows, shape).items() if not _is_gone(row, shape)}
 
 
@@ -215,9 +215,9 @@ def _is_gone(row: _Row, shape: DeliveredColumns) -> bool:
 
 
 def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row]) -> list[DeliveredRecord]:
-    """Return what brings a consumer from the rows it holds to those it should hold, by key.
+    """Return the records that change a consumer's rows to the wanted ones, by key.
 
-    A row of equal values is not delivered again, whoever computed it.
+    A row with equal values is not delivered again, whatever its origin.
     """
     records = []
     for key in sorted({*held, *wanted}):
@@ -245,9 +245,9 @@ def _served(
     shape: DeliveredColumns,
     reader: Reader,
 ) -> pa.Table:
-    """Return what a path serves at a position, of the rows that are `touched`."""
-    found = reader.changelog(line.path[0].first, position.batch)
-    rows = touched(found.filter(_on_path(found, line.path)))
+    """Return the `touched` rows that a path serves at a position."""
+    changelog = reader.changelog(line.path[0].first, position.batch)
+    rows = touched(changelog.filter(_on_path(changelog, line.path)))
     counting = _counting(view.publications, line, position.seq)
     claims = corrections = _corrections(counting, reader)
     if corrections is not None:
@@ -291,10 +291,10 @@ def _select(
 
 
 def _still_open(rows: pa.Table, schema: pa.Schema, closed_ms: int, shape: DeliveredColumns) -> pa.Table:
-    """Return the rows of windows that are not closed, as those that are served."""
-    found = rows.filter(pa.array(to_epoch_ms(rows[shape.end]) > closed_ms))
+    """Return the rows of windows that are not closed, with the columns of served rows."""
+    open_rows = rows.filter(pa.array(to_epoch_ms(rows[shape.end]) > closed_ms))
     columns = [
-        found[name] if name in found.schema.names else pa.nulls(found.num_rows, schema.field(name).type)
+        open_rows[name] if name in open_rows.schema.names else pa.nulls(open_rows.num_rows, schema.field(name).type)
         for name in schema.names
     ]
     return pa.table(columns, names=schema.names).cast(schema)
@@ -322,16 +322,16 @@ def _by_key(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
     """Return rows by their key's text.
 
     Raises:
-        LedgerError: two rows have one key.
+        LedgerError: two rows have the same key.
     """
-    found = dict(_keyed(rows, shape))
-    if len(found) != rows.num_rows:
+    rows_by_key = dict(_keyed(rows, shape))
+    if len(rows_by_key) != rows.num_rows:
         message = (
-            f"{rows.num_rows} rows of {shape.pipeline} have only {len(found)} different windows and keys; a consumer could hold "
+            f"{rows.num_rows} rows of {shape.pipeline} have only {len(rows_by_key)} different windows and keys; a consumer could hold "
             "one row of each only, so nothing was delivered; let the transform yield one row per window and keys"
         )
         raise LedgerError(message)
-    return found
+    return rows_by_key
 
 
 def _keyed(rows: pa.Table, shape: DeliveredColumns) -> Iterator[tuple[str, _Row]]:

@@ -1,7 +1,7 @@
-"""Deliveries that a destination refuses for good: which, why, and what becomes of later records of the same keys. Pure.
+"""Deliveries that a destination refuses for good: which, why, and how later records of the same keys change. Pure.
 
-A refused delivery is set aside, and the sink goes on. As consumers fold records by key, a later record of that key must
-say of the row before it what the destination really holds: the last one that it took, or nothing.
+A refused delivery is set aside, and the sink continues. As consumers fold records by key, a later record of that key must name
+as the earlier row the one that the destination really has: the last one that it took, or none.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from rivertwice.instants import to_iso
 
 OPEN, DISCARDED = "open", "discarded"
 MOST_IN_A_ROW = 100
-"""So many refusals without one record taken are not the records' fault."""
+"""After so many refusals without one taken record, the records are not the cause."""
 MOST_ENTRIES = 10_000
 _REASON = 300
 
 
 @dataclass(frozen=True)
 class RefusedRecord:
-    """A record that the destination refuses for good, and what it said."""
+    """A record that the destination refuses for good, and the destination's reason."""
 
     record: DeliveredRecord
     reason: str
 
 
 SetAside = Callable[[Sequence[RefusedRecord]], None]
-"""Called by a sink before it takes the position of a parcel, with the records of it that it leaves out, if any."""
+"""Called by a sink before it takes the position of a parcel, with the parcel's records that it leaves out, if any."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class AsideEntry:
     Attributes:
         key: the record's key.
         op: `emit`, `correct` or `withdraw`.
-        reason: what the destination said last.
-        source: where the row comes from (timeline and batch, or backfill); empty for a withdrawal.
+        reason: the destination's last reason.
+        source: the origin of the row (timeline and batch, or backfill); empty for a withdrawal.
         held: the row of this key that the destination took last (`source`, `values`), None if it took none.
-        step: of the position with which it was left out last.
+        step: the number of the position with which it was left out last.
         times: how often it was refused.
-        first_at, last_at: when.
-        state: `open`, or `discarded`: nobody tries it again.
-        why, by: of a discarded one.
+        first_at, last_at: instants of the first and the last refusal.
+        state: `open`, or `discarded`: it is not tried again.
+        why, by: the reason for discarding it, and the person.
     """
 
     key: str
@@ -75,19 +75,19 @@ class Aside:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether there is no entry and no count to store."""
         return not self.entries and not self.in_a_row
 
     def open_keys(self, wanted: Sequence[str] | None = None) -> list[str]:
-        """Return the keys of open entries, all or the `wanted` ones of them, sorted."""
+        """Return the keys of open entries, sorted: all, or only those in `wanted`."""
         return sorted(
-            key for key, one in self.entries.items() if one.state == OPEN and (wanted is None or key in wanted)
+            key for key, entry in self.entries.items() if entry.state == OPEN and (wanted is None or key in wanted)
         )
 
 
 def describe_open(aside: Aside, sink: str) -> str:
     """Return what a sink's destination lacks for good, in a sentence for an alert."""
-    first = min((aside.entries[key] for key in aside.open_keys()), key=lambda one: (one.first_at, one.key))
+    first = min((aside.entries[key] for key in aside.open_keys()), key=lambda entry: (entry.first_at, entry.key))
     count = len(aside.open_keys())
     noun = "delivery that its destination refused is" if count == 1 else "deliveries that its destination refused are"
     return (
@@ -97,7 +97,7 @@ def describe_open(aside: Aside, sink: str) -> str:
 
 
 def fit(records: Sequence[DeliveredRecord], aside: Aside) -> list[DeliveredRecord]:
-    """Return the records as the destination must get them, whatever it lacks.
+    """Return the records as the destination must get them, given what it lacks.
 
     The withdrawal of a row that it never took is left out.
     """
@@ -124,17 +124,17 @@ def after_step(
     now: datetime,
     asked: bool = False,
 ) -> Aside:
-    """Return what the destination lacks behind a step.
+    """Return what the destination lacks after a step.
 
     Args:
-        aside: before it.
-        records: of the step, as the plan has them.
+        aside: what it lacked before the step.
+        records: the planned records of the step.
         refused: those of them that are left out.
-        step: its number.
-        now: the time.
-        asked: somebody asked for them again: that they are refused again says nothing about other records.
+        step: the step's number.
+        now: the present instant.
+        asked: a person asked to send them again; a new refusal of these does not count against other records.
     """
-    reasons = {one.record.key: one for one in refused}
+    reasons = {refused_record.record.key: refused_record for refused_record in refused}
     entries = dict(aside.entries)
     for record in records:
         refusal = reasons.get(record.key)
@@ -158,10 +158,10 @@ def _entry(refusal: RefusedRecord, before: AsideEntry | None, step: int, at: str
 
 
 def check_bounds(aside: Aside, refused: Sequence[RefusedRecord], sink: str, pipeline: str) -> None:
-    """Refuse to set more aside where it is not the records' fault, or where nobody looks.
+    """Refuse to set more aside if the records are not the cause, or if too many are set aside already.
 
     Raises:
-        ConfigError: too many in a row, or in all; nothing was set aside.
+        ConfigError: too many in a row, or too many in all; none was set aside.
     """
     if not refused:
         return
@@ -177,7 +177,7 @@ def check_bounds(aside: Aside, refused: Sequence[RefusedRecord], sink: str, pipe
 
 
 def all_refused(count: int, reason: str, sink: str) -> ConfigError:
-    """Return the error that stops a sink whose destination refuses whatever it is sent."""
+    """Return the error that stops a sink whose destination refuses every record."""
     message = (
         f"the destination of sink {sink} refused the last {count} records and took none between them ({reason[:_REASON]}): that is not the "
         "records' fault, so the sink stops and its position stays; correct the destination, then it goes on by itself"
@@ -188,12 +188,12 @@ def all_refused(count: int, reason: str, sink: str) -> ConfigError:
 def isolate(
     records: Sequence[DeliveredRecord], attempt: Callable[[Sequence[DeliveredRecord]], str | None], sink: str
 ) -> list[RefusedRecord]:
-    """Find the records that the destination refuses, by halves, in order.
+    """Find the records that the destination refuses: send halves, in order.
 
     Args:
-        records: what was refused as a whole.
-        attempt: sends some; returns None if they were taken, else why not.
-        sink: for the message.
+        records: the records that were refused as a whole.
+        attempt: sends some of them; returns None if they were taken, else the reason.
+        sink: the sink's name, for the message.
 
     Raises:
         ConfigError: the first hundred were refused, and none was taken.
@@ -216,10 +216,10 @@ def isolate(
 
 
 def none_aside(refused: Sequence[RefusedRecord]) -> None:
-    """Let nothing be left out: what a sink does that nobody gave a place for refused deliveries.
+    """Allow no record to be left out; used by a sink without a record of refused deliveries.
 
     Raises:
-        ConfigError: something is.
+        ConfigError: a record is left out.
     """
     if refused:
         message = (

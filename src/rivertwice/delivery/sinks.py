@@ -1,4 +1,4 @@
-"""What every sink does, and which one a definition asks for."""
+"""The protocol of every sink, and the choice of the sink that a definition asks for."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from rivertwice.pipeline.delivery_model import Delivery, KafkaDelivery, Postgres
 
 
 class Sink(Protocol):
-    """Where parcels go. `open` comes first, and again after every error: it finds out what became of the last parcel."""
+    """The destination of parcels. `open` is called first, and again after every error: it checks if the last parcel was taken."""
 
     def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
-        """Connect and return the position that the sink holds, None if it holds nothing.
+        """Connect and return the sink's position, None if it has none.
 
         Raises:
-            ConfigError: the sink is not what the definition says.
-            LedgerError: it holds a position, and not what belongs to it.
+            ConfigError: the sink differs from the definition.
+            LedgerError: it has a position, but not the data that belongs to it.
             ServiceError: it does not answer.
         """
         ...
 
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
-        """Take records and position, all or nothing (where that can be promised).
+        """Take records and position, all or nothing (as far as the destination allows it).
 
         `set_aside` is called once, before the position is taken, with the records that the destination refuses for good,
-        often none; they are left out. Whatever it raises ends the step.
+        often none; they are left out. An error that it raises ends the step.
 
         Raises:
-            ConfigError: the destination refuses every record, or is not what the definition says.
-            LostRaceError, LeaseLostError: another deliverer was here; nothing was taken.
-            ServiceError, UnknownOutcomeError: open again, and see.
+            ConfigError: the destination refuses every record, or differs from the definition.
+            LostRaceError, LeaseLostError: another deliverer uses the sink; nothing was taken.
+            ServiceError, UnknownOutcomeError: the outcome is unknown; `open` returns the position.
         """
         ...
 
     def forget(self) -> None:
-        """Forget the position: all is delivered again. Only a person asks for this."""
+        """Forget the position, so that everything is delivered again. Only a person asks for this."""
         ...
 
     def close(self) -> None:
-        """Let go of connections; never raises for one that is broken."""
+        """Close connections; never raises for a broken one."""
         ...
 
 

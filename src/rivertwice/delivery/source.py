@@ -1,6 +1,6 @@
-"""Look at the tables: the head's path, the batches behind a position, publications, rows. Reads only.
+"""Look at the tables: the head's path, the batches after a position, publications, rows. Reads only.
 
-What did not change is not read again: a look costs two calls of `stat` while nothing was committed.
+A table that did not change is not read again: a look costs two calls of `stat` if there was no commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AGAIN_S = 2.0  # a stamp is a time of the file system: two commits may have one
 
 @dataclass(frozen=True)
 class _Known:
-    """Batches on a path, read behind `first`."""
+    """Batches on a path, read from `first` on."""
 
     head: str
     first: int | None
@@ -53,10 +53,10 @@ class StoredSource:
         self._windows: dict[str, Window] = {}
 
     def look(self, position: Position | None) -> View | None:
-        """Return what is there for a sink at `position`; None before the first start.
+        """Return the view of the tables for a sink at `position`; None before the first start.
 
         Raises:
-            LedgerError: the position belongs to tables that are not these.
+            LedgerError: the position belongs to other tables.
         """
         again = time.monotonic() - self._read_at >= AGAIN_S
         self._read_sequence(again=again)
@@ -75,20 +75,20 @@ class StoredSource:
                 "the sink was filled from another home; nothing was delivered; use another sink, or deliver all with --again"
             )
             raise LedgerError(message)
-        stands = is_continued(position, held, line, publications)
-        batches = self._batches(line, position.batch if stands else None, again=again)
-        where = batches if stands else self._all(held)
-        found = next((batch for batch in where if batch.batch == position.batch), None)
-        if found is None:
+        is_on_path = is_continued(position, held, line, publications)
+        batches = self._batches(line, position.batch if is_on_path else None, again=again)
+        where = batches if is_on_path else self._all(held)
+        delivered_batch = next((batch for batch in where if batch.batch == position.batch), None)
+        if delivered_batch is None:
             message = (
                 f"batch {position.batch} on the path of {position.timeline} was delivered, but the ledger does not know it; "
                 "nothing was delivered; restore the tables, or deliver all with --again"
             )
             raise LedgerError(message)
-        return View(line, batches, publications, seq, held, found.closed_ms)
+        return View(line, batches, publications, seq, held, delivered_batch.closed_ms)
 
     def shape(self, view: View, *, newest: bool = False) -> DeliveredColumns:
-        """Return the result's columns by the definition that the head runs; of a fold, as its `newest` rows have them."""
+        """Return the result's columns by the definition that the head runs; with `newest`, those of a fold's newest rows."""
         bundle = load_timeline(self._home, view.head.timeline).bundle
         definition = load_bundle_definition(self._home.bundles, bundle)
         window = definition.window
@@ -96,8 +96,10 @@ class StoredSource:
             own = tuple(definition.keys)
             address = [name for name in definition.row_keys if name not in own]
             others = (*address, *definition.columns)
-            told = Newest(folded_views(definition), definition.deleted)
-            return DeliveredColumns(definition.name, window.start_column, window.end_column, own, others, newest=told)
+            newest_rows = Newest(folded_views(definition), definition.deleted)
+            return DeliveredColumns(
+                definition.name, window.start_column, window.end_column, own, others, newest=newest_rows
+            )
         return DeliveredColumns(
             definition.name,
             window.start_column,
@@ -128,11 +130,11 @@ class StoredSource:
         """Return the rows that these backfills computed; None if the table does not exist.
 
         Raises:
-            TableDamageError: rows of a publication are gone; delivered without them its windows would be withdrawn.
+            TableDamageError: rows of a publication are lost; without them the delivery would withdraw its windows.
         """
         place = self._home.tables.corrections
         rows = delta.read(place, where=pc.field("_backfill").isin(pa.array(sorted(backfills))))
-        published = [one for one in publications_of(self._entries) if one.backfill in backfills]
+        published = [publication for publication in publications_of(self._entries) if publication.backfill in backfills]
         check_corrections(self._home.root.name, published, rows)
         return rows
 
@@ -152,22 +154,24 @@ class StoredSource:
         return self._lines[timeline]
 
     def _batches(self, line: Line, first: int | None, *, again: bool) -> tuple[Committed, ...]:
-        """Return the batches of a path from `first` on, from what was read before if it holds any behind it."""
+        """Return the batches of a path from `first` on; from the cache, if it has later ones."""
         known = self._known
         if known is not None and known.head == line.timeline and _covers(known.first, first):
-            kept = known.batches
+            cached = known.batches
             if first is not None:
-                kept = tuple(batch for batch in kept if batch.batch >= first)
+                cached = tuple(batch for batch in cached if batch.batch >= first)
             stamp = log_stamp(self._home.tables.changelog)
-            if (kept and (first is None or kept[-1].batch > first)) or (stamp == self._changelog_stamp and not again):
-                self._known = _Known(line.timeline, first, kept)
-                return kept
+            if (cached and (first is None or cached[-1].batch > first)) or (
+                stamp == self._changelog_stamp and not again
+            ):
+                self._known = _Known(line.timeline, first, cached)
+                return cached
         self._changelog_stamp = log_stamp(self._home.tables.changelog)
         self._read_at = time.monotonic()
         rows = select_on_path(read_ledger(self._home, first), line.path)
-        found = tuple(self._committed(row) for row in rows)
-        self._known = _Known(line.timeline, first, found)
-        return found
+        batches = tuple(self._committed(row) for row in rows)
+        self._known = _Known(line.timeline, first, batches)
+        return batches
 
     def _all(self, line: Line) -> list[Committed]:
         return [self._committed(row) for row in select_on_path(read_ledger(self._home), line.path)]

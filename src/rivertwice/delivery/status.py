@@ -18,9 +18,9 @@ from rivertwice.pipeline.delivery_model import Delivery
 
 
 def view_delivery(home: PipelineHome, sinks: Mapping[str, Delivery]) -> list[dict[str, Any]]:
-    """Return one object per sink: what it is, where it stands, what waits, and what went wrong last.
+    """Return one object per sink: its kind, its position, the waiting batches, and the last error.
 
-    The position is the one last noted in this home, at most a second old while a deliverer runs.
+    The position is the last one noted in this home, at most a second old while a deliverer runs.
     """
     return [_view(home, name, sink) for name, sink in sinks.items()]
 
@@ -50,7 +50,7 @@ def _view(home: PipelineHome, name: str, sink: Delivery) -> dict[str, Any]:
 
 
 def _refused(home: PipelineHome, sink: str, position: Position | None) -> tuple[int | None, str | None]:
-    """Return how many refused deliveries are open, and why that is not known."""
+    """Return how many refused deliveries are open, or the reason why that is unknown."""
     try:
         return len(read_aside(home, sink, position).open_keys()), None
     except RivertwiceError as error:
@@ -60,12 +60,12 @@ def _refused(home: PipelineHome, sink: str, position: Position | None) -> tuple[
 def view_refused(home: PipelineHome, sink: str) -> list[dict[str, Any]]:
     """Return the deliveries that a sink's destination refused for good, oldest first."""
     aside = read_aside(home, sink, read_note(home, sink).position)
-    entries = sorted(aside.entries.values(), key=lambda one: (one.first_at, one.key))
-    return [{"sink": sink, **asdict(one)} for one in entries]
+    entries = sorted(aside.entries.values(), key=lambda entry: (entry.first_at, entry.key))
+    return [{"sink": sink, **asdict(entry)} for entry in entries]
 
 
 def _lag(home: PipelineHome, note: Note) -> tuple[int | None, bool | None, str | None]:
-    """Return batches that wait, whether the sink stands on the head's path, and why that is not known."""
+    """Return how many batches wait, whether the sink's position is on the head's path, or the reason why that is unknown."""
     try:
         view = StoredSource(home).look(note.position)
         if view is None or not view.batches:

@@ -1,7 +1,7 @@
 """Webhook: JSON requests, at least once. The position is kept beside the tables and written after the last answer.
 
-Every request has an `Idempotency-Key`, a hash of its body: a repetition after a crash has the same body, unless more was
-committed meanwhile; then its records still have the same `at.step`. A receiver that keeps keys takes each body once.
+Every request has an `Idempotency-Key`, a hash of its body. A repetition after a crash has the same body, unless more was
+committed meanwhile; then its records still have the same `at.step`. A receiver that stores the keys takes each body once.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ TRIES = 5
 TIMEOUT_S = 10.0
 _AGAIN = (408, 425, 429)
 _OF_EVERY_RECORD = (401, 404, 405, 407, 410, 411, 415, 426)
-"""Credentials, address, method and kind of request: no record is at fault."""
+"""Errors of credentials, address, method or kind of request: no record is the cause."""
 _OF_A_RECORD = (400, 409, 413, 422)
-"""What a receiver says of a record; any other refusal may be either, 403 of a filter in front of it for instance."""
+"""Statuses that are about a record; any other refusal may be of both kinds, for instance 403 from a filter before the receiver."""
 
 
 class ServerFailsError(ServiceError):
-    """A receiver's server failed by a request, each time.
+    """A receiver's server failed for a request, each time.
 
     Attributes:
-        told: its last answer.
+        answer: its last answer.
     """
 
-    def __init__(self, message: str, told: str) -> None:
+    def __init__(self, message: str, answer: str) -> None:
         super().__init__(message)
-        self.told = told
+        self.answer = answer
 
 
 class _NotTakenError(Exception):
-    """The receiver did not take a request now; the text says what it answered."""
+    """The receiver did not take a request now; the text is its answer."""
 
     def __init__(self, message: str, *, is_server: bool = False) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class _NotTakenError(Exception):
 
 
 class WebhookSink:
-    """An address that is told of every record, in order, one request after the other."""
+    """An address to which every record is sent, in order, one request after the other."""
 
     def __init__(
         self, home: PipelineHome, name: str, asked: WebhookDelivery, sleep: Callable[[float], None] = time.sleep
@@ -89,8 +89,8 @@ class WebhookSink:
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
         """Send all requests of a step, then remember the position.
 
-        A request that the receiver refuses for good is sent again by halves, so that only records it takes in no company
-        are left out. The same is done of one by which its server fails again and again, if it takes what comes behind (`suspects`).
+        A request that the receiver refuses for good is sent again in halves, so that only records that it refuses alone are left
+        out. The same is done for a request that makes its server fail again and again, if it takes later records (`suspects`).
         """
         walk = Walk()
         last = 0
@@ -102,60 +102,60 @@ class WebhookSink:
                 self._suspect(parcel, start, error, walk)
                 continue
             if last:
-                refused = isolate(part, lambda some: _reason(self._post(body_of(parcel, some))), self._name)
+                refused = isolate(part, lambda subset: _reason(self._post(body_of(parcel, subset))), self._name)
                 walk.refused += refused
             if not last or len(refused) < len(part):
                 walk.taken()
         if walk.suspects and not parcel.asked:
             raise held_by(walk.suspects, f"${self._asked.url_env}", self._name)
-        keys = Counter(one.key for one in parcel.records)
-        for one in walk.proved:  # out of order, so only where no other record has its key
-            if keys[one.record.key] > 1 or self._send(parcel, [one.record]):
-                walk.refused.append(one)
-        refused = [*walk.refused, *walk.suspects]  # of those that somebody asked for it is known already that they fail
+        keys = Counter(record.key for record in parcel.records)
+        for suspect in walk.proved:  # out of order, so only where no other record has its key
+            if keys[suspect.record.key] > 1 or self._send(parcel, [suspect.record]):
+                walk.refused.append(suspect)
+        refused = [*walk.refused, *walk.suspects]  # records that a person asked for are known to fail
         if refused and len(refused) == len(parcel.records) and last and last not in _OF_A_RECORD:
-            self._see_whether_it_takes_anything(parcel)
+            self._require_takes_anything(parcel)
         set_aside(refused)
         self._store.put(self._key, position_to_json(parcel.after, **rows_told(parcel.shape)).encode())
         self._failures.clear()
 
     def company(self, position: Position | None) -> int:
-        """Return how many batches the step behind a position may have: more than one where a record needs others behind it."""
+        """Return how many batches the step after a position may have: more than one if a suspected record needs later ones."""
         step = 1 if position is None else position.number + 1
         return COMPANY if self._failures.count(step) >= self._asked.suspect_after else 1
 
     def _suspect(self, parcel: Parcel, start: int, error: ServerFailsError, walk: Walk) -> None:
-        """Look for the records by which the receiver's server fails, once it has failed often enough.
+        """Find the records that make the receiver's server fail, once it has failed often enough.
 
         Raises:
-            ServerFailsError: it has not.
+            ServerFailsError: it has not failed often enough yet.
         """
         if not parcel.asked:
             times = self._failures.add(parcel.after.number, start, TRIES)
             if times < self._asked.suspect_after:
                 raise error
         part = parcel.records[start : start + RECORDS]
-        walk_by_halves(part, lambda some: self._send(parcel, some), walk)
+        walk_by_halves(part, lambda subset: self._send(parcel, subset), walk)
         if walk.is_outage and not parcel.asked:
             raise held_by(walk.suspects, f"${self._asked.url_env}", self._name)
         if walk.is_outage:
-            known = {one.record.key for one in (*walk.refused, *walk.proved, *walk.suspects)}
+            known = {refusal.record.key for refusal in (*walk.refused, *walk.proved, *walk.suspects)}
             reason = walk.suspects[-1].reason
-            walk.suspects += [RefusedRecord(one, reason) for one in part if one.key not in known]
+            walk.suspects += [RefusedRecord(record, reason) for record in part if record.key not in known]
 
-    def _send(self, parcel: Parcel, some: Sequence[DeliveredRecord]) -> str:
-        """Send a suspected request; return why it was not taken, "" if it was."""
+    def _send(self, parcel: Parcel, records: Sequence[DeliveredRecord]) -> str:
+        """Send a suspected request; return the reason why it was not taken, or "" if it was."""
         try:
-            status = self._post(body_of(parcel, some), tries=TRIES if len(some) == 1 else 2)
+            status = self._post(body_of(parcel, records), tries=TRIES if len(records) == 1 else 2)
         except ServerFailsError as failed:
-            return f"{failed.told}, each time"
+            return f"{failed.answer}, each time"
         return f"status {status}" if status else ""
 
-    def _see_whether_it_takes_anything(self, parcel: Parcel) -> None:
-        """Send a request without records: a receiver that refuses this too refuses all.
+    def _require_takes_anything(self, parcel: Parcel) -> None:
+        """Send a request without records: a receiver that refuses this, too, refuses every request.
 
         Raises:
-            ConfigError: it does.
+            ConfigError: it is refused.
         """
         status = self._post(body_of(parcel, ()))
         if status:
@@ -189,12 +189,12 @@ class WebhookSink:
         return url
 
     def _post(self, body: bytes, tries: int = TRIES) -> int:
-        """Send a request; return 0 if it was taken, or the status by which it was refused for good.
+        """Send a request; return 0 if it was taken, or the status with which it was refused for good.
 
         Raises:
-            ConfigError: the receiver refuses whatever it is sent.
-            ServerFailsError: its server failed each time, by a status of 5xx.
-            ServiceError: it did not take it this time.
+            ConfigError: the receiver refuses every request.
+            ServerFailsError: its server failed each time, with a status of 5xx.
+            ServiceError: it did not take the request this time.
         """
         assert self._client is not None, "open comes first"
         headers = {"Content-Type": "application/json", "Idempotency-Key": hashlib.sha256(body).hexdigest()}
@@ -205,7 +205,7 @@ class WebhookSink:
             try:
                 answer = send(self._client, self._url, body, headers)
             except httpx.HTTPError as error:
-                failures.append(_NotTakenError(type(error).__name__))  # its text may hold the address
+                failures.append(_NotTakenError(type(error).__name__))  # its text may contain the address
                 raise failures[-1] from None
             if 200 <= answer.status < 300:
                 return 0

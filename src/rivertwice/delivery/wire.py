@@ -1,4 +1,4 @@
-"""What delivered records and positions look like as JSON. Format 1; docs/formats-tables.md describes it."""
+"""Delivered records and positions as JSON. Format 1; docs/formats-tables.md describes it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ROWS = "rows"
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON holds it without losing a digit.
+    """Return a value as a plain JSON value without loss of a digit.
 
-    Decimals, and numbers that JSON does not know, are texts; instants are ISO 8601; bytes are hexadecimal.
+    Decimals, and numbers that JSON cannot represent, are texts; instants are ISO 8601; bytes are hexadecimal.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -46,28 +46,28 @@ def encode(value: Any) -> str:
 
 
 def key_text(shape: DeliveredColumns, values: Sequence[Any]) -> str:
-    """Return the key of a row: pipeline, window (but of newest rows) and keys; equal exactly for equal ones, in every version.
+    """Return the key of a row: pipeline, window (not with `rows: newest`) and keys; equal exactly for equal keys, in every version.
 
     Args:
-        shape: of the result.
-        values: the row's, in the shape's order.
+        shape: the result's columns.
+        values: the row's values, in the shape's order.
     """
-    found = [plain(value) for value in values[: 2 + len(shape.keys)]]
-    keys = dict(zip(shape.keys, found[2:], strict=True))
+    plain_values = [plain(value) for value in values[: 2 + len(shape.keys)]]
+    keys = dict(zip(shape.keys, plain_values[2:], strict=True))
     if shape.newest is not None:
         return encode({"pipeline": shape.pipeline, "keys": keys})
-    return encode({"pipeline": shape.pipeline, "window": found[:2], "keys": keys})
+    return encode({"pipeline": shape.pipeline, "window": plain_values[:2], "keys": keys})
 
 
 def value_text(shape: DeliveredColumns, record: DeliveredRecord, after: Position) -> str:
     """Return a record's value."""
-    found = [plain(value) for value in record.values]
+    plain_values = [plain(value) for value in record.values]
     body = {
         "format": FORMAT,
         "op": record.op,
         "pipeline": shape.pipeline,
-        "window": found[:2],
-        "keys": dict(zip(shape.keys, found[2:], strict=False)),
+        "window": plain_values[:2],
+        "keys": dict(zip(shape.keys, plain_values[2:], strict=False)),
         "values": None if record.op == WITHDRAW else _others(shape, record.values),
         "from": address_json(record.address) or None,
         "replaces": None
@@ -89,7 +89,7 @@ def _others(shape: DeliveredColumns, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def address_json(address: RowOrigin | None) -> dict[str, Any]:
-    """Return where a row comes from; nothing for no address."""
+    """Return the origin of a row; empty for no address."""
     if address is None:
         return {}
     if address.backfill is not None:
@@ -103,15 +103,15 @@ def position_to_json(position: Position, **more: Any) -> str:
 
 
 def rows_told(shape: DeliveredColumns) -> dict[str, Any]:
-    """Return what stands beside a position where not all rows are delivered."""
+    """Return the values that are stored beside a position if not all rows are delivered."""
     return {} if shape.newest is None else {ROWS: NEWEST}
 
 
 def check_rows(shape: DeliveredColumns, more: Mapping[str, Any], sink: str) -> None:
-    """Refuse to go on where other rows were delivered before: their keys are others, so nothing would replace them.
+    """Refuse to continue if other rows were delivered before: they have other keys, so the new rows would not replace them.
 
     Raises:
-        LedgerError: the sink was filled with all rows and is asked for the newest, or the other way round.
+        LedgerError: the sink was filled with all rows and is asked for the newest, or the reverse.
     """
     held, asked = more.get(ROWS, ALL), rows_told(shape).get(ROWS, ALL)
     if held != asked:
@@ -124,7 +124,7 @@ def check_rows(shape: DeliveredColumns, more: Mapping[str, Any], sink: str) -> N
 
 
 def position_held(stored: str | bytes | None, shape: DeliveredColumns, sink: str) -> Position | None:
-    """Return the position that a sink stored, None if it holds nothing; what is held must be of the rows that are asked for now.
+    """Return the position that a sink stored, None if it has none; its rows must be of the kind that is asked for now.
 
     Raises:
         LedgerError: it has another format, or the sink was filled with other rows.
@@ -137,7 +137,7 @@ def position_held(stored: str | bytes | None, shape: DeliveredColumns, sink: str
 
 
 def position_from_json(text: str | bytes) -> tuple[Position, Mapping[str, Any]]:
-    """Return a stored position, and what else stood beside it.
+    """Return a stored position, and the values beside it.
 
     Raises:
         LedgerError: it has another format.

@@ -196,7 +196,7 @@ def test_a_last_poison_record_waits_for_the_next_batch(world: DeliveryHome, rece
         with pytest.raises(ServiceError, match="status 502"):
             deliver(world)
     for _ in range(2):
-        with pytest.raises(ServiceError, match="has taken none behind them: that may be an outage"):
+        with pytest.raises(ServiceError, match="has taken none after them: that may be an outage"):
             deliver(world)
     world.commit("t1", 1, 2, [(1, "k00001", 5)])
     delivered = deliver(world)
