@@ -1,13 +1,13 @@
-"""Go on past a gap, because somebody said so: a new timeline that begins behind it, with the state as it was.
+"""Continue after a gap because a person accepted it: a new timeline that begins after the gap, with the state as it was.
 
-Protocol, while nothing runs and the drain marker keeps drivers away; each step may be the last before a crash, and
-running it again goes on:
+While this runs, no driver runs and the drain marker keeps drivers away. A crash may come after any step; if the protocol
+is run again, it continues:
 
-1. Look again: the gap must be the one that was named. If more is gone by now, that is another gap, to be accepted again.
-2. Copy the parent's checkpoint, trimmed to its last committed batch, and let that batch end behind the gap.
-3. Put the copy in the child's place, then record the child. It serves nothing yet.
-4. Record the acceptance, once. A reconcile believes a jump only if this record names it.
-5. Seal the parent, and move the head to the child if the parent still stands where it was copied.
+1. Look again: the gap must be the one that was named. If more records are gone now, that is another gap, to be accepted again.
+2. Copy the parent's checkpoint, trimmed to its last committed batch, and let that batch end after the gap.
+3. Put the copy in the child's place, then record the child. It is not served yet.
+4. Record the acceptance, once. A reconcile accepts a jump only if this record names it.
+5. Seal the parent, and move the head to the child if the parent has no batch after the copied one.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _log = logging.getLogger(__name__)
 
 
 def accept_gap(settings: Settings, pipeline: str, gap_id: str, *, by: str, now: datetime) -> Acceptance:
-    """Let a stopped stream go on behind a gap; the caller writes the intent. See the module's protocol.
+    """Let a stopped stream continue after a gap; the caller writes the intent. See the module's protocol.
 
     Raises:
-        RequestError: there is no such gap, it is not the present one, or it cannot be gone past.
+        RequestError: there is no such gap, it is not the present one, or it cannot be accepted.
         LeaseLostError: a driver runs.
         LostRaceError: another operation holds the stream, or the head was moved meanwhile.
     """
@@ -73,11 +73,11 @@ def accept_gap(settings: Settings, pipeline: str, gap_id: str, *, by: str, now: 
 
 
 def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None) -> str | None:
-    """Return why a gap cannot be accepted now, or None. Pure.
+    """Return the reason why a gap cannot be accepted now, or None. Pure.
 
     Args:
         asked: the recorded gap.
-        present: what is missing of its topic now, or None.
+        present: the present gap of its topic, or None.
         head_timeline: the timeline that serves.
     """
     if asked.cause != EXPIRED:
@@ -101,9 +101,9 @@ def _check_current(settings: Settings, home: PipelineHome, gap: Gap, now: dateti
     name = head(home)
     line = load_timeline(home, gap.timeline)
     present = observe_gaps(settings, home, load_bundle_definition(home.bundles, line.bundle), line, now)
-    for found in present:
-        record_gap(home, found)
-    same_topic = next((found for found in present if found.topic == gap.topic), None)
+    for present_gap in present:
+        record_gap(home, present_gap)
+    same_topic = next((present_gap for present_gap in present if present_gap.topic == gap.topic), None)
     refusal = decide_acceptance(gap, same_topic, name)
     if refusal is not None:
         raise RequestError(refusal)
@@ -112,9 +112,9 @@ def _check_current(settings: Settings, home: PipelineHome, gap: Gap, now: dateti
 def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> str:
     parent = load_timeline(home, gap.timeline)
     child = next_timeline_name(home)
-    behind = _behind(settings, home, gap, parent)
-    if gap.batch is None:  # nothing is committed, so there is no state to carry: the child begins again
-        line = replace(parent, timeline=child, parent=None, first_batch=0, genesis=behind, created_at=now)
+    begin = _begins_after_gap(settings, home, gap, parent)
+    if gap.batch is None:  # no batch is committed, so there is no state to copy: the child begins again
+        line = replace(parent, timeline=child, parent=None, first_batch=0, genesis=begin, created_at=now)
     else:
         last = path_ledger(home)[-1]
         if last.batch != gap.batch:
@@ -133,34 +133,34 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
             raise SavepointError(message)
         path = work / "offsets" / str(row.batch)
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-        path.write_text(moved_to(row.offsets_text, behind))
+        path.write_text(moved_to(row.offsets_text, begin))
         target = home.checkpoint(child)
         target.parent.mkdir(parents=True, exist_ok=True)
         work.rename(target)
-        line = replace(fork_of(parent, row, child, now), genesis=behind)
+        line = replace(fork_of(parent, row, child, now), genesis=begin)
     if not create_timeline(home, line):
         message = f"timeline {child} was created by somebody else meanwhile; nothing serves it; run it again"
         raise LostRaceError(message)
     return child
 
 
-def _behind(settings: Settings, home: PipelineHome, gap: Gap, parent: Timeline) -> Offsets:
-    """Return where the child begins: behind the gap where there is one, else where the parent stands, in every topic.
+def _begins_after_gap(settings: Settings, home: PipelineHome, gap: Gap, parent: Timeline) -> Offsets:
+    """Return where the child begins in every topic: after the gap if there is one, else at the parent's position.
 
-    A gap in another topic is still in the child's way; it is accepted for itself.
+    A gap in another topic still stops the child; it must be accepted separately.
     """
-    behind: dict[str, dict[str, int]] = {}
+    begins: dict[str, dict[str, int]] = {}
     for topic in parent.topic_ids:
         position = next_offsets(home.checkpoint(parent.timeline), parent, topic)
         if gap.batch is None:
             position = dict.fromkeys(kafka.begin_offsets(settings, topic), 0) | position
         skipped = gap.ranges if topic == gap.topic else {}
-        behind[topic] = encode_ends({p: skipped[p][1] if p in skipped else place for p, place in position.items()})
-    return behind
+        begins[topic] = encode_ends({p: skipped[p][1] if p in skipped else place for p, place in position.items()})
+    return begins
 
 
 def _move(home: PipelineHome, gap: Gap, accepted: Acceptance, now: datetime) -> None:
-    seen = last_seq(home)
+    newest_seq = last_seq(home)
     name = head(home)
     if name == accepted.timeline:
         return
@@ -170,12 +170,14 @@ def _move(home: PipelineHome, gap: Gap, accepted: Acceptance, now: datetime) -> 
             "nothing was moved; start the stream as it is"
         )
         raise LostRaceError(message)
-    seal_timeline(home, gap.pipeline, gap.timeline)  # a driver that wakes up now commits nothing to the parent
+    seal_timeline(home, gap.pipeline, gap.timeline)  # a driver that continues now cannot commit to the parent
     rows = [row.batch for row in path_ledger(home)]
     if rows[-1:] != ([] if gap.batch is None else [gap.batch]):
         message = (
-            f"timeline {gap.timeline} committed up to batch {rows[-1:]} after gap {gap.id} was accepted behind batch "
+            f"timeline {gap.timeline} committed up to batch {rows[-1:]} after gap {gap.id} was accepted after batch "
             f"{gap.batch}: somebody ran it meanwhile; nothing was moved; start the stream as it is"
         )
         raise LostRaceError(message)
-    move_head(home, accepted.timeline, reason=f"went on past {gap.id}: {gap.describe()}", expected_seq=seen, now=now)
+    move_head(
+        home, accepted.timeline, reason=f"went on past {gap.id}: {gap.describe()}", expected_seq=newest_seq, now=now
+    )

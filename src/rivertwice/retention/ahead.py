@@ -1,4 +1,4 @@
-"""Archive ahead of deletion: when the agent does it by itself. Pure: a value in, a decision with its reason out."""
+"""Archive before Kafka deletes: when the agent does it by itself. Pure: a value in, a decision with its reason out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rivertwice.instants import to_iso
 from rivertwice.log.leases import Clock
 from rivertwice.retry import delay_after
 
-ARCHIVE_SHARE = 0.5  # of the time (or bytes) until Kafka deletes what the archive lacks
+ARCHIVE_SHARE = 0.5  # share of the time (or bytes) until Kafka deletes records that the archive lacks
 BACKOFF_BASE = timedelta(seconds=10)
 BACKOFF_CAP = timedelta(minutes=10)
 BETWEEN_RUNS = timedelta(seconds=5)
@@ -20,7 +20,7 @@ class ArchiveMemory:
     """What is known of earlier archive runs of a topic.
 
     Attributes:
-        running: somebody archives this topic, or the agent archives another one: one at a time.
+        running: a process archives this topic, or the agent archives another one: one at a time.
         failures: runs that failed in a row; last_end: when the last run ended.
     """
 
@@ -50,10 +50,10 @@ def decide_archive(finite: bool, waiting: int, clock: Clock, memory: ArchiveMemo
     """Decide whether the agent archives a topic now.
 
     Args:
-        finite: whether Kafka ever deletes records of the topic; if not, archiving is left to people and schedules.
-        waiting: records that Kafka has and the archive lacks.
-        clock: of the first of them.
-        memory: of earlier runs.
+        finite: whether Kafka ever deletes records of the topic; if not, only people and schedules archive it.
+        waiting: number of records that Kafka has and the archive lacks.
+        clock: the clock of the first of them.
+        memory: what is known of earlier runs.
         now: the present instant.
     """
     if not finite:

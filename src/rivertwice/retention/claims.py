@@ -1,4 +1,4 @@
-"""Who needs which offsets of a pipeline's topics: stream, truth, savepoints, unpublished backfills, open dead letters."""
+"""Which offsets of a pipeline's topics are needed: by stream, truth, savepoints, unpublished backfills, open dead letters."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PartitionOffsets = Mapping[int, int]
 
 
 def claim_stream(timeline: str, position: PartitionOffsets) -> RetentionClaim:
-    """Return the stream's claim: everything from where it reads on, and from Kafka, for it reads nothing else."""
+    """Return the stream's claim: everything from its next offsets on, in Kafka, for it does not read the archive."""
     return RetentionClaim(
         f"stream {timeline}", "stream", {p: (start, None) for p, start in position.items()}, kafka_only=True
     )
 
 
 def claim_truth(genesis: PartitionOffsets, committed: PartitionOffsets) -> RetentionClaim:
-    """Return the claim of reconcile: all that the head's path has read, for every verdict re-derives all of it."""
+    """Return the claim of reconcile: all records that the head's path has read, for every reconcile computes all of them again."""
     return RetentionClaim("reconcile", "truth", {p: (genesis.get(p, 0), end) for p, end in committed.items()})
 
 
@@ -40,7 +40,7 @@ def claim_savepoint(savepoint: str, offsets: PartitionOffsets, committed: Partit
 
 
 def claim_backfill(backfill: str, runs: OffsetRuns, topic: str) -> RetentionClaim:
-    """Return the claim of a plan that is not published: from the first offset it reads to the last."""
+    """Return the claim of a plan that is not published: from the first offset that it reads to the last."""
     parts = runs.get(topic, {})
     return RetentionClaim(
         f"backfill {backfill}", "backfill", {p: (pairs[0][0], pairs[-1][1]) for p, pairs in parts.items() if pairs}
@@ -48,7 +48,7 @@ def claim_backfill(backfill: str, runs: OffsetRuns, topic: str) -> RetentionClai
 
 
 def claim_dead_letters(addresses: Iterable[tuple[int, int]]) -> RetentionClaim | None:
-    """Return the claim of dead letters that nobody decided about: their addresses, from the first to the last."""
+    """Return the claim of dead letters without a decision: their addresses, from the first to the last."""
     bounds: dict[int, tuple[int, int | None]] = {}
     for partition, offset in addresses:
         low, high = bounds.get(partition, (offset, offset + 1))
@@ -57,7 +57,7 @@ def claim_dead_letters(addresses: Iterable[tuple[int, int]]) -> RetentionClaim |
 
 
 class TopicClaims(NamedTuple):
-    """Who needs which offsets of one topic, which bore this id when they were read."""
+    """The claims on the offsets of one topic, with the id of the topic when they were read."""
 
     topic: str
     topic_id: str
@@ -68,7 +68,7 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
     """Return the claims on each topic of a pipeline, from its files and tables; Kafka is not asked.
 
     Raises:
-        RequestError: the pipeline never ran, so nobody needs anything yet.
+        RequestError: the pipeline never ran, so there are no claims yet.
     """
     home = settings.pipeline(pipeline)
     entries = read_sequence(home)
@@ -80,24 +80,28 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
     ledger = path_ledger(home)
     root = load_timeline(home, head_path(home)[0].timeline)
     savepoints = list_savepoints(home)
-    published = {one.backfill for one in publications_of(entries)}
+    published = {publication.backfill for publication in publications_of(entries)}
     plans = [load_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
-    letters = [one.address for one in read_brief(home, ledger) if one.state == OPEN]
-    found = []
+    letters = [letter.address for letter in read_brief(home, ledger) if letter.state == OPEN]
+    topic_claims = []
     for topic, topic_id in line.topic_ids.items():
         committed = _place(ledger[-1].end_offsets, topic) if ledger else {}
         claims = [claim_stream(name, next_offsets(home.checkpoint(name), line, topic))]
         if ledger:
             claims.append(claim_truth(_place(root.genesis, topic), committed))
         claims += [
-            claim_savepoint(one.id, _place(one.manifest.offsets, topic), committed)
-            for one in savepoints
-            if one.manifest.topic_ids.get(topic) == topic_id
+            claim_savepoint(savepoint.id, _place(savepoint.manifest.offsets, topic), committed)
+            for savepoint in savepoints
+            if savepoint.manifest.topic_ids.get(topic) == topic_id
         ]
-        claims += [claim_backfill(one.id, one.offsets, topic) for one in plans if one.topic_ids.get(topic) == topic_id]
-        dead = claim_dead_letters((one.partition, one.offset) for one in letters if one.topic_id == topic_id)
-        found.append(TopicClaims(topic, topic_id, claims if dead is None else [*claims, dead]))
-    return found
+        claims += [
+            claim_backfill(plan.id, plan.offsets, topic) for plan in plans if plan.topic_ids.get(topic) == topic_id
+        ]
+        dead = claim_dead_letters(
+            (address.partition, address.offset) for address in letters if address.topic_id == topic_id
+        )
+        topic_claims.append(TopicClaims(topic, topic_id, claims if dead is None else [*claims, dead]))
+    return topic_claims
 
 
 def _place(offsets: Mapping[str, Mapping[str, int]], topic: str) -> dict[int, int]:

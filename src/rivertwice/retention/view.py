@@ -21,13 +21,13 @@ Seen = tuple[float, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class TopicView:
-    """What is needed of one topic, and how long it is there.
+    """Which records of one topic are needed, and how long they exist.
 
     Attributes:
         log: Kafka and the archive, observed once.
-        same_topic: whether the topic is the one the claims are about; if not, Kafka has nothing for them.
+        same_topic: whether it is still the topic of the claims; if not, Kafka has no record for them.
         leases: every claim on every partition, worst first.
-        unarchived: clock of the first offset that the archive lacks, the shortest of all partitions.
+        unarchived: clock of the first offset that the archive lacks; the shortest of all partitions.
         waiting: records that Kafka has and the archive does not.
     """
 
@@ -40,7 +40,7 @@ class TopicView:
 
 @dataclass(frozen=True)
 class RetentionView:
-    """What is needed of a pipeline's log, and how long it is there: topic by topic, and recorded gaps as plain values."""
+    """Which records of a pipeline's log are needed, and how long they exist: by topic; and recorded gaps as plain values."""
 
     pipeline: str
     topics: Sequence[TopicView]
@@ -49,8 +49,8 @@ class RetentionView:
     @property
     def leases(self) -> list[RangeLease]:
         """Every claim on every partition of every topic, worst first."""
-        found = [lease for one in self.topics for lease in one.leases]
-        return sorted(found, key=lambda lease: (-lease.level, lease.clock.share))
+        leases = [lease for topic in self.topics for lease in topic.leases]
+        return sorted(leases, key=lambda lease: (-lease.level, lease.clock.share))
 
     @property
     def worst(self) -> RangeLease | None:
@@ -61,7 +61,7 @@ class RetentionView:
 def view_retention(
     settings: Settings, pipeline: str, now: datetime, *, earlier: Mapping[str, Seen] | None = None
 ) -> RetentionView:
-    """Observe a pipeline's retention now; `earlier` is what was seen of a topic before, to measure the pace from.
+    """Observe a pipeline's retention now; `earlier` contains an earlier observation of each topic, to measure the pace.
 
     Raises:
         RequestError: the pipeline never ran.
@@ -69,7 +69,8 @@ def view_retention(
     """
     home = settings.pipeline(pipeline)
     topics = [
-        _view_topic(settings, one, now, (earlier or {}).get(one.topic)) for one in observe_claims(settings, pipeline)
+        _view_topic(settings, topic_claims, now, (earlier or {}).get(topic_claims.topic))
+        for topic_claims in observe_claims(settings, pipeline)
     ]
     gaps = [gap_to_plain(gap, read_acceptance(home, gap.id)) for gap in read_gaps(home)]
     return RetentionView(pipeline, topics, gaps)
@@ -78,12 +79,12 @@ def view_retention(
 def _view_topic(settings: Settings, needed: TopicClaims, now: datetime, earlier: Seen | None) -> TopicView:
     log = observe_log(settings, needed.topic, needed.claims, earlier=earlier)
     same = log.topic_id == needed.topic_id
-    seen = log if same else _nothing_left(settings, log, needed.topic_id)
-    return TopicView(log, same, view_leases(needed.claims, seen, now), *unarchived_clock(log, now))
+    usable = log if same else _nothing_left(settings, log, needed.topic_id)
+    return TopicView(log, same, view_leases(needed.claims, usable, now), *unarchived_clock(log, now))
 
 
 def unarchived_clock(log: LogState, now: datetime) -> tuple[Clock, int]:
-    """Return (clock, records) of what Kafka has and the archive lacks; the shortest clock of all partitions. Pure."""
+    """Return (clock, number) of the records that Kafka has and the archive lacks; the clock is the shortest one. Pure."""
     claim = unarchived_claim(log)
     at_risk = {p: first_at_risk(claim, p, log) for p in claim.ranges}
     waiting = {p: log.end[p] - offset for p, offset in at_risk.items() if offset is not None}
@@ -93,14 +94,14 @@ def unarchived_clock(log: LogState, now: datetime) -> tuple[Clock, int]:
 
 
 def retention_to_plain(view: RetentionView, now: datetime) -> dict[str, Any]:
-    """Return the view as JSON holds it: what is said of the only topic stands beside the rest, of several under `topics`."""
-    found = [_topic_to_plain(one) for one in view.topics]
-    several = len(found) > 1
-    about = found[0] if not several else {"topics": found, **_together(view)}
+    """Return the view as plain JSON values: the values of an only topic are on the top level, those of several in `topics`."""
+    plain_topics = [_topic_to_plain(topic) for topic in view.topics]
+    several = len(plain_topics) > 1
+    per_topic = plain_topics[0] if not several else {"topics": plain_topics, **_together(view)}
     return {
         "pipeline": view.pipeline,
         "at": to_iso(now),
-        **about,
+        **per_topic,
         "worst": None if view.worst is None else lease_to_plain(view.worst, several=several),
         "leases": [lease_to_plain(lease, several=several) for lease in view.leases],
         "gaps": list(view.gaps),
@@ -108,7 +109,7 @@ def retention_to_plain(view: RetentionView, now: datetime) -> dict[str, Any]:
 
 
 def topics_in(plain: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what a plain view says of each topic."""
+    """Return the part of a plain view for each topic."""
     return list(plain["topics"]) if "topics" in plain else [plain]
 
 
@@ -126,16 +127,16 @@ def _topic_to_plain(view: TopicView) -> dict[str, Any]:
 
 
 def _together(view: RetentionView) -> dict[str, Any]:
-    shortest = min((one.unarchived for one in view.topics), key=lambda clock: clock.share)
-    waiting = sum(one.waiting for one in view.topics)
+    shortest = min((topic.unarchived for topic in view.topics), key=lambda clock: clock.share)
+    waiting = sum(topic.waiting for topic in view.topics)
     return {
-        "same_topic": all(one.same_topic for one in view.topics),
+        "same_topic": all(topic.same_topic for topic in view.topics),
         "unarchived": {"records": waiting, **clock_to_plain(shortest)},
     }
 
 
 def lease_to_plain(lease: RangeLease, *, several: bool = False) -> dict[str, Any]:
-    """Return one lease as JSON holds it; where there are several topics it names its own."""
+    """Return one lease as plain JSON values; if there are several topics, it names its own."""
     return {
         **({"topic": lease.topic} if several else {}),
         "holder": lease.holder,
@@ -151,7 +152,7 @@ def lease_to_plain(lease: RangeLease, *, several: bool = False) -> dict[str, Any
 
 
 def clock_to_plain(clock: Clock) -> dict[str, Any]:
-    """Return a clock as JSON holds it."""
+    """Return a clock as plain JSON values."""
     return {
         "deadline": None if clock.deadline is None else to_iso(clock.deadline),
         "left_s": None if clock.left is None else round(clock.left.total_seconds(), 1),
@@ -160,26 +161,26 @@ def clock_to_plain(clock: Clock) -> dict[str, Any]:
 
 
 def summary_of(plain: Mapping[str, Any]) -> str | None:
-    """Return the worst of a plain view in one line, or None if nothing is in danger."""
+    """Return the worst problem of a plain view in one line, or None if no record is at risk."""
     open_gaps = [gap for gap in plain["gaps"] if gap["accepted"] is None]
     if open_gaps:
         return f"gap {open_gaps[-1]['id']}: {open_gaps[-1]['topic']} {open_gaps[-1]['ranges']} is gone from Kafka"
     worst = plain["worst"]
-    recreated = [one["topic"] for one in topics_in(plain) if not one["same_topic"]]
+    recreated = [topic_plain["topic"] for topic_plain in topics_in(plain) if not topic_plain["same_topic"]]
     if recreated:
         return f"topic {recreated[0]} was deleted and created again: only the archive has the old one's records"
     if worst is None or worst["level"] == Level.OK.name.lower():
         return None
     topic = worst.get("topic") or plain["topic"]
-    what = f"{worst['holder']} needs {topic}/{worst['partition']} {worst['needs']}"
+    need = f"{worst['holder']} needs {topic}/{worst['partition']} {worst['needs']}"
     if worst["level"] == Level.LOST.name.lower():
-        return f"{what}: {worst['lost']} records are lost"
+        return f"{need}: {worst['lost']} records are lost"
     left = "no pace is known" if worst["left_s"] is None else f"{worst['left_s']} s"
-    return f"{what}, which only Kafka has: {left}, {worst['left_share']:.0%} of its time or bytes left"
+    return f"{need}, which only Kafka has: {left}, {worst['left_share']:.0%} of its time or bytes left"
 
 
 def _nothing_left(settings: Settings, log: LogState, topic_id: str) -> LogState:
-    """Return the state of a topic that was deleted: only its archive is there."""
+    """Return the state of a topic that was deleted: only its archive exists."""
     *older, archived = archived_segments(settings, log.topic, topic_id) or [{}]
     ends = {partition: end for partition, (_, end) in archived.items()}
     return LogState(log.topic, topic_id, begin=ends, end=ends, archived=archived, older=older)
