@@ -1,4 +1,4 @@
-"""Compare what a fast path sent with what its log calls for, as sets: every row is known by its record and its text."""
+"""Compare the rows that a fast path sent with the rows that its log requires, as sets: a row's identity is its record and text."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from rivertwice.pipeline.relations import accepted
 
 SHOWN = 20
 Row = tuple[int, int, str]
-"""(partition, offset, value): whose record, and what was said of it."""
+"""(partition, offset, value): the address of the record, and the text of its row."""
 
 
 @dataclass(frozen=True)
 class FastReport:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         judged: source partition to (first, end) of the offsets that were compared.
-        expected: rows that the log calls for. sent: different rows that were sent. again: rows sent once more, after a crash.
-        ahead: rows sent of records whose interval is not written down yet; they are judged next time.
-        missing, unexpected: `partition@offset` of rows that had to be sent and were not, or were sent and had not to be; the first twenty.
+        expected: rows that the log requires. sent: different rows that were sent. again: rows that were sent again, after a crash.
+        ahead: rows of records whose interval is not recorded yet; they are compared next time.
+        missing, unexpected: `partition@offset` of the first twenty rows that were required and not sent, or sent and not required.
     """
 
     judged: Mapping[int, tuple[int, int]]
@@ -50,12 +50,12 @@ class FastReport:
 
     @property
     def exact(self) -> bool:
-        """Whether what was sent is what had to be."""
+        """Whether exactly the required rows were sent."""
         return not self.missing_count and not self.unexpected_count
 
 
 def compare_sets(expected: Iterable[Row], sent: Iterable[Row], judged: OffsetRanges) -> FastReport:
-    """Return how two bags of rows differ as sets, within the judged offsets. Pure."""
+    """Return how two collections of rows differ as sets, within the compared offsets. Pure."""
     inside: Counter[Row] = Counter()
     ahead = 0
     stray: Counter[Row] = Counter()
@@ -66,7 +66,7 @@ def compare_sets(expected: Iterable[Row], sent: Iterable[Row], judged: OffsetRan
         elif row[1] >= end:
             ahead += 1
         else:
-            stray[row] += 1  # of a record from before the first run
+            stray[row] += 1  # a row of a record before the first run
     wanted = set(expected)
     missing = sorted(wanted - inside.keys())
     unexpected = sorted((inside.keys() | stray.keys()) - wanted)
@@ -84,31 +84,31 @@ def compare_sets(expected: Iterable[Row], sent: Iterable[Row], judged: OffsetRan
 
 
 def stretches(runs: Sequence[FastRun], committed: Mapping[int, int]) -> list[tuple[FastRun, OffsetRanges]]:
-    """Return each run with the offsets that it answers for: to the beginning of the next, the last to what is committed. Pure."""
-    found = []
+    """Return each run with its offsets: up to the beginning of the next run, for the last run up to the committed end. Pure."""
+    run_ranges = []
     for number, run in enumerate(runs):
         ends = runs[number + 1].begins if number + 1 < len(runs) else committed
         parts = {*run.begins, *ends}
-        found.append((run, drop_empty({part: (run.begins.get(part, 0), ends.get(part, 0)) for part in parts})))
-    return found
+        run_ranges.append((run, drop_empty({part: (run.begins.get(part, 0), ends.get(part, 0)) for part in parts})))
+    return run_ranges
 
 
 def compare_fast(spark: SparkSession, settings: Settings, pipeline: str) -> FastReport:
-    """Recompute what the fast path of a pipeline must send, and compare it with its topic.
+    """Compute again the rows that the fast path of a pipeline must send, and compare them with its topic.
 
     Raises:
-        RequestError: it has no fast path, or has not written down an interval yet.
+        RequestError: it has no fast path, or its fast path has not recorded an interval yet.
     """
     home = settings.pipeline(pipeline)
     definition = load_definition(settings.definitions / pipeline)
     runs = read_runs(home)
     committed = committed_offsets(home, definition.source[1].topic)
     if definition.fast is None or not runs or committed is None:
-        what = (
+        state = (
             "has no fast path" if definition.fast is None else "has not written down an interval of its fast path yet"
         )
         message = (
-            f"{pipeline} {what}, so there is nothing to compare; `rivertwice fast status {pipeline}` says what runs"
+            f"{pipeline} {state}, so there is nothing to compare; `rivertwice fast status {pipeline}` says what runs"
         )
         raise RequestError(message)
     expected: list[Row] = []
@@ -133,9 +133,9 @@ def _expected(spark: SparkSession, settings: Settings, bundles: Place, run: Fast
 
 
 def _rows(values: Iterable[str | bytes]) -> list[Row]:
-    found = []
+    rows = []
     for value in values:
         text = value.decode() if isinstance(value, bytes) else value
         place = json.loads(text)[RECORD]
-        found.append((int(place["partition"]), int(place["offset"]), text))
-    return found
+        rows.append((int(place["partition"]), int(place["offset"]), text))
+    return rows

@@ -1,9 +1,9 @@
 """The process of a fast path: Spark's real-time mode, Kafka to Kafka.
 
 Usage: python -m rivertwice.fast.job --pipeline NAME
-Each record is decoded and judged as in the stream, and what `fast.sql` makes of it is sent at once. Every row says which record it
-is of: after a crash what was sent since the last interval is sent again, so a row may come twice and is known by its `record`.
-SIGTERM ends it, exit code 0.
+Each record is decoded and judged as in the stream, and the rows that `fast.sql` makes from it are sent at once. Every row names
+its record: after a crash, rows since the last interval are sent again, so a row may come twice and is recognised by its
+`record`. SIGTERM ends the process with exit code 0.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from rivertwice.stream.begin import require_checked
 from rivertwice.timeline.sequence import head
 
 _log = logging.getLogger(__name__)
-_POLL_SECONDS: Any = 0.2  # PySpark takes fractions, its annotation does not say so
+_POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
 
 
 def begin_run(settings: Settings, definition: Definition) -> FastRun:
-    """Return the run that goes on, recorded; topics are created if they are absent."""
+    """Return the run that continues or begins, recorded; topics are created if they are absent."""
     assert definition.fast is not None, "the caller looked"
     home = settings.pipeline(definition.name)
     bundle = build_bundle(settings.definitions / definition.name)
@@ -64,13 +64,13 @@ def begin_run(settings: Settings, definition: Definition) -> FastRun:
 
 
 def run_fast(settings: Settings, definition: Definition, stop: threading.Event) -> None:
-    """Run the fast path until told to stop; raises what made it fail."""
+    """Run the fast path until `stop` is set; raise the error that made it fail."""
     assert definition.fast is not None, "the caller looked"
     home = settings.pipeline(definition.name)
     _, source = definition.source
     partitions = len(kafka.end_offsets(settings, source.topic))
     if settings.spark_is_local:
-        # Real-time mode holds a slot per partition for as long as it runs.
+        # Real-time mode keeps a slot per partition as long as it runs.
         settings = replace(settings, spark_master=f"local[{partitions + 1}]")
 
     def session() -> SparkSession:

@@ -1,4 +1,4 @@
-"""One process per pipeline's fast path on a host: a lock that the system releases with the process, and who holds it."""
+"""One process per fast path on a host: a lock that the operating system releases with the process, and its holder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FastOwner:
 
 
 def read_fast_owner(home: PipelineHome) -> FastOwner | None:
-    """Return the process that runs the fast path, or None if none lives."""
+    """Return the process that runs the fast path, or None if there is none."""
     folder = fast_folder(home)
     data = read_json(folder / "owner.json")
     if data is None or not is_alive(data["pid"], data["pid_started"], lock=folder / "lock"):
@@ -35,7 +35,7 @@ def read_fast_owner(home: PipelineHome) -> FastOwner | None:
 
 
 def take_fast_lock(home: PipelineHome) -> TextIO:
-    """Return the held lock; closing it, or the process's end, gives it back.
+    """Return the held lock; it is released when it is closed, or when the process ends.
 
     Raises:
         LeaseLostError: another process holds it.
@@ -44,8 +44,8 @@ def take_fast_lock(home: PipelineHome) -> TextIO:
     file = open_locked(folder / "lock")
     if file is None:
         owner = read_fast_owner(home)
-        who = "another process" if owner is None else f"pid {owner.pid}"
-        message = f"the fast path of {home.root.name} is run by {who} already; `rivertwice stop` ends it, or wait"
+        holder = "another process" if owner is None else f"pid {owner.pid}"
+        message = f"the fast path of {home.root.name} is run by {holder} already; `rivertwice stop` ends it, or wait"
         raise LeaseLostError(message)
     replace_json(folder / "owner.json", {"format": FORMAT, "pid": os.getpid(), "pid_started": own_start()})
     return file

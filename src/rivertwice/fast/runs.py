@@ -1,7 +1,7 @@
-"""What ran from where on: a run is a stretch of the source's offsets under one meaning of the fast path.
+"""The runs of a fast path: a run is a range of the source's offsets with one meaning of the fast path.
 
-Under `HOME/pipelines/NAME/fast/`, format 1: `run-0001.json`, each written once and never changed; `checkpoint/` is Spark's. The first run
-begins at the end of the topic: nobody wants to be woken for what happened last year.
+They are stored in `HOME/pipelines/NAME/fast/`, format 1: `run-0001.json`, each written once and never changed; `checkpoint/` is
+Spark's. The first run begins at the end of the topic, so that old records send no alerts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class FastRun:
-    """One stretch.
+    """One run.
 
     Attributes:
-        bundle: the definition that made its rows. meaning: hash of what shapes them.
-        begins: partition of the source to the first offset. sent_from: partition of the fast topic to where its rows begin at the earliest.
+        bundle: the definition that made its rows. meaning: hash of everything that shapes them.
+        begins: partition of the source to the first offset. sent_from: partition of the fast topic to the offset before which
+            there is no row of the run.
     """
 
     number: int
@@ -43,12 +44,12 @@ class FastRun:
 
 
 def fast_folder(home: PipelineHome) -> Path:
-    """Return where the fast path of a pipeline keeps its state."""
+    """Return the folder with the state of a pipeline's fast path."""
     return home.root / "fast"
 
 
 def meaning_of(definition: Definition) -> str:
-    """Return a hash of all that shapes a row of the fast path."""
+    """Return a hash of everything that shapes a row of the fast path."""
     assert definition.fast is not None
     assert definition.fast_sql is not None
     view, source = definition.source
@@ -67,17 +68,17 @@ def read_runs(home: PipelineHome) -> list[FastRun]:
     """Return all runs, in order.
 
     Raises:
-        LedgerError: one has a format that this version does not know.
+        LedgerError: a run has a format that this version does not know.
     """
-    found = []
+    runs = []
     for path in sorted(fast_folder(home).glob("run-*.json")):
         data = read_json(path)
         if data is None or data.pop("format", None) != FORMAT:
             message = f"{path} is not of format {FORMAT}, which this version reads; use a newer rivertwice"
             raise LedgerError(message)
         offsets = {name: {int(part): int(at) for part, at in data[name].items()} for name in ("begins", "sent_from")}
-        found.append(FastRun(**{**data, **offsets, "at": parse_iso(data["at"])}))
-    return found
+        runs.append(FastRun(**{**data, **offsets, "at": parse_iso(data["at"])}))
+    return runs
 
 
 def record_run(home: PipelineHome, run: FastRun) -> None:
@@ -91,7 +92,7 @@ def record_run(home: PipelineHome, run: FastRun) -> None:
 
 
 def committed_offsets(home: PipelineHome, topic: str) -> dict[int, int] | None:
-    """Return up to where all rows are sent for sure: the end of the newest interval that Spark has written down; None before the first."""
+    """Return the offsets up to which all rows are surely sent: the end of the newest interval that Spark recorded, or None."""
     checkpoint = fast_folder(home) / "checkpoint"
     numbers = sorted((int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")), reverse=True)
     for number in numbers:
@@ -112,14 +113,14 @@ def plan_run(
     sent_from: Mapping[int, int],
     now: datetime,
 ) -> FastRun:
-    """Return the run that goes on: the newest if it means the same, else a new one behind what was committed. Pure.
+    """Return the run to continue: the newest one if its meaning is the same, else a new one after the committed offsets. Pure.
 
     Args:
-        runs: so far.
-        bundle: of what begins now.
-        meaning: of what begins now.
-        topic_id: of the source's topic now.
-        committed: as `committed_offsets` gave it.
+        runs: the runs so far.
+        bundle: the bundle that begins now.
+        meaning: the meaning of the bundle that begins now.
+        topic_id: the present id of the source's topic.
+        committed: the result of `committed_offsets`.
         ends: the source's ends now; the first run begins there.
         sent_from: the fast topic's ends now.
         now: the present instant.
