@@ -104,7 +104,7 @@ def new_erasure(
         )
         raise RequestError(message)
     for name, definition in _component(settings, pipeline).items():
-        if not (name == pipeline or _has_one(definition, fields)):
+        if not (name == pipeline or _has_any_field(definition, fields)):
             continue
         why_not = refuse_pseudonym(definition, fields, value, pseudonym)
         if why_not is not None:
@@ -115,18 +115,18 @@ def new_erasure(
         pipeline=pipeline,
         fields=tuple(sorted(fields)),
         columns=tuple(sorted({*fields, *columns})),
-        pseudonym=pseudonym if pseudonym is not None else _by_chance(value),
+        pseudonym=pseudonym if pseudonym is not None else _random_pseudonym(value),
         why=why,
         by=by,
         asked_at=now,
     )
 
 
-def _has_one(definition: Definition, fields: Sequence[str]) -> bool:
+def _has_any_field(definition: Definition, fields: Sequence[str]) -> bool:
     return any(name in source.schema_ for name in fields for source in definition.sources.values())
 
 
-def _by_chance(value: Value) -> Value:
+def _random_pseudonym(value: Value) -> Value:
     return f"erased-{secrets.token_hex(8)}" if isinstance(value, str) else 2**30 + secrets.randbelow(2**30)
 
 

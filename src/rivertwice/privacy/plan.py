@@ -101,7 +101,7 @@ def find_refusals(reader: Reader, places: Places) -> list[str]:
         )
     unread = _unread(reader, places)
     if unread:
-        refusals.append(f"{name} has not read {_said(unread)} yet: let it catch up")
+        refusals.append(f"{name} has not read {_describe_unread(unread)} yet: let it catch up")
     if reader.keeps_every_key:
         if reader.obstacle is not None:
             refusals.append(f"the state of {name} cannot be made again: {reader.obstacle}")
@@ -201,5 +201,5 @@ def _reads(row: LedgerRow, places: Places) -> bool:
     return False
 
 
-def _said(unread: Sequence[tuple[Part, int]]) -> str:
+def _describe_unread(unread: Sequence[tuple[Part, int]]) -> str:
     return ", ".join(f"{part.topic}/{part.partition}@{offset}" for part, offset in unread[:5])

@@ -201,7 +201,7 @@ def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[Riv
     gone, _ = behind_fork(world.old_rows, world.new_rows)
     checks: tuple[Callable[[], None], ...] = (
         lambda: _require_proved(manifest, proved=proved),
-        lambda: _require_behind(manifest, len(gone)),
+        lambda: _require_later_batches(manifest, len(gone)),
         lambda: require_fingerprint(manifest, world.fingerprint),
         lambda: check_topics(manifest.topic_ids, world.topic_ids, manifest.pipeline),
         lambda: require_recorded(manifest, world.new_rows),
@@ -225,7 +225,7 @@ def _require_proved(manifest: Manifest, *, proved: bool) -> None:
         raise SavepointError(message)
 
 
-def _require_behind(manifest: Manifest, gone: int) -> None:
+def _require_later_batches(manifest: Manifest, gone: int) -> None:
     if not gone:
         message = (
             f"savepoint {manifest.savepoint} stands at the end of the head's path: no batch comes after it, so there is nothing "
