@@ -1,1 +1,1 @@
-"""Delivery beyond the tables: what was committed and published goes on to Kafka, PostgreSQL and webhooks, in order."""
+"""Delivery beyond the tables: committed and published rows are sent to Kafka, PostgreSQL and webhooks, in order."""

@@ -143,8 +143,8 @@ class PostgresSink:
         stored = self._read(connection, lock=True)
         if stored != before:
             message = (
-                f"sink {self._name} of {self._pipeline} stands at {stored or 'nothing'}, not at {before or 'nothing'}: another "
-                "deliverer was here; nothing was taken; read again and go on"
+                f"sink {self._name} of {self._pipeline} is at {stored or 'nothing'}, not at {before or 'nothing'}: another "
+                "deliverer was here; nothing was taken; read again and continue"
             )
             raise LostRaceError(message)
 

@@ -82,7 +82,7 @@ class WebhookSink:
         """Look the address up, and return the position."""
         self.close()
         self._url = self._address()
-        # No redirect is followed: it would carry records to an address that nobody configured.
+        # No redirect is followed: it would send records to an address that is not configured.
         self._client = web_client(timeout_s=TIMEOUT_S)
         return position_held(self._store.get(self._key), shape, self._name)
 

@@ -1,1 +1,1 @@
-"""Privacy: a person's key is replaced wherever the platform keeps it, so that what was counted stays comparable."""
+"""Privacy: a person's key is replaced everywhere in the platform, so that counts by key stay comparable."""

@@ -306,7 +306,7 @@ def _component(settings: Settings, pipeline: str) -> dict[str, Definition]:
     known = {name: definition for name in _names(settings) if (definition := head_definition(settings.pipeline(name)))}
     if pipeline not in known:
         message = (
-            f"{pipeline} never ran here, so it holds nothing; pipelines that did: {', '.join(sorted(known)) or 'none'}"
+            f"{pipeline} never ran here, so it has no data; pipelines that did: {', '.join(sorted(known)) or 'none'}"
         )
         raise RequestError(message)
     topics, joined = set(known[pipeline].topics), {pipeline}

@@ -68,7 +68,7 @@ def accept_gap(settings: Settings, pipeline: str, gap_id: str, *, by: str, now: 
             record_acceptance(home, Acceptance(gap_id, child, by, now))  # step 4
             accepted = read_acceptance(home, gap_id) or Acceptance(gap_id, child, by, now)
         _move(home, gap, accepted, now)  # step 5
-    _log.warning("%s goes on past %s on timeline %s: %s", pipeline, gap_id, accepted.timeline, gap.describe())
+    _log.warning("%s continues after %s on timeline %s: %s", pipeline, gap_id, accepted.timeline, gap.describe())
     return accepted
 
 
@@ -128,7 +128,7 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
         row = copy_committed(home, gap.timeline, work)
         if row.batch != gap.batch:
             message = (
-                f"the checkpoint's copy stands at batch {row.batch}, not at {gap.batch}; nothing was done; run it again"
+                f"the checkpoint's copy is at batch {row.batch}, not at {gap.batch}; nothing was done; run it again"
             )
             raise SavepointError(message)
         path = work / "offsets" / str(row.batch)
@@ -139,7 +139,7 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
         work.rename(target)
         line = replace(fork_of(parent, row, child, now), genesis=begin)
     if not create_timeline(home, line):
-        message = f"timeline {child} was created by somebody else meanwhile; nothing serves it; run it again"
+        message = f"timeline {child} was created by another process meanwhile; nothing serves it; run it again"
         raise LostRaceError(message)
     return child
 

@@ -74,7 +74,7 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
     entries = read_sequence(home)
     name = select_head(entries)
     if name is None:
-        message = f"{pipeline} never ran in {settings.home}, so nobody needs its log yet; `rivertwice start {pipeline}`"
+        message = f"{pipeline} never ran in {settings.home}, so no record of its log is needed yet; `rivertwice start {pipeline}`"
         raise RequestError(message)
     line = load_timeline(home, name)
     ledger = path_ledger(home)

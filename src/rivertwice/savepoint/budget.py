@@ -49,7 +49,7 @@ def decide_over_batches(first: int, last: int, budget: ProofBudget) -> str | Non
 
 
 def describe_out_of_time(done: int, wanted: int, budget: ProofBudget) -> str:
-    """Return in one sentence that a replay was cut off."""
+    """Return in one sentence that a replay ran out of time."""
     return (
         f"not proved: {done} of {wanted} recorded batches replayed equal within {budget.replay_s:.0f} s, the budget, and the rest "
         "was left; the next rotation tries again"

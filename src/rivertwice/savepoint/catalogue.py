@@ -242,6 +242,6 @@ def _entry(savepoint: Savepoint, path: str) -> FileEntry | None:
 
 def _refused(savepoint: Savepoint, problem: str) -> str:
     return (
-        f"savepoint {savepoint.id} is damaged: {problem}; it is refused, for a stream restored from it would go on with "
+        f"savepoint {savepoint.id} is damaged: {problem}; it is refused, for a stream restored from it would continue with "
         "wrong state; use another savepoint (`rivertwice savepoint list`) and take a new one"
     )

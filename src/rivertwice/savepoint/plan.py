@@ -71,7 +71,7 @@ def plan_replay(
             raise FingerprintError(message)
         if row.topic_ids != manifest.topic_ids:
             message = (
-                f"batch {row.batch} read topic ids {dict(row.topic_ids)}, savepoint {manifest.savepoint} stands in "
+                f"batch {row.batch} read topic ids {dict(row.topic_ids)}, savepoint {manifest.savepoint} was taken with "
                 f"{dict(manifest.topic_ids)}: the topic was deleted and created again; the replay is refused"
             )
             raise LogGapError(message)
@@ -109,7 +109,7 @@ def require_reach(end: Mapping[int, int], begin: Mapping[int, int], *, batch: in
     for partition, offset in end.items():
         if offset < begin.get(partition, 0):
             message = (
-                f"a stream restored at batch {batch} goes on at offset {offset} of {topic}-{partition}, but Kafka begins at "
+                f"a stream restored at batch {batch} continues at offset {offset} of {topic}-{partition}, but Kafka begins at "
                 f"{begin[partition]}: {begin[partition] - offset} records are gone and the stream would stop at once; "
                 "nothing was changed; raise the topic's retention and recompute the range from the archive by a backfill"
             )
@@ -181,7 +181,7 @@ def require_on_path(manifest: Manifest, path: Sequence[Segment]) -> None:
     """
     if not is_on_path(manifest, path):
         message = (
-            f"savepoint {manifest.savepoint} stands at batch {manifest.batch} of timeline {manifest.timeline}, which is not on "
+            f"savepoint {manifest.savepoint} is at batch {manifest.batch} of timeline {manifest.timeline}, which is not on "
             f"the head's path ({' > '.join(segment.timeline for segment in path)}): restoring it would be a rewind, a separate "
             f"act; use a savepoint of the head's path, or look at what `rivertwice savepoint rewind {manifest.pipeline} "
             f"{manifest.savepoint}` would change"

@@ -39,7 +39,7 @@ from rivertwice.timeline.watermarks import rule_of
 from rivertwice.waits import Deadline
 
 _log = logging.getLogger(__name__)
-_FIELD = "allDataForTriggerAvailableNow"  # of KafkaMicroBatchStream: end offsets it takes instead of asking Kafka
+_FIELD = "allDataForTriggerAvailableNow"  # a field of KafkaMicroBatchStream: end offsets that it uses instead of asking Kafka
 _STUCK_S = 10.0  # a query that waits so long for data will not run the recorded batch by itself
 _WAITING = "Waiting for data to arrive"
 

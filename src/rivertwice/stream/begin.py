@@ -65,7 +65,7 @@ def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], p
         message = (
             f"the definition of {pipeline} changed in {', '.join(changed)} since timeline {timeline} began; resuming its "
             f"checkpoint would mix two meanings in one state, so the stream does not start; see `rivertwice upgrade {pipeline}`, which "
-            "says whether the new definition can go on from the old one's state, or put the definition back"
+            "says whether the new definition can continue from the old one's state, or put the definition back"
         )
         raise FingerprintError(message)
 

@@ -230,10 +230,10 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
     check_sealed(applied, line.timeline)
     if applied != (own[-1] if own else None):
         message = (
-            f"the changelog of {line.pipeline} stands at batch {applied} of timeline {line.timeline}, the ledger at "
+            f"the changelog of {line.pipeline} is at batch {applied} of timeline {line.timeline}, the ledger at "
             f"{own[-1] if own else None}: the table lost commits, and rows that were emitted are gone; the stream does not "
             f"start; `rivertwice repair {line.pipeline}` writes them again from the recorded ranges, or `rivertwice savepoint restore "
-            f"{line.pipeline}` goes on from the changelog's own last batch and reads what follows again"
+            f"{line.pipeline}` continues from the changelog's own last batch and reads what follows again"
         )
         raise LedgerError(message)
     view = read_view(home.checkpoint(line.timeline))
@@ -242,7 +242,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         message = (
             f"the checkpoint of timeline {line.timeline} of {line.pipeline} has finished batch {finished}, but the newest batch "
             f"of the changelog and the ledger is {committed}: both lost rows that were emitted; the stream does not start, for "
-            f"it would go on behind them; `rivertwice savepoint restore {line.pipeline}` goes on from batch {committed} on a new "
+            f"it would continue after them; `rivertwice savepoint restore {line.pipeline}` continues from batch {committed} on a new "
             "timeline, which reads what follows again"
         )
         raise LedgerError(message)
@@ -250,7 +250,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
     problem = find_damage(view, as_continued(rows, line), rule_of_row) or find_bad_checksum(checkpoint)
     if problem is not None:
         message = (
-            f"the checkpoint of timeline {line.timeline} of {line.pipeline} is damaged: {problem}; going on with it would "
+            f"the checkpoint of timeline {line.timeline} of {line.pipeline} is damaged: {problem}; continuing with it would "
             "lose or double records, so the stream does not start; the agent falls back to the newest proved savepoint, "
             f"or do it by hand: `rivertwice savepoint restore {line.pipeline}`"
         )

@@ -55,7 +55,7 @@ def test_a_restore_that_would_be_refused_says_why_and_exits_1(world, run):
     begin[0] = 71
     shown = run("savepoint", "restore", "p", "--dry-run")
     assert shown.exit_code == 1
-    assert "refused: a stream restored at batch 6 goes on at offset 70" in shown.output
+    assert "refused: a stream restored at batch 6 continues at offset 70" in shown.output
     assert (head(home), read_operations(home)) == ("t1", [])
 
 

@@ -155,7 +155,7 @@ def test_a_batch_is_on_a_path_if_any_segment_holds_it() -> None:
 def test_a_stream_needs_the_first_offset_behind_its_batch_and_none_before() -> None:
     require_reach({0: 30, 1: 5}, {0: 30}, batch=2, topic="flights")
     with pytest.raises(
-        LogGapError, match="goes on at offset 30 of flights-0, but Kafka begins at 31: 1 records are gone"
+        LogGapError, match="continues at offset 30 of flights-0, but Kafka begins at 31: 1 records are gone"
     ):
         require_reach({0: 30}, {0: 31}, batch=2, topic="flights")
 

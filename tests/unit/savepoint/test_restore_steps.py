@@ -277,7 +277,7 @@ def test_a_savepoint_after_the_changelogs_end_is_refused_for_an_older(world):
     for batch in (5, 4):
         entry_path(home.tables.changelog, delta.open_table(home.tables.changelog).version()).unlink()
         assert last_in_changelog(home, "t1") == (batch - 1 if batch == 5 else None)
-    with pytest.raises(SavepointError, match="stands at batch 3, but the changelog of p ends at batch -1"):
+    with pytest.raises(SavepointError, match="is at batch 3, but the changelog of p ends at batch -1"):
         restore_savepoint(settings, "p", taken.id)
     with pytest.raises(SavepointError, match="no proved savepoint on the head's path"):
         restore_savepoint(settings, "p")

@@ -51,7 +51,7 @@ def run_to_goal(
             last_report = time.monotonic()
             hold_stream(home, goal.by)  # the agent takes an old marker for a driver that is stuck
             row = last()
-            progress(f"timeline {goal.timeline} stands at batch {row.batch}; {left_to(goal, row)} records are left")
+            progress(f"timeline {goal.timeline} is at batch {row.batch}; {left_to(goal, row)} records are left")
         time.sleep(_POLL_S)
 
 

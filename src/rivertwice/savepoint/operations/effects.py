@@ -172,7 +172,7 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
     def stop(self, record: R) -> R:
         """Stop the stream; a driver that works for the operation itself keeps running."""
         wanted = self.is_wanted()
-        if wanted and not record.was_running:  # somebody started the stream since it was cut off
+        if wanted and not record.was_running:  # the stream was started since the interruption
             record = replace(record, was_running=True)
             self.write(record)
         owner = lease_owner(self.home)

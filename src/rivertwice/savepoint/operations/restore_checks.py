@@ -76,7 +76,7 @@ def require_proved(savepoint: Savepoint) -> None:
     """
     if savepoint.status != PROVED:
         message = (
-            f"savepoint {savepoint.id} was taken and never proved, so it is not known whether a stream can go on from it; "
+            f"savepoint {savepoint.id} was taken and never proved, so it is not known whether a stream can continue from it; "
             "nothing was done; prove it first (`rivertwice savepoint prove`), take the newest proved one (no id), or say "
             "--unproved"
         )
@@ -98,7 +98,7 @@ def require_way(decision: UpgradeDecision, pipeline: str) -> None:
     if decision.way == REFUSED:
         obstacles = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
         message = (
-            f"the new definition of {pipeline} cannot go on from the old one's state ({obstacles}); nothing was done; put the definition "
+            f"the new definition of {pipeline} cannot continue from the old one's state ({obstacles}); nothing was done; put the definition "
             "back, or start the new one as a pipeline of another name, which reads the log from its beginning"
         )
         raise FingerprintError(message)
@@ -113,8 +113,8 @@ def require_in_changelog(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
     last = rows[-1].batch if rows else -1
     if manifest.batch > last:
         message = (
-            f"savepoint {manifest.savepoint} stands at batch {manifest.batch}, but the changelog of {manifest.pipeline} ends at batch "
-            f"{last}: it lost the commits between, and a stream that went on from there would leave their rows out; nothing was "
+            f"savepoint {manifest.savepoint} is at batch {manifest.batch}, but the changelog of {manifest.pipeline} ends at batch "
+            f"{last}: it lost the commits between, and a stream that continued from there would leave their rows out; nothing was "
             f"done; write them again (`rivertwice repair {manifest.pipeline}`), or use an older savepoint"
         )
         raise SavepointError(message)

@@ -146,7 +146,7 @@ class RewindEffects(OperationEffects[Rewind]):
         if load_timeline(home, rewind.child).parent != Fork(rewind.parent, rewind.batch):
             self.write(replace(rewind, step=CHECKED, child=next_timeline_name(home)))
             message = (
-                f"somebody else made timeline {rewind.child} meanwhile; nothing served changed; run the rewind again, it takes "
+                f"another process made timeline {rewind.child} meanwhile; nothing served changed; run the rewind again, it takes "
                 "another name"
             )
             raise LostRaceError(message)

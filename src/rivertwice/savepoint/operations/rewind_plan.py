@@ -219,7 +219,7 @@ def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[Riv
 def _require_proved(manifest: Manifest, *, proved: bool) -> None:
     if not proved:
         message = (
-            f"savepoint {manifest.savepoint} was taken and never proved, so it is not known whether a stream can go on from "
+            f"savepoint {manifest.savepoint} was taken and never proved, so it is not known whether a stream can continue from "
             "it; nothing was done; prove it first (`rivertwice savepoint prove`), or say --unproved"
         )
         raise SavepointError(message)
@@ -228,7 +228,7 @@ def _require_proved(manifest: Manifest, *, proved: bool) -> None:
 def _require_later_batches(manifest: Manifest, gone: int) -> None:
     if not gone:
         message = (
-            f"savepoint {manifest.savepoint} stands at the end of the head's path: no batch comes after it, so there is nothing "
+            f"savepoint {manifest.savepoint} is at the end of the head's path: no batch comes after it, so there is nothing "
             "to go back from; name an older one, or use `rivertwice savepoint restore`, which changes nothing served"
         )
         raise RequestError(message)

@@ -117,7 +117,7 @@ UPGRADE = replace(
     steps=(
         replace(
             RESTORE.steps[0],
-            does="refuse what a restore refuses, and a definition that cannot go on from the old one's state",
+            does="refuse what a restore refuses, and a definition that cannot continue from the old one's state",
         ),
         *RESTORE.steps[1:4],
         replace(
@@ -137,7 +137,7 @@ REWIND = Plan(
         Step(
             DRAINED,
             "stream stopped",
-            "want the stream stopped, and wait until its driver has gone; it stands until the head has moved",
+            "want the stream stopped, and wait until its driver has gone; it stays stopped until the head has moved",
             again_until=MOVED,
         ),
         Step(COPIED, "savepoint copied", "copy the savepoint into the child's folder", at_rest=True),
