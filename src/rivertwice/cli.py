@@ -86,14 +86,14 @@ def cli(ctx: click.Context, output: str, project: Path | None, home: Path | None
     handler = logging.StreamHandler()
     handler.setLevel(
         logging.INFO if debug else logging.ERROR
-    )  # of the handler: some libraries set their own loggers' level
+    )  # the handler's level: some libraries set their own loggers' level
     handler.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=handler.level, handlers=[handler])
     ctx.obj = Frame(Settings.from_env(env), output, debug)
 
 
 def added_commands(entries: Iterable[importlib.metadata.EntryPoint]) -> Iterator[click.Command]:
-    """Return the command that each entry point names; for one that cannot be imported, a command that says why."""
+    """Return the command that each entry point names; for one that cannot be imported, a command that explains why."""
     for entry in entries:
         try:
             command = entry.load()

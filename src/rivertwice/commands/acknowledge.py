@@ -1,4 +1,4 @@
-"""acknowledge: say that it is known why nothing of a pipeline can be compared, so that its gate passes meanwhile."""
+"""acknowledge: record why nothing of a pipeline can be compared, so that its gate passes meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--list", "listed", is_flag=True, help="Show all, with what became of them.")
 @pass_frame
 def acknowledge(frame: Frame, name: str, why: str | None, until: str | None, ended: str | None, listed: bool) -> None:
-    """Acknowledge that the newest reconcile of NAME could compare nothing, for instance after an upgrade or behind an accepted gap.
+    """Acknowledge that the newest reconcile of NAME could compare nothing, for instance after an upgrade or an accepted gap.
 
     Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up. A
     DEFECT, a finding or a gap that was not there fails the gate all the same.
@@ -43,9 +43,9 @@ def acknowledge(frame: Frame, name: str, why: str | None, until: str | None, end
         message = "give one of --why, --end and --list"
         raise click.UsageError(message)
     if listed:
-        known = [_row(one) for one in read_acknowledgements(home)]
+        known = [_row(entry) for entry in read_acknowledgements(home)]
         headers = ("id", "timeline", "by", "at", "until", "ended_at", "why")
-        rows = [[one[header] for header in headers] for one in known]
+        rows = [[entry[header] for header in headers] for entry in known]
         frame.emit(known, lambda: as_table(headers, rows) if rows else f"{name}: nothing is acknowledged")
         return
     if ended is not None:
@@ -73,16 +73,16 @@ def acknowledge(frame: Frame, name: str, why: str | None, until: str | None, end
     )
 
 
-def _row(one: Acknowledgement) -> dict[str, Any]:
+def _row(acknowledgement: Acknowledgement) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "timeline": one.timeline,
-        "run": one.run,
-        "reasons": {pair: sorted(reasons) for pair, reasons in one.reasons.items()},
-        "why": one.why,
-        "by": one.by,
-        "at": one.at,
-        "until": one.until,
-        "ended_at": one.ended_at,
-        "ended_by": one.ended_by,
+        "id": acknowledgement.id,
+        "timeline": acknowledgement.timeline,
+        "run": acknowledgement.run,
+        "reasons": {pair: sorted(reasons) for pair, reasons in acknowledgement.reasons.items()},
+        "why": acknowledgement.why,
+        "by": acknowledgement.by,
+        "at": acknowledgement.at,
+        "until": acknowledgement.until,
+        "ended_at": acknowledgement.ended_at,
+        "ended_by": acknowledgement.ended_by,
     }

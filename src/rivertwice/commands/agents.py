@@ -20,8 +20,8 @@ def agent_start(frame: Frame) -> None:
     from rivertwice.supervise.launch import start_agent
 
     frame.warn_of_copies()
-    found = start_agent(frame.settings)
-    frame.emit({"pid": found.pid}, f"agent runs with pid {found.pid}")
+    started = start_agent(frame.settings)
+    frame.emit({"pid": started.pid}, f"agent runs with pid {started.pid}")
 
 
 @agent.command("stop", epilog=example("rivertwice agent stop"))
@@ -76,20 +76,20 @@ def agent_show(frame: Frame, max_age: float | None) -> None:
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
 
-    found = agent_status(frame.settings)
-    if found is None:
+    status = agent_status(frame.settings)
+    if status is None:
         message = f"no agent lives in {frame.settings.home}, so nothing keeps the streams running; run `rivertwice agent start`"
         raise ServiceError(message)
-    age = (utc_now() - found.beat_at).total_seconds()
+    age = (utc_now() - status.beat_at).total_seconds()
     if max_age is not None and age > max_age:
         log = frame.settings.home / "agent" / "log"
         message = (
-            f"the agent (pid {found.pid}) lives but last spoke {age:.0f} s ago, more than {max_age:.0f} s, so nothing keeps the "
+            f"the agent (pid {status.pid}) lives but last spoke {age:.0f} s ago, more than {max_age:.0f} s, so nothing keeps the "
             f"streams running; look at {log}, then restart it: its drivers run on, and the next agent adopts them"
         )
         raise ServiceError(message)
-    rows = [(name, item["action"], item["reason"]) for name, item in found.pipelines.items()]
-    frame.emit(found, lambda: f"agent pid {found.pid}\n{as_table(('pipeline', 'action', 'reason'), rows)}")
+    rows = [(name, item["action"], item["reason"]) for name, item in status.pipelines.items()]
+    frame.emit(status, lambda: f"agent pid {status.pid}\n{as_table(('pipeline', 'action', 'reason'), rows)}")
 
 
 @agent.command("events", epilog=example("rivertwice agent events --last 20"))

@@ -1,4 +1,4 @@
-"""alerts, alerts test: what fires now, who was told of it, and whether a route works."""
+"""alerts, alerts test: what fires now, who was informed of it, and whether a route works."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def alerts(ctx: click.Context, check: bool) -> None:
     settings = frame.settings
     config, state = load_routes(settings), alerts_of(settings).state()
     firing = open_alerts(state)
-    bodies = [{**body_of(settings, one), "told": sorted(one.sent)} for one in firing]
+    bodies = [{**body_of(settings, alert), "told": sorted(alert.sent)} for alert in firing]
     routes = _routes(config, state)
     frame.emit({"firing": bodies, "routes": routes}, lambda: _text(firing, bodies, routes))
     if check and firing:
@@ -58,11 +58,9 @@ def alerts_test(frame: Frame, name: str | None) -> None:
     config = load_routes(frame.settings)
     routes = {key: route for key, route in config.routes.items() if name in (None, key)}
     if not routes:
-        there = ", ".join(config.routes) or "none"
+        configured = ", ".join(config.routes) or "none"
         what = f"no route {name!r}" if name else "no route is configured"
-        message = (
-            f"{what} in {config_file(frame.settings)} (there are: {there}); docs/howto-alerts.md shows how to write one"
-        )
+        message = f"{what} in {config_file(frame.settings)} (configured are: {configured}); docs/howto-alerts.md shows how to write one"
         raise RequestError(message)
     now = utc_now()
     text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"
@@ -92,10 +90,10 @@ def _try_route(frame: Frame, route: Route, alert: Alert, env: dict[str, str]) ->
 def _routes(config: Routes, state: State) -> list[dict[str, Any]]:
     from rivertwice.alerts.model import RouteState, due
 
-    found = []
+    states = []
     for name, route in config.routes.items():
         known = state.routes.get(name, RouteState())
-        found.append(
+        states.append(
             {
                 "route": name,
                 "to": route.to,
@@ -106,7 +104,7 @@ def _routes(config: Routes, state: State) -> list[dict[str, Any]]:
                 "next_attempt": known.next_attempt,
             }
         )
-    return found
+    return states
 
 
 def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[str, Any]]) -> str:
@@ -120,7 +118,7 @@ def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[s
             f"  next: {body['next']}\n  told: {', '.join(body['told']) or 'nobody yet'}{over}"
         )
     headers = ("route", "to", "severities", "waiting", "failures", "error")
-    rows = [[", ".join(one[key]) if key == "severities" else one[key] for key in headers] for one in routes]
+    rows = [[", ".join(route[key]) if key == "severities" else route[key] for key in headers] for route in routes]
     parts.append(
         as_table(headers, rows) if routes else "no route is configured: alerts reach nobody; see docs/howto-alerts.md"
     )

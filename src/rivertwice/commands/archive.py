@@ -9,7 +9,9 @@ from rivertwice.commands.frame import Frame, as_fields, example, pass_frame, to_
 
 @click.command(epilog=example("rivertwice archive flight_delays"))
 @click.argument("name")
-@click.option("--accept-hole", is_flag=True, help="Go on behind records that Kafka deleted before they were archived.")
+@click.option(
+    "--accept-hole", is_flag=True, help="Continue after records that Kafka deleted before they were archived."
+)
 @pass_frame
 def archive(frame: Frame, name: str, accept_hole: bool) -> None:
     """Copy the records of NAME's topics that the archive lacks; exact offset ranges, safe to repeat."""

@@ -110,7 +110,7 @@ def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool
 @range_options
 @late_option
 @click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
-@click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off goes on where it stopped.")
+@click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off continues where it stopped.")
 @click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible.")
 @pass_frame
 def run(

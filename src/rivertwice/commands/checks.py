@@ -1,4 +1,4 @@
-"""reconcile, verdicts: compare what was served with what the log says."""
+"""reconcile, verdicts: compare what was served with what the log contains."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reconcile(frame: Frame, name: str, start: str | None, end: str | None) -> No
         report = run_reconcile(spark, settings, name, range=asked, now=utc_now(), progress=frame.progress)
     finally:
         spark.stop()
-    own = next(one for one in reconcile_runs(settings.pipeline(name)) if one["run"] == report.run)
+    own = next(run for run in reconcile_runs(settings.pipeline(name)) if run["run"] == report.run)
     stored: dict[str, Any] = to_plain(own)
     frame.emit(stored, lambda: summary_text(stored))
     if code := exit_code_of_gate(stored["gate"]):
@@ -68,7 +68,7 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
     epilog=example("rivertwice verdicts flight_delays --verdict LATE", "rivertwice verdicts flight_delays --causes")
 )
 @click.argument("name")
-@click.option("--run", "run_id", help="Of this reconcile run; default: the newest.")
+@click.option("--run", "run_id", help="Verdicts of this reconcile run; default: the newest.")
 @click.option("--pair", type=click.Choice(PAIRS), help="Only of this pair.")
 @click.option("--verdict", type=click.Choice(VERDICTS), help="Only this verdict.")
 @click.option("--causes", is_flag=True, help="Show the causes, row by row, with partition and offset.")
@@ -87,25 +87,25 @@ def verdicts(
             message = f"{name} was never reconciled, so there are no verdicts; run `rivertwice reconcile {name}`"
             raise RequestError(message)
         run_id = str(newest["run"])
-    found = [to_plain(row) for row in _rows(cause_rows(home, run_id) if causes else verdict_rows(home, run_id))]
-    kept = [
-        row for row in found if pair in (None, row.get("pair")) and (causes or verdict in (None, row.get("verdict")))
+    rows = [to_plain(row) for row in _rows(cause_rows(home, run_id) if causes else verdict_rows(home, run_id))]
+    chosen = [
+        row for row in rows if pair in (None, row.get("pair")) and (causes or verdict in (None, row.get("verdict")))
     ]
-    shown = kept[:last]
+    shown = chosen[:last]
     headers = (
         ("pair", "window_start", "key", "cause", "topic", "partition", "offset", "event_time", "batch")
         if causes
         else ("pair", "window_start", "key", "verdict", "late", "dead", "reason")
     )
     frame.emit(
-        {"run": run_id, "rows": shown, "total": len(kept)},
+        {"run": run_id, "rows": shown, "total": len(chosen)},
         lambda: (
-            f"{as_table(headers, [[row.get(key) for key in headers] for row in shown])}\n{len(shown)} of {len(kept)} rows"
+            f"{as_table(headers, [[row.get(key) for key in headers] for row in shown])}\n{len(shown)} of {len(chosen)} rows"
         ),
     )
 
 
-def _rows(found: Any) -> list[dict[str, Any]]:
-    if found is None:
+def _rows(stored: Any) -> list[dict[str, Any]]:
+    if stored is None:
         return []
-    return list(found.to_pylist()) if hasattr(found, "to_pylist") else [to_plain(row) for row in found]
+    return list(stored.to_pylist()) if hasattr(stored, "to_pylist") else [to_plain(row) for row in stored]

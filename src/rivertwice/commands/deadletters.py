@@ -35,22 +35,22 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", errors="backslashreplace")
 
 
-def _row(one: DeadLetter) -> dict[str, Any]:
+def _row(letter: DeadLetter) -> dict[str, Any]:
     return {
-        "place": one.place,
-        "state": one.state,
-        "reason": one.reason,
-        "detail": one.detail,
-        "topic": one.topic,
-        "timeline": one.timeline,
-        "batch": one.batch,
-        "record_time": one.record_time,
-        "key": _text(one.key),
-        "value": _text(one.value),
-        "headers": None if one.headers is None else {name: _text(value) for name, value in one.headers},
+        "place": letter.place,
+        "state": letter.state,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "topic": letter.topic,
+        "timeline": letter.timeline,
+        "batch": letter.batch,
+        "record_time": letter.record_time,
+        "key": _text(letter.key),
+        "value": _text(letter.value),
+        "headers": None if letter.headers is None else {name: _text(value) for name, value in letter.headers},
         "amendment": None
-        if one.amendment is None
-        else {**to_plain(one.amendment), "address": one.place, "value": _text(one.amendment.value)},
+        if letter.amendment is None
+        else {**to_plain(letter.amendment), "address": letter.place, "value": _text(letter.amendment.value)},
     }
 
 
@@ -85,23 +85,32 @@ def list_letters(frame: Frame, name: str, state: str | None, reason: str | None,
     """List the dead letters of NAME by place (PARTITION@OFFSET, of several topics TOPIC/PARTITION@OFFSET), with reason and state, and count them."""
     from rivertwice.deadletters.model import count_states
 
-    found = [one for one in _letters(frame, name) if state in (None, one.state) and reason in (None, one.reason)]
-    counts = count_states(found)
-    shown = _with_bytes(frame, name, found[:limit])
-    rows = [
-        (one.place, one.state, one.reason, one.detail, one.record_time, (_text(one.value) or "")[:SHOWN])
-        for one in shown
+    chosen = [
+        letter for letter in _letters(frame, name) if state in (None, letter.state) and reason in (None, letter.reason)
     ]
-    value = {"counts": counts, "total": len(found), "letters": [_row(one) for one in shown]}
+    counts = count_states(chosen)
+    shown = _with_bytes(frame, name, chosen[:limit])
+    rows = [
+        (
+            letter.place,
+            letter.state,
+            letter.reason,
+            letter.detail,
+            letter.record_time,
+            (_text(letter.value) or "")[:SHOWN],
+        )
+        for letter in shown
+    ]
+    value = {"counts": counts, "total": len(chosen), "letters": [_row(letter) for letter in shown]}
 
     def text() -> str:
-        if not found:
+        if not chosen:
             return f"{name}: no such dead letters"
         totals = as_table(
             ("reason", "open", "amended", "discarded"), [(key, *each.values()) for key, each in counts.items()]
         )
         table = as_table(("place", "state", "reason", "detail", "record time", "value"), rows)
-        more = f"\n... {len(found) - limit} more; --limit shows them" if len(found) > limit else ""
+        more = f"\n... {len(chosen) - limit} more; --limit shows them" if len(chosen) > limit else ""
         return f"{totals}\n{table}{more}"
 
     frame.emit(value, text)
@@ -161,7 +170,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
             frame.settings.pipeline(name),
             letter,
             data,
-            lambda one, cure: problem_with(spark, definition, one, cure),
+            lambda rejected, cure: problem_with(spark, definition, rejected, cure),
             why=why,
             by=getpass.getuser(),
             now=utc_now(),
@@ -198,7 +207,7 @@ def discard(frame: Frame, name: str, place: str | None, reason: str | None, why:
     chosen = (
         [_find(frame, name, place)]
         if place is not None
-        else [one for one in _letters(frame, name) if one.state == OPEN and one.reason == reason]
+        else [letter for letter in _letters(frame, name) if letter.state == OPEN and letter.reason == reason]
     )
     if not chosen:
         message = f"{name} has no open dead letter with reason {str(reason)[:80]!r}, so nothing was discarded; see `rivertwice dead list {name}`"

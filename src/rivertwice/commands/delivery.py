@@ -1,4 +1,4 @@
-"""deliver: what goes on beyond the tables, and how far it is."""
+"""deliver: send results to sinks outside the tables, and show the position of each sink."""
 
 from __future__ import annotations
 
@@ -65,9 +65,10 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
     for number, handler in before.items():
         signal.signal(number, handler)
     rows = [
-        (one.sink, one.steps, one.records, one.refused, _place(one)) for one in sorted(done, key=lambda one: one.sink)
+        (delivered.sink, delivered.steps, delivered.records, delivered.refused, _place(delivered))
+        for delivered in sorted(done, key=lambda delivered: delivered.sink)
     ]
-    frame.emit(done, lambda: as_table(("sink", "steps", "records", "refused", "stands at"), rows, title=name))
+    frame.emit(done, lambda: as_table(("sink", "steps", "records", "refused", "position"), rows, title=name))
     if failed:
         raise failed[0]
 
@@ -102,7 +103,7 @@ def _place(done: object) -> str:
 @click.argument("name", required=False)
 @pass_frame
 def status(frame: Frame, name: str | None) -> None:
-    """Show of every sink: position, batches that wait, the last error and the next attempt.
+    """Show for every sink: position, batches that wait, the last error and the next attempt.
 
     Exit 3 while one fails, 1 if a definition cannot be loaded: what its sinks do is not shown.
     """
@@ -118,13 +119,17 @@ def status(frame: Frame, name: str | None) -> None:
         definitions, broken = load_each(frame.settings.definitions)
         sinks = {each: dict(definition.deliver) for each, definition in definitions.items()}
     frame.report_broken(broken)
-    found: dict[str, Any] = {each: view_delivery(frame.settings.pipeline(each), its) for each, its in sinks.items()}
+    views: dict[str, Any] = {each: view_delivery(frame.settings.pipeline(each), its) for each, its in sinks.items()}
     columns = ("sink", "to", "guarantee", "timeline", "batch", "sequence", "rows", "lag_batches", "refused", "error")
-    rows = [(each, *(one[column] for column in columns)) for each, ones in found.items() for one in ones]
+    rows = [
+        (each, *(sink_view[column] for column in columns))
+        for each, sink_views in views.items()
+        for sink_view in sink_views
+    ]
     nothing = "no pipeline that can be loaded has sinks" if broken else "no pipeline has sinks"
-    value = found | {each: {"error": error} for each, error in broken.items()}
+    value = views | {each: {"error": error} for each, error in broken.items()}
     frame.emit(value, lambda: as_table(("pipeline", *columns), rows) if rows else nothing)
-    if any(one["error"] for ones in found.values() for one in ones):
+    if any(sink_view["error"] for sink_views in views.values() for sink_view in sink_views):
         raise SystemExit(DEFECT)
     if broken:
         raise SystemExit(REFUSED)
@@ -136,21 +141,21 @@ def status(frame: Frame, name: str | None) -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Lines; JSON has all.")
 @pass_frame
 def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
-    """List the deliveries of NAME that a destination refused for good: key, window, where the row lies, reason, count."""
+    """List the deliveries of NAME that a destination refused for good: key, window, where the row is, reason, count."""
     from rivertwice.delivery.status import view_refused
 
     home = frame.settings.pipeline(name)
-    found = [one for each in _chosen(frame, name, sink, again=False) for one in view_refused(home, each)]
+    refusals = [refusal for each in _chosen(frame, name, sink, again=False) for refusal in view_refused(home, each)]
     columns = ("sink", "key", "op", "source", "step", "times", "state", "last_at", "reason")
-    rows = [[one[column] for column in columns] for one in found]
+    rows = [[refusal[column] for column in columns] for refusal in refusals]
 
     def text() -> str:
-        if not found:
+        if not refusals:
             return f"{name}: no refused deliveries"
         more = f"\n... {len(rows) - limit} more; --limit shows them" if len(rows) > limit else ""
         return as_table(columns, rows[:limit]) + more
 
-    frame.emit(found, text)
+    frame.emit(refusals, text)
 
 
 @deliver.command(epilog=example("rivertwice deliver retry flight_delays --sink board"))
@@ -184,7 +189,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
 
     chosen = _chosen(frame, name, sink, again=False)
     home = frame.settings.pipeline(name)
-    before = {one["key"] for one in view_refused(home, sink) if one["state"] == "open"}
+    before = {refusal["key"] for refusal in view_refused(home, sink) if refusal["state"] == "open"}
     unknown = sorted(set(keys) - before)
     if unknown or not before:
         which = repr(unknown[0][:120]) if unknown else "any"
@@ -198,7 +203,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
     except LeaseLostError:
         frame.emit({"asked": what}, f"{name}: asked; the process that delivers to {sink} does it when no batch waits")
         return
-    left = [one for one in view_refused(home, sink) if one["state"] == "open"]
+    left = [refusal for refusal in view_refused(home, sink) if refusal["state"] == "open"]
     count = len(keys or before)
     frame.emit(
         {"asked": what, "keys": count, "open": left},

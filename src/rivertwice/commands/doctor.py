@@ -49,7 +49,7 @@ def check_packages(settings: Settings) -> Finding:
     from rivertwice.setup.packages import direct_pins, normalized, select_mismatched
 
     pins = direct_pins((settings.project / "requirements.txt").read_text())
-    installed = {normalized(found.name): found.version for found in importlib.metadata.distributions()}
+    installed = {normalized(package.name): package.version for package in importlib.metadata.distributions()}
     wrong = select_mismatched(pins, installed)
     if wrong:
         return Finding("packages", False, "; ".join(wrong), "run `make setup`, and use the .venv it makes")
@@ -65,8 +65,8 @@ def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Call
         jars, have = load_lock(settings.project / "locks" / lock), hash_jars(folder(settings))
         wrong, strangers = select_wrong(jars, have), select_strangers(jars, have)
         if wrong or strangers:
-            found = f"{len(wrong)} of {len(jars)} missing or damaged, {len(strangers)} not in the lock"
-            return Finding(name, False, found, "run `make setup`; it fetches what is missing and checks the hashes")
+            problem = f"{len(wrong)} of {len(jars)} missing or damaged, {len(strangers)} not in the lock"
+            return Finding(name, False, problem, "run `make setup`; it fetches what is missing and checks the hashes")
         return Finding(name, True, f"{len(jars)} jars, hashes as locked")
 
     return check
@@ -76,15 +76,15 @@ def check_definitions(settings: Settings) -> Finding:
     """Can every definition be accepted?"""
     from rivertwice.pipeline.definition import load_each
 
-    found, broken = load_each(settings.definitions)
+    accepted, broken = load_each(settings.definitions)
     if broken:
-        holds = f"; these can be: {', '.join(found)}" if found else ""
-        told = "; ".join(f"{name}: {error}" for name, error in broken.items())
+        holds = f"; these can be: {', '.join(accepted)}" if accepted else ""
+        problems = "; ".join(f"{name}: {error}" for name, error in broken.items())
         remedy = "correct what the message names; the others run meanwhile"
-        return Finding("pipelines", False, f"cannot be accepted: {told}{holds}", remedy)
-    if not found:
+        return Finding("pipelines", False, f"cannot be accepted: {problems}{holds}", remedy)
+    if not accepted:
         return Finding("pipelines", False, f"none in {settings.definitions}", "run in the project, or give --project")
-    return Finding("pipelines", True, ", ".join(found))
+    return Finding("pipelines", True, ", ".join(accepted))
 
 
 def check_home(settings: Settings) -> Finding:
@@ -95,11 +95,11 @@ def check_home(settings: Settings) -> Finding:
     if not os.access(place, os.W_OK):
         return Finding("home", False, f"{place} cannot be written", "give --home, or set RIVERTWICE_HOME")
     free, inodes = shutil.disk_usage(place).free, os.statvfs(place).f_favail
-    found = f"{settings.home}: {free / 1e9:.1f} GB free"
+    space = f"{settings.home}: {free / 1e9:.1f} GB free"
     if free < FREE_BYTES or 0 < inodes < FREE_INODES:
         remedy = f"free space to at least {FREE_BYTES / 1e9:.0f} GB and {FREE_INODES} inodes, or move RIVERTWICE_HOME"
-        return Finding("home", False, f"{found}, {inodes} inodes", remedy)
-    return Finding("home", True, found)
+        return Finding("home", False, f"{space}, {inodes} inodes", remedy)
+    return Finding("home", True, space)
 
 
 def check_clone(settings: Settings) -> Finding:
@@ -107,11 +107,11 @@ def check_clone(settings: Settings) -> Finding:
     project = settings.project
     lacks = [name for name in ("requirements.txt", "locks") if not (project / name).exists()]
     if lacks:
-        found = f"{project} has no {' and no '.join(lacks)}, so it is no clone of rivertwice"
+        problem = f"{project} has no {' and no '.join(lacks)}, so it is no clone of rivertwice"
         return Finding(
             "project",
             False,
-            f"{found}; packages and jars were not checked, for its locks name them",
+            f"{problem}; packages and jars were not checked, for its locks name them",
             "run doctor in the clone, or name it with --project PATH or RIVERTWICE_PROJECT",
         )
     return Finding("project", True, str(project))

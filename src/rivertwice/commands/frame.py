@@ -70,7 +70,7 @@ class Frame:
         """Print to stderr that a pipeline's home is a copy, so that the stream of the other one may run as well.
 
         Args:
-            name: whose; None: of all that are wanted running.
+            name: the pipeline; None: all pipelines that are wanted running.
         """
         from rivertwice.stream.lease import describe_copied_home
         from rivertwice.supervise.view import pipeline_names
@@ -79,9 +79,9 @@ class Frame:
         for each in [name] if name else pipeline_names(self.settings):
             home = self.settings.pipeline(each)
             intent = read_intent(home)
-            told = describe_copied_home(home) if name or (intent and intent.desired == "running") else None
-            if told is not None:
-                say(f"rivertwice: warning: {each}: {told}", err=True)
+            warning = describe_copied_home(home) if name or (intent and intent.desired == "running") else None
+            if warning is not None:
+                say(f"rivertwice: warning: {each}: {warning}", err=True)
 
     def known_pipeline(self, name: str) -> str:
         """Return the name if the project defines it or the home has state of it.
@@ -109,14 +109,14 @@ class Frame:
         """
         if name:
             return [self.known_pipeline(name)]
-        found = sorted(path.parent.name for path in self.settings.definitions.glob("*/pipeline.yaml"))
-        if not found:
+        names = sorted(path.parent.name for path in self.settings.definitions.glob("*/pipeline.yaml"))
+        if not names:
             message = (
                 f"no pipeline is defined in {self.settings.definitions}, so nothing was looked at; run it in the project, "
                 "or name that with --project PATH or RIVERTWICE_PROJECT"
             )
             raise RequestError(message)
-        return found
+        return names
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -158,7 +158,7 @@ class FriendlyGroup(click.Group):
 
 
 def exit_code_of(error: RivertwiceError) -> int:
-    """Return the exit code that stands for an error."""
+    """Return the exit code of an error."""
     if isinstance(error, UnknownOutcomeError):
         return UNKNOWN
     if isinstance(error, ReplayMismatchError | AuditError):
@@ -169,17 +169,17 @@ def exit_code_of(error: RivertwiceError) -> int:
 def as_unexpected(error: Exception) -> RivertwiceError:
     """Return an error of no room of ours (Spark's can have hundreds of lines) as one line of ours."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0][:500] if lines else "it says nothing"
+    text = lines[0][:500] if lines else "it has no message"
     if is_thrown(str(error)):
         reason = POISON
         message = f"a value in the log makes the pipeline's SQL throw: {text}; so nothing is computed. {describe_rejection('NAME')}"
     else:
         reason = "unexpected"
         message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug before the verb"
-    found = RivertwiceError(message)
-    found.reason = reason
-    found.__cause__ = error
-    return found
+    unexpected = RivertwiceError(message)
+    unexpected.reason = reason
+    unexpected.__cause__ = error
+    return unexpected
 
 
 def fail(ctx: click.Context, error: RivertwiceError) -> NoReturn:
@@ -232,7 +232,7 @@ def as_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: st
         table.add_row(
             *(Text("-" if cell is None else printable_line(str(cell))) for cell in row)
         )  # stored text is no markup
-    # No colours: the text goes on to `say`, which would write out rich's escapes as it does those of records.
+    # No colours: the text is passed to `say`, which would escape rich's codes as it does those of records.
     console = Console(width=None if sys.stdout.isatty() else 200, color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(table)

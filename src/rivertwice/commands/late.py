@@ -59,7 +59,7 @@ def show_queue(frame: Frame, name: str) -> None:
     home = frame.settings.pipeline(frame.known_pipeline(name))
     queue = observe_late_queue(home, utc_now())
     columns = ("window", "state", "records", "first_at", "last_at", "due_at")
-    rows = [{"window": one.window, **{key: getattr(one, key) for key in columns[1:]}} for one in queue]
+    rows = [{"window": window.window, **{key: getattr(window, key) for key in columns[1:]}} for window in queue]
     frame.emit(
         {"pipeline": name, "windows": rows},
         lambda: (

@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 @click.option(
     "--without-spark",
     is_flag=True,
-    help="Start no Spark: what only it can tell is `not checked`, unless it was before.",
+    help="Start no Spark: what only Spark can check is `not checked`, unless it was checked before.",
 )
 @pass_frame
 def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
@@ -42,9 +42,11 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
         for each in names:
             contract, findings = _lint_one(frame, root / each, None if without_spark else spark, is_known=known)
             bad = bad or worst(findings) == BROKEN
-            value.append({"pipeline": each, "contract": contract, "findings": [to_plain(one) for one in findings]})
+            value.append(
+                {"pipeline": each, "contract": contract, "findings": [to_plain(finding) for finding in findings]}
+            )
             texts += [as_table(("promise", "value"), list(contract.items()), title=each)] if contract else [each]
-            rows = [(one.state, one.check, one.told, one.remedy) for one in findings]
+            rows = [(finding.state, finding.check, finding.told, finding.remedy) for finding in findings]
             texts.append(as_table(("verdict", "pitfall", "found", "remedy, or what checks it"), rows))
     frame.emit(value, "\n".join(texts))
     if bad:
@@ -82,7 +84,7 @@ def kafka_answers(frame: Frame) -> bool:
 
 
 def _facts(frame: Frame, topic: str) -> TopicFacts | None:
-    """Return what Kafka says of a topic, or None if it does not answer or has no such topic."""
+    """Return what Kafka reports about a topic, or None if it does not answer or has no such topic."""
     from rivertwice.errors import RivertwiceError
     from rivertwice.log import kafka
     from rivertwice.log.retention import kept_for

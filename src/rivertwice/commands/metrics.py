@@ -51,37 +51,37 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
 def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> None:
     """Measure the streams: throughput, lag, latency, backpressure, state, savepoints, lateness; and the alerts on them.
 
-    Every figure carries its unit; one that is not known is left out, never guessed. Exit 3 while an alert fires, 1 if a definition cannot be loaded. The
-    limits stand in pipeline.yaml under `alerts`.
+    Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under `alerts`.
+    Exit 3 while an alert fires, 1 if a definition cannot be loaded.
     """
     from rivertwice.metrics.prometheus import alerting_rules, exposition
     from rivertwice.metrics.rules import firing, judge_alerts
 
-    found, broken = _definitions(frame, name)
+    definitions, broken = _definitions(frame, name)
     frame.report_broken(broken)
-    limits = {each: definition.alerts for each, definition in found.items()}
+    limits = {each: definition.alerts for each, definition in definitions.items()}
     if rules:
         click.echo(alerting_rules(limits), nl=False)
         _end(broken)
         return
-    measured = [_measure(frame, each) for each in found]
-    alerts = {found.pipeline: judge_alerts(found, limits[found.pipeline]) for found in measured}
+    measured = [_measure(frame, each) for each in definitions]
+    alerts = {measures.pipeline: judge_alerts(measures, limits[measures.pipeline]) for measures in measured}
     if prometheus:
         click.echo(exposition(measured, alerts), nl=False)
         _end(broken)
         return
     value: list[dict[str, Any]] = [
         {
-            **to_plain(found),
+            **to_plain(measures),
             "alerts": [
                 {"name": each.rule.name, "state": each.state, "value": each.value, "limit": each.limit}
-                for each in alerts[found.pipeline]
+                for each in alerts[measures.pipeline]
             ],
         }
-        for found in measured
+        for measures in measured
     ]
     value += [{"pipeline": each, "error": error} for each, error in broken.items()]
-    frame.emit(value, lambda: "\n".join(_text(found, alerts[found.pipeline]) for found in measured))
+    frame.emit(value, lambda: "\n".join(_text(measures, alerts[measures.pipeline]) for measures in measured))
     if any(firing(states) for states in alerts.values()):
         raise SystemExit(DEFECT)
     _end(broken)
@@ -93,23 +93,23 @@ def _end(broken: Mapping[str, str]) -> None:
         raise SystemExit(REFUSED)
 
 
-def _text(found: Measures, alerts: Sequence[AlertState]) -> str:
-    plain = to_plain(found)
+def _text(measures: Measures, alerts: Sequence[AlertState]) -> str:
+    plain = to_plain(measures)
     rows = [(key, value) for key, value in plain.items() if key not in HIDDEN]
-    rows += [(f"delivery_lag {sink}", f"{lag} batches") for sink, lag in found.delivery_lag.items()]
-    shown = as_table(("figure", "value"), rows, title=f"{found.pipeline} at {plain['at']}")
+    rows += [(f"delivery_lag {sink}", f"{lag} batches") for sink, lag in measures.delivery_lag.items()]
+    shown = as_table(("figure", "value"), rows, title=f"{measures.pipeline} at {plain['at']}")
     states = as_table(
         ("alert", "state", "value", "limit"), [(each.rule.name, each.state, each.value, each.limit) for each in alerts]
     )
-    told = [f"{each.rule.severity}: {each.rule.name}: {each.message}" for each in alerts if each.state == "firing"]
-    return "\n".join([shown, states, *told])
+    messages = [f"{each.rule.severity}: {each.rule.name}: {each.message}" for each in alerts if each.state == "firing"]
+    return "\n".join([shown, states, *messages])
 
 
 @click.command(epilog=example("rivertwice diagnose", "rivertwice diagnose flight_delays"))
 @click.argument("name", required=False)
 @pass_frame
 def diagnose(frame: Frame, name: str | None) -> None:
-    """Name likely causes of lag, silence, late rows, dead letters and stale savepoints, with the figures behind each.
+    """Name likely causes of lag, silence, late rows, dead letters and stale savepoints, with the figures that support each.
 
     Nothing is named that no figure supports. Exit 3 if something was found.
     """
@@ -117,12 +117,14 @@ def diagnose(frame: Frame, name: str | None) -> None:
 
     definitions, broken = _definitions(frame, name)
     frame.report_broken(broken)
-    found = {each: causes_of(_measure(frame, each), definition) for each, definition in definitions.items()}
+    causes = {each: causes_of(_measure(frame, each), definition) for each, definition in definitions.items()}
     rows = [
-        (pipeline, one.symptom, one.evidence, one.cause, one.remedy) for pipeline, ones in found.items() for one in ones
+        (pipeline, cause.symptom, cause.evidence, cause.cause, cause.remedy)
+        for pipeline, pipeline_causes in causes.items()
+        for cause in pipeline_causes
     ]
     headers = ("pipeline", "symptom", "seen", "likely cause", "remedy")
-    frame.emit(found, lambda: as_table(headers, rows) if rows else f"nothing hurts: {', '.join(found)}")
+    frame.emit(causes, lambda: as_table(headers, rows) if rows else f"nothing hurts: {', '.join(causes)}")
     if rows:
         raise SystemExit(DEFECT)
     _end(broken)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 unproved_option = click.option("--unproved", is_flag=True, help="Accept a savepoint that was taken and never proved.")
 abandon_option = click.option(
-    "--abandon", is_flag=True, help="Give what was cut off up; what serves goes on serving. Says what it leaves behind."
+    "--abandon",
+    is_flag=True,
+    help="Give up the operation that was cut off; what is served stays served. Shows what it leaves.",
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, step by step; do nothing.")
 
@@ -44,7 +46,7 @@ def give_up(frame: Frame, name: str, plan: Plan[Any], *, yes: bool, others: Sequ
         raise click.UsageError(message)
     if not yes:
         click.confirm(
-            f"Give the interrupted {plan.noun} of {name} up? What serves goes on serving.", abort=True, err=True
+            f"Give the interrupted {plan.noun} of {name} up? What is served stays served.", abort=True, err=True
         )
     report = to_plain(abandon_operation(frame.settings, name, plan, progress=frame.progress))
     frame.emit(report, lambda: as_fields(report))

@@ -62,9 +62,9 @@ def erase(
 ) -> None:
     """Erase a value of NAME's records, and of all pipelines that share topics with it.
 
-    Without --confirm nothing is changed: what would be rewritten is shown, and what stands in the way. The streams must be
-    stopped, must have read the records, and their windows must be closed. Kafka cannot forget a record; it is told until when
-    it keeps them.
+    Without --confirm nothing is changed: what would be rewritten is shown, and what prevents it. The streams must be
+    stopped, must have read the records, and their windows must be closed. Kafka cannot forget a record; the output shows until
+    when Kafka keeps them.
     """
     from rivertwice.instants import utc_now
     from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure
@@ -110,8 +110,8 @@ def list_erasures(frame: Frame) -> None:
     """List every erasure: when, by whom, why, and whether it is done. The erased values are not kept."""
     from rivertwice.privacy.record import read_erasures
 
-    found = read_erasures(frame.settings)
-    value = [{**to_plain(asked), "outcome": to_plain(done)} for asked, done in found]
+    erasures = read_erasures(frame.settings)
+    value = [{**to_plain(asked), "outcome": to_plain(done)} for asked, done in erasures]
     rows = [
         (
             asked.id,
@@ -122,7 +122,7 @@ def list_erasures(frame: Frame) -> None:
             asked.why,
             "open" if done is None else "done",
         )
-        for asked, done in found
+        for asked, done in erasures
     ]
     frame.emit(
         value,
@@ -138,7 +138,7 @@ def list_erasures(frame: Frame) -> None:
 @click.argument("erasure_id")
 @pass_frame
 def resume(frame: Frame, erasure_id: str) -> None:
-    """Go on with an erasure that waited or was cut off; one that is done stays as it is."""
+    """Continue an erasure that waited or was cut off; one that is done stays as it is."""
     from rivertwice.instants import utc_now
     from rivertwice.privacy.erase import resume_erasure
     from rivertwice.privacy.record import load_erasure
@@ -166,7 +166,7 @@ def describe_plan(plan: ErasurePlan) -> str:
         as_table(("what", "how much"), rows, title=f"erasure over {', '.join(plan.pipelines)}: nothing was changed")
     ]
     if plan.refusals:
-        parts.append("\n".join(f"stands in the way: {why}" for why in plan.refusals))
+        parts.append("\n".join(f"prevents it: {why}" for why in plan.refusals))
     else:
         parts.append("to do it: the same with --confirm")
     return "\n\n".join(parts)
@@ -186,5 +186,5 @@ def describe_outcome(asked: Erasure, done: Mapping[str, Any]) -> str:
         )
         or "-",
     }
-    left = "".join(f"\nyours to erase: {one}" for one in done.get("left", ()))
+    left = "".join(f"\nyours to erase: {place}" for place in done.get("left", ()))
     return f"{as_fields(value)}{left}\nto see that nothing changed: rivertwice reconcile {asked.pipeline}"

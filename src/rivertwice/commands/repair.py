@@ -45,10 +45,10 @@ def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> 
         raise click.UsageError(message)
     if not yes:
         damages = [*find_damage(home, utc_now()).damages]
-        for one in find_archive_damage(frame.settings, home, utc_now(), erased_topics(frame.settings)):
-            damages += describe_archive_damage(name, one)
+        for damage in find_archive_damage(frame.settings, home, utc_now(), erased_topics(frame.settings)):
+            damages += describe_archive_damage(name, damage)
         value = {"damages": to_plain(damages), "repaired": False}
-        frame.emit(value, lambda: _told(damages, f"nothing was done; `rivertwice repair {name} --yes` does it"))
+        frame.emit(value, lambda: _damage_text(damages, f"nothing was done; `rivertwice repair {name} --yes` does it"))
         if damages:
             raise SystemExit(DEFECT)
         return
@@ -64,10 +64,10 @@ def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
     report = act(frame.settings, name, now=utc_now(), accept_loss=accept_loss, erased=erased, progress=frame.progress)
 
     def text() -> str:
-        lines = [_told(report.found, "what was done:"), *(f"  {line}" for line in report.done or ["nothing"])]
+        lines = [_damage_text(report.found, "what was done:"), *(f"  {line}" for line in report.done or ["nothing"])]
         lines += [f"not done: {line}" for line in report.failed]
         lines += [f"damaged files lie in {report.aside}"] if report.aside else []
-        lines += ["still damaged:", _told(report.left, "")] if report.left else ["nothing is damaged now"]
+        lines += ["still damaged:", _damage_text(report.left, "")] if report.left else ["nothing is damaged now"]
         return "\n".join(line for line in lines if line)
 
     frame.emit(to_plain(report), text)
@@ -75,11 +75,11 @@ def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
         raise SystemExit(DEFECT)
 
 
-def _told(damages: Sequence[Any], last: str) -> str:
+def _damage_text(damages: Sequence[Any], last: str) -> str:
     if not damages:
         return (
             "nothing is damaged: logs and data files are whole, every batch has the rows that the ledger counted, every backfill those that "
             "its audit counted"
         )
-    rows = [[one.table, one.what, one.meaning, one.cure] for one in damages]
+    rows = [[damage.table, damage.what, damage.meaning, damage.cure] for damage in damages]
     return "\n".join([as_table(("table", "damage", "what it means", "repair"), rows), last])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--from-beginning",
     is_flag=True,
-    help="Of no savepoint: make the state again of all recorded batches, each compared.",
+    help="Use no savepoint: make the state again from all recorded batches, each compared.",
 )
 @dry_run_option
 @abandon_option
@@ -88,11 +88,11 @@ def restore(
 @abandon_option
 @pass_frame
 def fall_back(frame: Frame, name: str, yes: bool, dry_run: bool, abandon: bool) -> None:
-    """Do by hand what the agent does when the live checkpoint of NAME is damaged.
+    """Do now what the agent does when the live checkpoint of NAME is damaged.
 
-    Of the proved savepoints on the head's path the newest that can be used is restored; one that is damaged, or whose
-    replay disagrees, is passed over by name. Unlike a restore it leaves alone whether the stream is wanted. The dry run
-    says, before anything is broken, which savepoint would be taken. Exit 1 if there is none.
+    It restores the newest usable one of the proved savepoints on the head's path. One that is damaged, or whose replay
+    disagrees, is passed over by name. Unlike a restore it does not change whether the stream is wanted. The dry run
+    shows, before anything is broken, which savepoint would be taken. Exit 1 if there is none.
     """
     from rivertwice.savepoint.operations.fall_back import describe_fallen, show_fall_back
     from rivertwice.savepoint.operations.fall_back import fall_back as do_fall_back
@@ -120,8 +120,8 @@ def describe_restore(plan: RestorePlan) -> str:
     source = {None: "", "kafka": ", from Kafka"}.get(plan.source, ", from the archive: Kafka lacks some")
     rows: list[list[Any]] = [
         ["savepoint", f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"],
-        ["stands at", f"batch {plan.batch} of timeline {plan.timeline}"],
-        ["new timeline", f"leaves {plan.parent} behind its last batch, now {plan.forks_at}"],
+        ["taken at", f"batch {plan.batch} of timeline {plan.timeline}"],
+        ["new timeline", f"leaves {plan.parent} after its last batch, now {plan.forks_at}"],
         ["replayed and compared", f"{plan.replay} recorded batches{source}"],
         ["served", "as now"],
     ]
@@ -139,7 +139,10 @@ def describe_restore(plan: RestorePlan) -> str:
 
 def describe_fall_back(plan: FallBackPlan) -> str:
     """Return what a fall-back would do, for people."""
-    rows = [[found.savepoint, found.batch, found.replay, found.refusal or "can be used"] for found in plan.candidates]
+    rows = [
+        [candidate.savepoint, candidate.batch, candidate.replay, candidate.refusal or "can be used"]
+        for candidate in plan.candidates
+    ]
     title = f"fall-back of {plan.pipeline}: nothing was changed"
     parts = [as_table(("savepoint", "batch", "batches to replay", "state"), rows, title=title)]
     if plan.savepoint is not None:

@@ -57,12 +57,12 @@ def _text(plain: dict[str, Any], summary: str | None) -> str:
 
 
 def _topic_lines(topic: Mapping[str, Any]) -> list[str]:
-    kept = "for ever" if topic["retention_s"] is None else f"{topic['retention_s']:.0f} s"
+    retention_text = "for ever" if topic["retention_s"] is None else f"{topic['retention_s']:.0f} s"
     if topic["retention_bytes"] is not None:
-        kept += f", {topic['retention_bytes']} bytes a partition"
+        retention_text += f", {topic['retention_bytes']} bytes a partition"
     clock = topic["unarchived"]
     return [
-        f"topic    {topic['topic']}, kept {kept}" + ("" if topic["same_topic"] else ", created again since"),
+        f"topic    {topic['topic']}, kept {retention_text}" + ("" if topic["same_topic"] else ", created again since"),
         f"archive  lacks {clock['records']} records" + _left(clock),
     ]
 

@@ -46,8 +46,8 @@ def rewind(
 ) -> None:
     """Go back to a savepoint's own batch and compute what followed again; shows first what that would change.
 
-    With --confirm the stream stands still while a new timeline catches up from the savepoint; what is served goes on
-    being served. Then every window that either path emitted is compared, and the head moves. Without an id: an
+    With --confirm the stream is stopped while a new timeline catches up from the savepoint; what is served stays
+    served. Then every window that either path emitted is compared, and the head moves. Without an id: an
     unfinished rewind, else the newest proved savepoint of the head's path.
     """
     from rivertwice.savepoint.operations.steps import REWIND
@@ -106,7 +106,7 @@ def confirm_rewind(
 
 def describe_plan(plan: RewindPlan) -> str:
     """Return a plan for people."""
-    kept = [one for one in plan.publications if one.keeps]
+    remaining = [publication for publication in plan.publications if publication.keeps]
     where = "on the head's path" if plan.on_path else f"off the head's path; {plan.regained} batches count again"
     rows: list[list[Any]] = [
         ["savepoint", f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"],
@@ -115,7 +115,7 @@ def describe_plan(plan: RewindPlan) -> str:
         ["may change", f"{plan.windows} closed windows, {plan.rows} rows"],
         ["late records in them", _UNKNOWN if plan.late is None else plan.late],
         ["dead letters in them", plan.dead],
-        ["keep serving", f"{len(kept)} of {len(plan.publications)} publications"],
+        ["keep serving", f"{len(remaining)} of {len(plan.publications)} publications"],
         ["read again, from Kafka", f"{plan.records} records"],
         ["definition", "the savepoint's" if not plan.changed else f"changed in {', '.join(plan.changed)}"],
         ["takes about", "not known" if plan.estimate_s is None else f"{plan.estimate_s} s, and a driver's start"],
@@ -140,16 +140,22 @@ def describe_plan(plan: RewindPlan) -> str:
 
 def describe_report(report: RewindReport) -> str:
     """Return an outcome for people."""
-    found = dict(report.comparison)
-    examples = found.pop("examples", ())
+    comparison = dict(report.comparison)
+    examples = comparison.pop("examples", ())
     value = {key: item for key, item in to_plain(report).items() if key != "comparison"}
-    parts = [as_fields(value), as_table(("rows of closed windows", "count"), [[key, found[key]] for key in found])]
+    parts = [
+        as_fields(value),
+        as_table(("rows of closed windows", "count"), [[key, comparison[key]] for key in comparison]),
+    ]
     if examples:
-        rows = [[one["kind"], *(as_fields(one[part]) or "-" for part in ("row", "old", "new"))] for one in examples]
+        rows = [
+            [row_change["kind"], *(as_fields(row_change[part]) or "-" for part in ("row", "old", "new"))]
+            for row_change in examples
+        ]
         parts.append(as_table(("example", "window and keys", "old", "new"), rows))
     if not report.moved:
         parts.append(
-            "the old head serves and the stream stands; the same command without --stop-before-head moves the head, "
+            "the old head serves and the stream is stopped; the same command without --stop-before-head moves the head, "
             "--abandon gives the rewind up"
         )
     return "\n\n".join(parts)

@@ -122,9 +122,9 @@ def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
 
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
     if dry_run:
-        there = list_savepoints(home)
-        protected = select_protected(there, now=now, path=head_path(home))
-        would = [item.id for item in select_prunable(there, protected, keep=keep)]
+        savepoints = list_savepoints(home)
+        protected = select_protected(savepoints, now=now, path=head_path(home))
+        would = [item.id for item in select_prunable(savepoints, protected, keep=keep)]
         frame.emit({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}")
         return
     report = to_plain(prune_savepoints(home, keep=keep, now=now))

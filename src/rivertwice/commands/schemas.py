@@ -55,10 +55,12 @@ def list_versions(frame: Frame, subject: str | None) -> None:
     from rivertwice.schemas.registry import open_registry
 
     registry = open_registry(frame.settings.project)
-    found = {name: registry.versions(name) for name in ([subject] if subject else registry.subjects())}
-    rules = {name: registry.rule(name) for name in found}
-    rows = [(each.subject, each.version, each.id, each.kind, rules[name]) for name in found for each in found[name]]
-    value = [{**_plain(each), "rule": rules[name]} for name in found for each in found[name]]
+    versions = {name: registry.versions(name) for name in ([subject] if subject else registry.subjects())}
+    rules = {name: registry.rule(name) for name in versions}
+    rows = [
+        (each.subject, each.version, each.id, each.kind, rules[name]) for name in versions for each in versions[name]
+    ]
+    value = [{**_plain(each), "rule": rules[name]} for name in versions for each in versions[name]]
     text = as_table(("subject", "version", "id", "kind", "rule"), rows) if rows else f"no versions in {registry.place}"
     frame.emit(value, text)
 
@@ -69,7 +71,7 @@ def list_versions(frame: Frame, subject: str | None) -> None:
 @click.option("--id", "schema_id", type=click.IntRange(1), help="By the id that records carry, instead of SUBJECT.")
 @pass_frame
 def show(frame: Frame, subject: str | None, number: int | None, schema_id: int | None) -> None:
-    """Print one schema: the newest of SUBJECT, a version of it, or the one an id stands for."""
+    """Print one schema: the newest of SUBJECT, a version of it, or the one that has an id."""
     from rivertwice.schemas.registry import open_registry
 
     registry = open_registry(frame.settings.project)
@@ -77,14 +79,14 @@ def show(frame: Frame, subject: str | None, number: int | None, schema_id: int |
         message = "say which schema: SUBJECT (perhaps with --version), or --id; exactly one of the two"
         raise RequestError(message)
     if schema_id is not None:
-        found = [registry.by_id(schema_id)]
+        versions = [registry.by_id(schema_id)]
     else:
-        found = [each for each in registry.versions(subject or "") if number is None or each.version == number]
-    if not found:
+        versions = [each for each in registry.versions(subject or "") if number is None or each.version == number]
+    if not versions:
         message = f"{registry.place} has no such version of {subject}; `rivertwice schema list` shows what is there"
         raise RequestError(message)
-    shown = json.loads(found[-1].text)
-    frame.emit({**_plain(found[-1]), "schema": shown}, json.dumps(shown, indent=2, ensure_ascii=False))
+    shown = json.loads(versions[-1].text)
+    frame.emit({**_plain(versions[-1]), "schema": shown}, json.dumps(shown, indent=2, ensure_ascii=False))
 
 
 @schema.command("check", epilog=example("rivertwice schema check orders-value order-v4.avsc"))
@@ -105,8 +107,10 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     registry = open_registry(frame.settings.project)
     findings = check_new(registry, subject, kind, text, rule)
     wanted = rule or registry.rule(subject)
-    said = "\n".join(f"{subject}: {finding}" for finding in findings) or f"{file} may follow: {subject} stays {wanted}"
-    frame.emit({"subject": subject, "rule": wanted, "findings": findings}, said)
+    outcome = (
+        "\n".join(f"{subject}: {finding}" for finding in findings) or f"{file} may follow: {subject} stays {wanted}"
+    )
+    frame.emit({"subject": subject, "rule": wanted, "findings": findings}, outcome)
     if findings:
         raise SystemExit(DEFECT)
 
@@ -119,7 +123,7 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     """Make FILE (.avsc: Avro, .json: JSON Schema) the next version of SUBJECT, unless its rule refuses it.
 
-    The very same schema again changes nothing and tells the version it is. No pipeline changes by it: `refresh` does that.
+    The very same schema again changes nothing and prints its version. No pipeline changes by it: `refresh` does that.
     """
     from rivertwice.schemas.registry import open_registry
 
@@ -133,7 +137,7 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     epilog=example("rivertwice schema refresh order_totals --dry-run", "rivertwice schema refresh order_totals"),
 )
 @click.argument("name", metavar="PIPELINE")
-@click.option("--source", "chosen", metavar="VIEW", help="Of several sources: which one's schemas.")
+@click.option("--source", "chosen", metavar="VIEW", help="Which source's schemas, if there are several.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be pinned.")
 @click.option(
     "--reader", type=click.IntRange(1), metavar="VERSION", help="Read by this version of the subject from now on."
@@ -149,7 +153,7 @@ def refresh(
 
     Records of an id that is not pinned are dead letters (schema_id), by address; nothing is dropped. Versions whose
     records could not be decoded are named and not pinned: exit 3. A stream that has begun decodes by the schemas it
-    began with; it goes on, but is not started again over changed ones, so they are not written without --change-decode.
+    began with; it continues, but is not started again with changed ones, so they are not written without --change-decode.
     """
     from rivertwice.pipeline.definition import load_draft
     from rivertwice.schemas.pins import read_pinned, split_name
@@ -163,28 +167,29 @@ def refresh(
     if source.format != "avro" or source.subject is None:
         message = (
             f"{name} has format {source.format} and subject {source.subject}, so there is nothing to pin; give it format: avro "
-            "and a subject (of framed JSON, schema_ids in pipeline.yaml is the list of known ids)"
+            "and a subject (for framed JSON, schema_ids in pipeline.yaml is the list of known ids)"
         )
         raise RequestError(message)
     versions = open_registry(frame.settings.project).versions(source.subject)
     framed = source.framing == "confluent"
     others = draft.sources.keys() - {view}
-    mine = {path: data for path, data in read_pinned(folder).items() if split_name(path)[0] not in others}
-    plan = plan_refresh(source.subject, view, source.schema_, mine, versions, framed=framed, reader_version=reader)
+    own_files = {path: data for path, data in read_pinned(folder).items() if split_name(path)[0] not in others}
+    plan = plan_refresh(source.subject, view, source.schema_, own_files, versions, framed=framed, reader_version=reader)
     began = _begun_otherwise(frame, name, plan.write)
     if plan.write and not dry_run:
         if began and not change_decode:
             message = (
                 f"timeline {began} of {name} decodes by the schemas it began with; with {', '.join(sorted(plan.write))} its "
                 "driver would not start again. Until then records of other ids stay dead letters with their address. Write "
-                "them with --change-decode and go on with `rivertwice upgrade`, or pin them in a copy of the pipeline under "
+                "them with --change-decode and continue with `rivertwice upgrade`, or pin them in a copy of the pipeline under "
                 "another name, which reads the log from its start"
             )
             raise RequestError(message)
         for path, text in sorted(plan.write.items()):
             replace_bytes(folder / path, text.encode())
     frame.emit(
-        {**to_plain(plan), "written": bool(plan.write) and not dry_run, "began": began}, lambda: _told(plan, dry_run)
+        {**to_plain(plan), "written": bool(plan.write) and not dry_run, "began": began},
+        lambda: _plan_text(plan, dry_run),
     )
     if plan.refused:
         raise SystemExit(DEFECT)
@@ -200,7 +205,7 @@ def refresh(
 @click.argument("name", metavar="PIPELINE")
 @click.argument("file", type=_FILE)
 @click.option("--message", "wanted", metavar="NAME", help="Full name of the message; default: the file's only one.")
-@click.option("--source", "chosen", metavar="VIEW", help="Of several sources: whose message it is.")
+@click.option("--source", "chosen", metavar="VIEW", help="Which source's message it is, if there are several.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be pinned.")
 @click.option(
     "--change-decode", is_flag=True, help="Write although a stream has begun, which then needs `rivertwice upgrade`."
@@ -221,31 +226,31 @@ def pin(
     folder = frame.settings.definitions / frame.known_pipeline(name)
     view, source = _source_of(load_draft(folder), chosen)
     if source.format != "protobuf":
-        message = f"the source {view} of {name} has format {source.format}; only of format: protobuf a compiled message is pinned"
+        message = f"the source {view} of {name} has format {source.format}; a compiled message is pinned only for format: protobuf"
         raise RequestError(message)
     path = proto_file_name(view)
     before = (folder / path).read_bytes() if (folder / path).is_file() else None
-    found = plan_pin(file.read_bytes(), wanted, source.schema_, before, str(file))
-    write = {} if found.findings or not found.changed else {path: found.text}
+    planned = plan_pin(file.read_bytes(), wanted, source.schema_, before, str(file))
+    write = {} if planned.findings or not planned.changed else {path: planned.text}
     began = _begun_otherwise(frame, name, write) if write else None
     if write and not dry_run:
         if began and not change_decode:
             message = (
                 f"timeline {began} of {name} decodes by the message it began with; with another its driver would not start "
-                "again. Write it with --change-decode and go on with `rivertwice upgrade`"
+                "again. Write it with --change-decode and continue with `rivertwice upgrade`"
             )
             raise RequestError(message)
         (folder / path).parent.mkdir(exist_ok=True)
-        replace_bytes(folder / path, found.text.encode())
+        replace_bytes(folder / path, planned.text.encode())
     wrote = bool(write) and not dry_run
-    said = [f"{file}: {finding}" for finding in found.findings] or [
-        f"{'wrote' if wrote else 'would write'} {path}: {found.message}"
+    lines = [f"{file}: {finding}" for finding in planned.findings] or [
+        f"{'wrote' if wrote else 'would write'} {path}: {planned.message}"
         if write
         else f"{path} has that message already"
     ]
-    value = {"message": found.message, "findings": list(found.findings), "written": wrote, "began": began}
-    frame.emit(value, "\n".join(said))
-    if found.findings:
+    value = {"message": planned.message, "findings": list(planned.findings), "written": wrote, "began": began}
+    frame.emit(value, "\n".join(lines))
+    if planned.findings:
         raise SystemExit(DEFECT)
 
 
@@ -278,7 +283,7 @@ def _begun_otherwise(frame: Frame, name: str, write: Mapping[str, str]) -> str |
     return began if load_timeline(home, began).fingerprint["decode"] != after else None
 
 
-def _told(plan: RefreshPlan, dry_run: bool) -> str:
+def _plan_text(plan: RefreshPlan, dry_run: bool) -> str:
     lines = [f"{plan.subject}: {len(plan.known)} ids pinned, {len(plan.new)} new"]
     lines += [f"{'would write' if dry_run else 'wrote'} {path}" for path in sorted(plan.write)]
     lines += [

@@ -35,15 +35,21 @@ def up(frame: Frame, airflow: bool) -> None:
     judged = check_definitions(frame)
     frame.progress("broker ...")
     broker = start_broker(settings)
-    create_topics(settings, [one.bundle.definition for one in judged if one.bundle is not None and not one.broken])
+    create_topics(
+        settings,
+        [judgement.bundle.definition for judgement in judged if judgement.bundle is not None and not judgement.broken],
+    )
     frame.progress("agent ...")
     frame.warn_of_copies()
     agent = start_agent(settings)
     result: dict[str, Any] = {
         "broker": {"bootstrap": broker.bootstrap, "pid": broker.pid, "cluster_id": broker.cluster_id},
         "agent": {"pid": agent.pid},
-        "pipelines": [one.name for one in judged if one.bundle is not None],
-        "definitions": {one.name: {"verdict": one.state, "found": [*one.broken, *one.unchecked]} for one in judged},
+        "pipelines": [judgement.name for judgement in judged if judgement.bundle is not None],
+        "definitions": {
+            judgement.name: {"verdict": judgement.state, "found": [*judgement.broken, *judgement.unchecked]}
+            for judgement in judged
+        },
         "airflow": None,
     }
     if airflow:
@@ -53,7 +59,7 @@ def up(frame: Frame, airflow: bool) -> None:
         info = start_airflow(settings, progress=frame.progress)
         result["airflow"] = {"url": info.url, "user": info.user, "password": info.password}
     frame.emit(result, lambda: up_text(result, judged))
-    if any(one.broken for one in judged):
+    if any(judgement.broken for judgement in judged):
         raise SystemExit(DEFECT)
 
 
@@ -74,7 +80,9 @@ def check_definitions(frame: Frame) -> list[Judgement]:
 def up_text(result: Mapping[str, Any], judged: Sequence[Judgement]) -> str:
     """Return what runs, and the verdict on every definition, for people. Pure."""
     services = as_fields({name: value for name, value in result.items() if name not in ("pipelines", "definitions")})
-    rows = [(one.name, one.state, "; ".join((*one.broken, *one.unchecked))) for one in judged]
+    rows = [
+        (judgement.name, judgement.state, "; ".join((*judgement.broken, *judgement.unchecked))) for judgement in judged
+    ]
     return f"{services}\n{as_table(('definition', 'verdict', 'found'), rows)}"
 
 
@@ -149,8 +157,8 @@ def _ask(frame: Frame, service: str) -> dict[str, Any] | None:
 def _status_text(view: dict[str, Any]) -> str:
     lines = [f"home     {view['home']}"]
     for service in ("broker", "agent", "airflow"):
-        found = view[service]
-        shown = "down" if found is None else ", ".join(f"{key} {value}" for key, value in found.items())
+        service_view = view[service]
+        shown = "down" if service_view is None else ", ".join(f"{key} {value}" for key, value in service_view.items())
         lines.append(f"{service:<8} {shown}")
     headers = (
         "pipeline", "wanted", "state", "driver", "epoch", "timeline", "batch", "watermark", "lag", "reconciled", "savepoint",
@@ -173,10 +181,10 @@ def _status_text(view: dict[str, Any]) -> str:
     ]
     lines.append(as_table(headers, rows))
     lines += [f"{item['name']}: given up: {item['given_up']}" for item in view["pipelines"] if item["given_up"]]
-    lines += [told for item in view["pipelines"] if (told := _patience_text(item))]
+    lines += [patience for item in view["pipelines"] if (patience := _patience_text(item))]
     for item in view["pipelines"]:
-        told = (item["retention"] or {}).get("summary")
-        lines += [f"{item['name']}: retention: {told}"] if told else []
+        summary = (item["retention"] or {}).get("summary")
+        lines += [f"{item['name']}: retention: {summary}"] if summary else []
     return "\n".join(lines)
 
 
@@ -196,9 +204,9 @@ def _patience_text(item: dict[str, Any]) -> str | None:
     return f"{item['name']}: {item['lag']} records wait, gone in about {item['catch_up_s']:.0f} s at this pace ({pace})"
 
 
-def _reconciled(found: dict[str, Any] | None) -> str | None:
-    if found is None or "error" in found:
-        return None if found is None else str(found["error"])
-    counts = found.get("counts")
+def _reconciled(reconcile: dict[str, Any] | None) -> str | None:
+    if reconcile is None or "error" in reconcile:
+        return None if reconcile is None else str(reconcile["error"])
+    counts = reconcile.get("counts")
     stream = counts.get("stream", counts) if isinstance(counts, dict) else {}
     return " ".join(f"{verdict} {count}" for verdict, count in stream.items() if isinstance(count, int) and count)

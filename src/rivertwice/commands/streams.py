@@ -20,13 +20,13 @@ from rivertwice.waits import Deadline
 @click.argument("name")
 @click.option("--wait", is_flag=True, help="Wait until a driver runs the stream.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
-@click.option("--accept-gap", metavar="ID", help="Go on behind this gap (see `rivertwice retention`), for good.")
+@click.option("--accept-gap", metavar="ID", help="Continue after this gap (see `rivertwice retention`), for good.")
 @pass_frame
 def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None) -> None:
     """Ask for the stream NAME to run. The agent starts it, now and after every crash.
 
     The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
-    it goes on past records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
+    it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
     """
     from rivertwice.instants import utc_now
     from rivertwice.stream.begin import refuse_start
@@ -42,7 +42,7 @@ def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | N
         from rivertwice.retention.accept import accept_gap as go_past
 
         accepted = go_past(settings, name, accept_gap, by="cli", now=asked_at)
-        frame.progress(f"{accept_gap} is accepted: {name} goes on behind it on timeline {accepted.timeline}")
+        frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {accepted.timeline}")
     intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
     agent = agent_status(settings)
     if agent is None:
@@ -118,14 +118,14 @@ def pipelines(frame: Frame) -> None:
     """List the definitions of the project, with topics, window and watermarks. Exit 1 if one cannot be loaded."""
     from rivertwice.pipeline.definition import load_each
 
-    found, broken = load_each(frame.settings.definitions)
+    definitions, broken = load_each(frame.settings.definitions)
     rows = []
-    for name, definition in found.items():
+    for name, definition in definitions.items():
         streams = definition.streams.values() if definition.window.kind.has_watermark else []
         delays = ", ".join(str(source.watermark) for source in streams) or "none"
         rows.append((name, ", ".join(definition.topics), definition.window.text, delays, ", ".join(definition.keys)))
     value: list[Any] = [
-        item.model_dump(mode="json", exclude={"transform_sql", "rows_sql", "fold_py"}) for item in found.values()
+        item.model_dump(mode="json", exclude={"transform_sql", "rows_sql", "fold_py"}) for item in definitions.values()
     ]
     value += [{"name": name, "error": error} for name, error in broken.items()]
     headers, none = ("pipeline", "topic", "window", "watermark", "keys"), f"none in {frame.settings.definitions}"
@@ -156,19 +156,19 @@ def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
     else:
         names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
     with spark_on_demand(settings, "rivertwice-test", extra=CASE_CONFS, quick=True) as spark:
-        results = [found for each in names for found in _test_one(frame, folder / each, spark)]
-    failed = [found for found in results if found["differences"]]
-    rows = [(found["pipeline"], found["case"], "FAILED" if found["differences"] else "passed") for found in results]
+        results = [result for each in names for result in _test_one(frame, folder / each, spark)]
+    failed = [result for result in results if result["differences"]]
+    rows = [(result["pipeline"], result["case"], "FAILED" if result["differences"] else "passed") for result in results]
     text = as_table(("pipeline", "case", "result"), rows)
-    for found in failed:
-        text += f"\n{found['pipeline']}: {found['case']}: {'; '.join(found['differences'])}"
+    for result in failed:
+        text += f"\n{result['pipeline']}: {result['case']}: {'; '.join(result['differences'])}"
     frame.emit({"cases": results, "failed": len(failed)}, text)
     if failed:
         raise SystemExit(DEFECT)
 
 
 def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[dict[str, Any]]:
-    """Yield what came of a pipeline's definition, and of each of its cases if that holds."""
+    """Yield the result of a pipeline's definition, and of each of its cases if the definition holds."""
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.cases import run_cases
     from rivertwice.pipeline.checked import judge_folder
@@ -180,8 +180,8 @@ def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[
     yield {"pipeline": folder.name, "case": "(definition)", "state": judged.state, "differences": differences}
     if judged.bundle is None or judged.state != HOLDS:
         return
-    for told in judged.unchecked:
-        frame.progress(f"{folder.name}: not checked: {told}")
+    for problem in judged.unchecked:
+        frame.progress(f"{folder.name}: not checked: {problem}")
     for result in run_cases(spark(), folder, judged.bundle.definition):
         frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
         yield {"pipeline": folder.name, **to_plain(result)}

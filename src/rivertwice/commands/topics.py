@@ -25,5 +25,5 @@ def topics_create(frame: Frame) -> None:
     from rivertwice.pipeline.definition import load_all
 
     await_kafka(frame.settings)
-    found = create_topics(frame.settings, load_all(frame.settings.definitions).values())
-    frame.emit(found, lambda: as_table(("topic", "partitions"), sorted(found.items())))
+    partitions = create_topics(frame.settings, load_all(frame.settings.definitions).values())
+    frame.emit(partitions, lambda: as_table(("topic", "partitions"), sorted(partitions.items())))

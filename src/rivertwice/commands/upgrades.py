@@ -1,4 +1,4 @@
-"""upgrade: a changed definition goes on from the state that the old one left."""
+"""upgrade: a changed definition continues from the state that the old one left."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _WAYS = {
     "same": "nothing that matters changed",
-    "resume": "goes on from the old definition's state",
-    "refused": "cannot go on from the old definition's state",
+    "resume": "continues from the old definition's state",
+    "refused": "cannot continue from the old definition's state",
 }
 
 
@@ -39,11 +39,12 @@ _WAYS = {
 def upgrade(
     frame: Frame, name: str, confirm: bool, savepoint_id: str | None, dry_run: bool, unproved: bool, abandon: bool
 ) -> None:
-    """Go on with NAME under its definition as it is now; shows first what changed and whether that can be done.
+    """Continue NAME with its definition as it is now; shows first what changed and whether that can be done.
 
     Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a proved savepoint and
-    the recorded batches behind it give its state again, and a new timeline goes on from there under the new definition. What is served does not
-    change. What shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.
+    the recorded batches after it give its state again, and a new timeline continues from there with the new definition. What
+    is served does not change. A change of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot
+    be done.
     """
     from rivertwice.savepoint.operations.steps import UPGRADE
     from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
@@ -75,14 +76,16 @@ def describe_plan(plan: UpgradePlan) -> str:
 
     rows: list[list[Any]] = [
         ["definition", f"bundle {plan.old_bundle[:12]} to {plan.new_bundle[:12]}: {_WAYS[plan.way]}"],
-        ["new timeline", f"leaves {plan.timeline} behind its last batch, now {plan.batch}"],
+        ["new timeline", f"leaves {plan.timeline} after its last batch, now {plan.batch}"],
         ["built on", plan.savepoint or "no proved savepoint"],
         ["replayed and compared", f"{plan.replay} recorded batches"],
-        ["served", f"as now; {plan.publications} publications go on serving"],
+        ["served", f"as now; {plan.publications} publications stay served"],
     ]
     parts = [as_table(("what", "how much"), rows, title=f"upgrade of {plan.pipeline}: nothing was changed")]
     if plan.changes:
-        changed = [[*describe_change(one), plan.obstacles.get(one.component, "carried over")] for one in plan.changes]
+        changed = [
+            [*describe_change(change), plan.obstacles.get(change.component, "carried over")] for change in plan.changes
+        ]
         parts.append(as_table(("component", "old", "new", "state"), changed))
     parts.append(describe_steps(plan.steps, plan.resumes))
     if plan.refusal is not None:

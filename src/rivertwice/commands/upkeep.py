@@ -23,8 +23,8 @@ def upkeep(frame: Frame, name: str) -> None:
         if not done:
             return "upkeep runs already; nothing was done"
         return "\n".join(
-            f"{kept.table:<12} {kept.files_before} to {kept.files_after} files, {kept.deleted} deleted ({kept.note})"
-            for kept in done
+            f"{upkeep_report.table:<12} {upkeep_report.files_before} to {upkeep_report.files_after} files, {upkeep_report.deleted} deleted ({upkeep_report.note})"
+            for upkeep_report in done
         )
 
     frame.emit(done, text)

@@ -1,4 +1,4 @@
-"""view: what a fold says of its keys, now or at an instant, and what open windows say so far."""
+"""view: the rows of a fold by key, now or at an instant, and the results of open windows so far."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from rivertwice.instants import parse_instant
 @click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
 def view(frame: Frame, name: str, key_text: str | None, at_text: str | None, history: bool, last: int) -> None:
-    """Show the newest row of every key of the fold NAME, of what is served; of a pipeline that emits updates, of every open window."""
+    """Show the newest served row of every key of the fold NAME; for a pipeline that emits updates, of every open window."""
     from rivertwice.timeline.key_view import read_view
 
     key, at = parse_key(key_text), None if at_text is None else parse_instant(at_text)
-    found = read_view(frame.settings.pipeline(frame.known_pipeline(name)), key=key, at=at, history=history)
-    shown = [to_plain(row) for row in found.rows[-last:]]
-    value = {"pipeline": name, "at": at, "shows": found.stamp, "rows": shown, "total": len(found.rows)}
+    result = read_view(frame.settings.pipeline(frame.known_pipeline(name)), key=key, at=at, history=history)
+    shown = [to_plain(row) for row in result.rows[-last:]]
+    value = {"pipeline": name, "at": at, "shows": result.stamp, "rows": shown, "total": len(result.rows)}
     frame.emit(
         value,
         lambda: (
-            f"{as_table(found.columns, [[row[column] for column in found.columns] for row in shown])}\n"
-            f"{len(shown)} of {len(found.rows)} rows, up to batch {found.stamp.timeline}/{found.stamp.batch}"
+            f"{as_table(result.columns, [[row[column] for column in result.columns] for row in shown])}\n"
+            f"{len(shown)} of {len(result.rows)} rows, up to batch {result.stamp.timeline}/{result.stamp.batch}"
         ),
     )
 
@@ -56,10 +56,10 @@ def parse_key(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        values = None
+    if not isinstance(values, dict):
         message = f"--key {text[:80]!r} is no JSON object; write it as '{{\"account_id\": 42}}'"
         raise RequestError(message)
-    return found
+    return values

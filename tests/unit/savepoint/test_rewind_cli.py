@@ -77,7 +77,7 @@ def test_rows_that_are_gone_without_a_torn_log_refuse_it_too(run, rewind_world, 
 def test_confirmed_in_two_parts_it_compares_and_then_moves_the_head(run, rewind_world):
     first = run("--confirm", "--stop-before-head")
     assert first.exit_code == 0
-    assert "the old head serves and the stream stands" in first.output
+    assert "the old head serves and the stream is stopped" in first.output
     assert "differs" in first.output
     assert head(rewind_world.home) == "t1"
     second = json.loads(run("--confirm", output="json").stdout)
