@@ -121,19 +121,19 @@ class AirflowClient:
         progress: Callable[[str], None] = _say_nothing,
         interval: float = 0.5,
     ) -> str:
-        """Wait until the run has ended and return its state; each change of a task is told to `progress`.
+        """Wait until the run has ended and return its state; `progress` is called with each change of a task.
 
         Raises:
             ServiceError: the run had not ended after `timeout` seconds.
         """
         deadline = Deadline.after(timeout)
-        said: dict[tuple[str, int], str] = {}
+        reported: dict[tuple[str, int], str] = {}
         while True:
             state = self.state(dag_id, run_id)
             for task in self.tasks(dag_id, run_id):
                 key = (task.task_id, task.map_index)
-                if task.state != "none" and said.get(key) != task.state:
-                    said[key] = task.state
+                if task.state != "none" and reported.get(key) != task.state:
+                    reported[key] = task.state
                     progress(f"{dag_id} {task.task_id}: {task.state}")
             if state in _FINAL:
                 return state
@@ -167,8 +167,10 @@ class AirflowClient:
         parts = []
         for task in self.tasks(dag_id, run_id):
             if task.state == "failed":
-                told = [line for line in self.task_log(dag_id, run_id, task) if not line.lstrip().startswith(_NOISE)]
-                tail = "\n".join(f"    {line}" for line in told[-lines:])
+                lines_of_log = [
+                    line for line in self.task_log(dag_id, run_id, task) if not line.lstrip().startswith(_NOISE)
+                ]
+                tail = "\n".join(f"    {line}" for line in lines_of_log[-lines:])
                 parts.append(f"{task.task_id} (try {task.try_number}):\n{tail}")
         return "\n".join(parts) or "no task has failed"
 
@@ -180,9 +182,9 @@ class AirflowClient:
         return [line for entry in content for line in _log_lines(entry)]
 
     def _request(self, method: str, path: str, *, repeatable: bool = False, **kwargs: Any) -> httpx.Response:
-        """Ask once; what may be repeated (every GET, and what says so) is asked again after a server error.
+        """Send a request once; one that may be repeated (every GET, and `repeatable`) is sent again after a server error.
 
-        Seen: with SQLite under Airflow, a request in the first seconds can meet a locked database (HTTP 500).
+        Observed: with SQLite under Airflow, a request in the first seconds can meet a locked database (HTTP 500).
         """
 
         def ask() -> httpx.Response:

@@ -61,7 +61,7 @@ def report_failure(settings: Settings, pipeline: str, place: Place, message: str
 
 
 def report_stream_fault(settings: Settings, pipeline: str, place: Place, fault: StreamFaultError) -> None:
-    """Report a stream that does not run as wanted, unless the agent has said so already.
+    """Report a stream that does not run as wanted, unless the agent has reported it already.
 
     A dead agent is one fact, however many pipelines wait for it.
     """
@@ -69,7 +69,7 @@ def report_stream_fault(settings: Settings, pipeline: str, place: Place, fault: 
         cause = AlertCause("", AGENT_DEAD)
     else:
         cause = AlertCause(pipeline, fault.status)
-        if any(_is_about(one, pipeline) and one.cause != cause for one in alerts_of(settings).state().alerts):
+        if any(_is_about(alert, pipeline) and alert.cause != cause for alert in alerts_of(settings).state().alerts):
             return
     _send(settings, [Report(cause, CRITICAL, str(fault), "airflow", place.details)])
 
@@ -94,22 +94,22 @@ def report_success(settings: Settings, pipeline: str, place: Place, *, watched: 
 
 
 def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping[str, Any], *, whole: bool) -> None:
-    """Report what a reconcile's gate found, one alert of each kind, and the end of what it found no more.
+    """Report what a reconcile's gate found, one alert of each kind, and the end of each kind that it no longer found.
 
     Args:
         settings: where things lie.
         pipeline: its name.
-        place: of the gate's task.
+        place: the place of the gate's task.
         newest: the reconcile, as stored.
-        whole: it compared everything; one of a range says nothing about the end of an alert.
+        whole: it compared everything; a reconcile of a range cannot end an alert.
     """
-    found = judge_gate(newest["gate"]["alerts"], newest["counts"])
+    findings = judge_gate(newest["gate"]["alerts"], newest["counts"])
     now = utc_now()
     if whole:
         why = f"reconcile {newest['run']} found it no more"
         alerts_of(settings).resolve(
             lambda alert: (
-                alert.cause.pipeline == pipeline and alert.cause.kind in GATE_KINDS and alert.cause.kind not in found
+                alert.cause.pipeline == pipeline and alert.cause.kind in GATE_KINDS and alert.cause.kind not in findings
             ),
             why,
             now,
@@ -117,7 +117,7 @@ def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping
     details = place.details
     reports = [
         Report(AlertCause(pipeline, kind), severity, message, "airflow", details)
-        for kind, (severity, message) in found.items()
+        for kind, (severity, message) in findings.items()
     ]
     _send(settings, reports)
 
@@ -131,13 +131,13 @@ def judge_gate(
     own rows keep their verdict for ever, but no served number is touched by it any more.
     """
     served = counts.get(SERVED, {})
-    found: dict[str, list[Mapping[str, str]]] = {}
+    by_kind: dict[str, list[Mapping[str, str]]] = {}
     for alert in alerts:
         verdict = _VERDICTS.get(alert["kind"])
         is_repaired = verdict is not None and sum(served.values()) > 0 and not served.get(verdict)
         if not is_repaired:
-            found.setdefault(alert["kind"], []).append(alert)
-    return {kind: (_severity(ones), _message(ones)) for kind, ones in found.items()}
+            by_kind.setdefault(alert["kind"], []).append(alert)
+    return {kind: (_severity(alerts_of_kind), _message(alerts_of_kind)) for kind, alerts_of_kind in by_kind.items()}
 
 
 def _severity(alerts: Sequence[Mapping[str, str]]) -> str:

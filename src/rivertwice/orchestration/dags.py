@@ -32,8 +32,8 @@ BACKFILL_EVERY = "45 2 * * *"
 CORRECT_EVERY = "*/10 * * * *"
 
 RUN_TYPES = ("scheduled", "manual", "operator_triggered")
-"""No run of ours is of a date: what it works on is now, or stands in its form. So Airflow's own backfill, which starts a run for
-each date of a range, is refused, and its forms do not offer it."""
+"""No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill, which
+starts a run for each date of a range, is refused, and its forms do not offer it."""
 
 # A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.
 _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -113,7 +113,7 @@ def archive_dag(settings: Settings, definition: Definition) -> DAG:
 
 
 def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
-    """Compare what the stream produced, what is served, and what the log says; fail on a defect."""
+    """Compare what the stream produced, what is served, and what the log contains; fail on a defect."""
     name = definition.name
     params = {
         "start": _instant_param("From", "First window to compare; empty means all that are closed."),

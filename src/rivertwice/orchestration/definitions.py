@@ -28,13 +28,13 @@ class Found:
 
 def find_definitions(settings: Settings) -> list[Found]:
     """Return every pipeline folder of the project, sorted by name; a broken one hides no other."""
-    found = []
+    definitions = []
     for file in sorted(settings.definitions.glob(f"*/{YAML_FILE}")):
         try:
-            found.append(Found(file.parent.name, load_definition(file.parent), None))
+            definitions.append(Found(file.parent.name, load_definition(file.parent), None))
         except (ConfigError, DefinitionError, OSError) as error:
-            found.append(Found(file.parent.name, None, str(error)))
-    return found
+            definitions.append(Found(file.parent.name, None, str(error)))
+    return definitions
 
 
 def every_dag(
@@ -42,9 +42,9 @@ def every_dag(
 ) -> Iterator[DAG]:
     """Yield the DAG of each pipeline whose definition is accepted and `wants` one."""
     settings = Settings.from_env()
-    for found in find_definitions(settings):
-        if found.definition is not None and wants(found.definition):
-            yield factory(settings, found.definition)
+    for candidate in find_definitions(settings):
+        if candidate.definition is not None and wants(candidate.definition):
+            yield factory(settings, candidate.definition)
 
 
 def require_definitions() -> None:
@@ -53,7 +53,7 @@ def require_definitions() -> None:
     Raises:
         DefinitionError: names each refused pipeline and the reason.
     """
-    refused = [found for found in find_definitions(Settings.from_env()) if found.refusal is not None]
+    refused = [candidate for candidate in find_definitions(Settings.from_env()) if candidate.refusal is not None]
     if refused:
-        lines = "\n".join(f"pipeline {found.name} has no DAGs: {found.refusal}" for found in refused)
+        lines = "\n".join(f"pipeline {candidate.name} has no DAGs: {candidate.refusal}" for candidate in refused)
         raise DefinitionError(lines)

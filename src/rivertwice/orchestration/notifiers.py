@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class AlertNotifier(BaseNotifier):
     """Reports a task's failure as an alert (docs/howto-alerts.md).
 
-    A form that was refused is none: nothing is broken, nothing has started, and whoever filled it in sees the reason.
+    A refused form is no failure: nothing is broken, nothing has started, and the person who filled it in sees the reason.
 
     Args:
         pipeline: name of the pipeline.
@@ -71,7 +71,7 @@ class RecoveryNotifier(BaseNotifier):
 
 
 def _is_refused(error: Any) -> bool:
-    """Say whether a request was refused, by a task of ours or by a Spark job, which says so in words."""
+    """Say whether a request was refused, by a task of ours or by a Spark job, whose message then begins with the reason."""
     return isinstance(getattr(error, "__cause__", None), RequestError) or str(error).startswith(f"{REQUEST}: ")
 
 

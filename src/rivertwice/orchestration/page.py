@@ -45,15 +45,15 @@ def pipelines(user: GetUserDep) -> dict[str, Any]:
 
     settings, now = Settings.from_env(), utc_now()
     shown: list[dict[str, Any]] = []
-    for found in find_definitions(settings):
-        if found.definition is None:
-            shown.append({"name": found.name, "error": found.refusal})
+    for candidate in find_definitions(settings):
+        if candidate.definition is None:
+            shown.append({"name": candidate.name, "error": candidate.refusal})
             continue
         try:
-            shown.append(describe_pipeline(settings, found.definition, now))
+            shown.append(describe_pipeline(settings, candidate.definition, now))
         except (RivertwiceError, OSError, ValueError, KeyError) as error:
-            log.warning("the page cannot show %s: %s", found.name, error)
-            shown.append({"name": found.name, "error": f"{type(error).__name__}: {error}"})
+            log.warning("the page cannot show %s: %s", candidate.name, error)
+            shown.append({"name": candidate.name, "error": f"{type(error).__name__}: {error}"})
     return {"pipelines": shown}
 
 

@@ -31,7 +31,7 @@ ALERTS = 8
 
 
 def describe_pipeline(settings: Settings, definition: Definition, now: datetime) -> dict[str, Any]:
-    """Return everything the page shows of one pipeline."""
+    """Return everything the page shows about one pipeline."""
     home = settings.pipeline(definition.name)
     runs = reconcile_runs(home)
     return {
@@ -132,39 +132,47 @@ def _gravity(word: str) -> int:
 
 
 def _stream(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    seen = observe_stream(settings, name, now)
-    health = classify_health(seen, now)
+    observation = observe_stream(settings, name, now)
+    health = classify_health(observation, now)
     agent = read_json(settings.home / "agent" / "heartbeat.json") or {}
-    beat = seen.heartbeat
+    beat = observation.heartbeat
     return {
         "healthy": health.word == OK,
         "message": health.message,
         "desired": None
-        if seen.intent is None
-        else {"desired": seen.intent.desired, "by": seen.intent.by, "at": to_iso(seen.intent.updated_at)},
+        if observation.intent is None
+        else {
+            "desired": observation.intent.desired,
+            "by": observation.intent.by,
+            "at": to_iso(observation.intent.updated_at),
+        },
         "agent": {
-            "age_s": None if seen.agent_at is None else (now - seen.agent_at).total_seconds(),
+            "age_s": None if observation.agent_at is None else (now - observation.agent_at).total_seconds(),
             "reason": (agent.get("pipelines") or {}).get(name, {}).get("reason"),
         },
         "driver": None
         if beat is None
         else {
-            "state": seen.state,
+            "state": observation.state,
             "epoch": beat.epoch,
             "pid": beat.pid,
             "age_s": (now - beat.at).total_seconds(),
             "batch": beat.batch,
             "watermark": _instant(beat.watermark_ms),
         },
-        "lag": describe_lag(view_stream(settings, name, now, seen)),
+        "lag": describe_lag(view_stream(settings, name, now, observation)),
         "last_exit": None
-        if seen.last_exit is None
-        else {"class": seen.last_exit.failure, "at": to_iso(seen.last_exit.at), "epoch": seen.last_exit.epoch},
+        if observation.last_exit is None
+        else {
+            "class": observation.last_exit.failure,
+            "at": to_iso(observation.last_exit.at),
+            "epoch": observation.last_exit.epoch,
+        },
     }
 
 
 def describe_lag(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lag as `rivertwice status` says it, with why it is not known now, and the pace of a driver that speaks."""
+    """Return the lag as `rivertwice status` shows it, with why it is not known now, and the pace of a driver that responds."""
     return {"text": lag_text(item), "stale": stale_lag_text(item), "rows_per_s": item["rows_per_s"]}
 
 
@@ -196,22 +204,22 @@ def _entry_text(kind: str, payload: Mapping[str, Any]) -> str:
 
 
 def _savepoints(home: PipelineHome) -> dict[str, Any]:
-    found = list_savepoints(home)
+    savepoints = list_savepoints(home)
     return {
-        "total": len(found),
-        "proved": sum(one.status == "proved" for one in found),
+        "total": len(savepoints),
+        "proved": sum(savepoint.status == "proved" for savepoint in savepoints),
         "rows": [
             {
-                "id": one.id,
-                "status": one.status,
-                "timeline": one.manifest.timeline,
-                "batch": one.manifest.batch,
-                "at": to_iso(one.manifest.created_at),
-                "bytes": one.manifest.size,
-                "pinned": one.pinned,
-                "reason": one.manifest.reason,
+                "id": savepoint.id,
+                "status": savepoint.status,
+                "timeline": savepoint.manifest.timeline,
+                "batch": savepoint.manifest.batch,
+                "at": to_iso(savepoint.manifest.created_at),
+                "bytes": savepoint.manifest.size,
+                "pinned": savepoint.pinned,
+                "reason": savepoint.manifest.reason,
             }
-            for one in reversed(found[-SAVEPOINTS:])
+            for savepoint in reversed(savepoints[-SAVEPOINTS:])
         ],
     }
 
@@ -242,7 +250,7 @@ def _alerts(settings: Settings, name: str) -> list[dict[str, Any]]:
     with path.open("rb") as handle:
         handle.seek(max(path.stat().st_size - 200_000, 0))
         lines = handle.read().decode(errors="replace").splitlines()
-    found = []
+    rows = []
     for line in reversed(lines):
         try:
             alert = json.loads(line)
@@ -252,10 +260,10 @@ def _alerts(settings: Settings, name: str) -> list[dict[str, Any]]:
             row = {key: alert.get(key) for key in ("at", "severity", "kind", "message")}
             if alert.get("status") == "resolved":
                 row |= {"severity": "resolved", "message": alert.get("resolution")}
-            found.append(row)
-        if len(found) == ALERTS:
+            rows.append(row)
+        if len(rows) == ALERTS:
             break
-    return found
+    return rows
 
 
 def _instant(epoch_ms: int | None) -> str | None:

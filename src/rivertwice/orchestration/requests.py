@@ -2,7 +2,7 @@
 
 Airflow's API server asks here before it makes a run (`form_check.py`) and answers 400. But a run can also be started by
 Airflow's own command line, by another DAG, or by one that was edited; so the first task checks all of it once more, and only
-what passed here goes on.
+a run that passes here continues.
 """
 
 from __future__ import annotations

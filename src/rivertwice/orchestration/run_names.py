@@ -1,4 +1,4 @@
-"""Names of what a DAG run leaves behind, by which a later task of the same run finds it again. Pure."""
+"""Names of what a DAG run stores; a later task of the same run finds it by its name. Pure."""
 
 from __future__ import annotations
 

@@ -75,13 +75,13 @@ def prune_savepoints(pipeline: str) -> list[str]:
 
 
 def report_rotation(pipeline: str, savepoint: str) -> dict[str, Any]:
-    """Return what the rotation came to."""
+    """Return the result of the rotation."""
     from rivertwice.savepoint.catalogue import list_savepoints
 
-    found = list_savepoints(Settings.from_env().pipeline(pipeline))
-    status = next((one.status for one in found if one.id == savepoint), "gone")
-    log.info("savepoint %s is %s; %s has %s savepoints", savepoint, status, pipeline, len(found))
-    return {"savepoint": savepoint, "status": status, "savepoints": len(found)}
+    savepoints = list_savepoints(Settings.from_env().pipeline(pipeline))
+    status = next((item.status for item in savepoints if item.id == savepoint), "gone")
+    log.info("savepoint %s is %s; %s has %s savepoints", savepoint, status, pipeline, len(savepoints))
+    return {"savepoint": savepoint, "status": status, "savepoints": len(savepoints)}
 
 
 def check_archive(pipeline: str) -> list[str]:
@@ -116,7 +116,11 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
     settings, context = Settings.from_env(), get_current_context()
     run = context["dag_run"]
     with refusals():
-        own = [one for one in reconcile_runs(settings.pipeline(pipeline)) if is_reconcile_of(run.run_id, one["run"])]
+        own = [
+            reconcile
+            for reconcile in reconcile_runs(settings.pipeline(pipeline))
+            if is_reconcile_of(run.run_id, reconcile["run"])
+        ]
     if not own:
         message = (
             f"no reconcile of {pipeline} is recorded for the run {run.run_id}, although its job ended well, so nothing is "
@@ -228,7 +232,7 @@ def publish_backfill(pipeline: str, backfill: str) -> int:
 def await_served(pipeline: str, sequence: int) -> int:
     """Wait until the agent has rebuilt `served` with entry `sequence`; return the sequence it carries.
 
-    The publication stands also when this fails: only the agent rebuilds `served`, so look whether it runs.
+    The publication is valid also when this fails: only the agent rebuilds `served`, so check that the agent runs.
     """
     from rivertwice.timeline.served import wait_served
 

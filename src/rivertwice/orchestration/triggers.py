@@ -17,34 +17,34 @@ EPOCH_ENDED = "epoch"
 
 
 class Watch:
-    """Follows one pipeline's health through an epoch. Pure: it is told what was seen, and when."""
+    """Follows one pipeline's health through an epoch. Pure: it is passed each observation, and its time."""
 
     def __init__(self, ends_at: datetime, grace: float) -> None:
         self._ends_at = ends_at
         self._grace = grace
         self._fault: tuple[str, datetime] | None = None
 
-    def judge(self, seen: Seen, now: datetime) -> dict[str, Any] | None:
-        """Return the event that ends the epoch, or None to go on.
+    def judge(self, observation: Seen, now: datetime) -> dict[str, Any] | None:
+        """Return the event that ends the epoch, or None to continue.
 
         A fault must last for the whole grace: a driver that the agent brings back in time is no failure.
         """
-        health = classify_health(seen, now)
+        health = classify_health(observation, now)
         if health.word == OK:
             self._fault = None
         elif self._fault is None:
             self._fault = (health.word, now)
         if self._fault is not None and (now - self._fault[1]).total_seconds() >= self._grace:
-            return _event(health.word, f"{health.message} (for {self._grace:.0f} s)", seen)
+            return _event(health.word, f"{health.message} (for {self._grace:.0f} s)", observation)
         if now >= self._ends_at:
-            return _event(EPOCH_ENDED, health.message, seen)
+            return _event(EPOCH_ENDED, health.message, observation)
         return None
 
 
 class EpochTrigger(BaseTrigger):
     """Watches one pipeline until the epoch ends or a fault has lasted too long.
 
-    Its arguments are all its state, so another triggerer goes on where a killed one stopped. `on_kill` stays empty: marking
+    Its arguments are all its state, so another triggerer continues where a killed one stopped. `on_kill` stays empty: marking
     the task failed must not touch the stream. Stop a stream with `rivertwice stop`.
 
     Args:
@@ -80,13 +80,13 @@ class EpochTrigger(BaseTrigger):
         settings = Settings.from_env()
         watch = Watch(parse_iso(self.ends_at), self.grace)
         while True:
-            seen = await asyncio.to_thread(observe_stream, settings, self.pipeline, self._clock())
-            event = watch.judge(seen, self._clock())
+            observation = await asyncio.to_thread(observe_stream, settings, self.pipeline, self._clock())
+            event = watch.judge(observation, self._clock())
             if event is not None:
                 yield TriggerEvent(event)  # type: ignore[no-untyped-call]
                 return
             await asyncio.sleep(self.poll)
 
 
-def _event(status: str, message: str, seen: Seen) -> dict[str, Any]:
-    return {"status": status, "message": message, "seen": dict(describe_seen(seen))}
+def _event(status: str, message: str, observation: Seen) -> dict[str, Any]:
+    return {"status": status, "message": message, "seen": dict(describe_seen(observation))}
