@@ -34,67 +34,73 @@ class Diagnosis:
     remedy: str
 
 
-def diagnose(found: Measures, definition: DefinitionFile) -> list[Diagnosis]:
+def diagnose(measures: Measures, definition: DefinitionFile) -> list[Diagnosis]:
     """Return the likely causes of everything that hurts; empty when nothing does."""
-    return [*_silence(found), *_lag(found, definition), *_rows(found, definition), *_delivery(found), *_safety(found)]
+    return [
+        *_silence(measures),
+        *_lag(measures, definition),
+        *_rows(measures, definition),
+        *_delivery(measures),
+        *_safety(measures),
+    ]
 
 
-def _delivery(found: Measures) -> Iterator[Diagnosis]:
-    for sink, failures in found.delivery_failures.items():
+def _delivery(measures: Measures) -> Iterator[Diagnosis]:
+    for sink, failures in measures.delivery_failures.items():
         if failures:
-            waiting = found.delivery_lag.get(sink)
-            behind = "its lag is not known" if waiting is None else f"{waiting} batches wait"
+            waiting = measures.delivery_lag.get(sink)
+            waiting_text = "its lag is not known" if waiting is None else f"{waiting} batches wait"
             yield Diagnosis(
                 "delivery",
-                f"sink {sink} failed {failures} times in a row; {behind}",
+                f"sink {sink} failed {failures} times in a row; {waiting_text}",
                 "the sink does not answer, or refuses rows; nothing is lost, for the tables have them",
-                f"`rivertwice deliver status {found.pipeline}` names the error and the next attempt",
+                f"`rivertwice deliver status {measures.pipeline}` names the error and the next attempt",
             )
 
 
-def _silence(found: Measures) -> Iterator[Diagnosis]:
-    if found.desired != "running":
+def _silence(measures: Measures) -> Iterator[Diagnosis]:
+    if measures.desired != "running":
         return
-    if found.state == "given_up":
+    if measures.state == "given_up":
         yield Diagnosis(
             "silence",
-            f"state given_up after {found.failures} failures in a row",
+            f"state given_up after {measures.failures} failures in a row",
             "the agent stopped trying: the failure is one that another start does not cure",
             "`rivertwice status` names it; cure it, then `rivertwice start PIPELINE`",
         )
-    elif found.state == "unresponsive":
+    elif measures.state == "unresponsive":
         yield Diagnosis(
             "silence",
-            f"the driver lives and has said nothing for {found.heartbeat_age_s or 0.0:.0f} s",
-            "it hangs or was stopped by a signal, or the machine is",
+            f"the driver lives and has said nothing for {measures.heartbeat_age_s or 0.0:.0f} s",
+            "it hangs, or a signal stopped it or the machine",
             "look at its log; if it hangs, kill its process: the agent starts it again",
         )
-    elif found.state == "down":
-        failing = found.failures > 0
+    elif measures.state == "down":
+        failing = measures.failures > 0
         yield Diagnosis(
             "silence",
-            f"running is wanted, no driver lives, {found.failures} failures in a row",
+            f"running is wanted, no driver lives, {measures.failures} failures in a row",
             "the driver fails again and again; the agent waits before the next attempt"
             if failing
             else "no agent lives",
-            "`rivertwice status` tells the failure and the next attempt" if failing else "`rivertwice up`",
+            "`rivertwice status` shows the failure and the next attempt" if failing else "`rivertwice up`",
         )
-    elif found.state == "starting" and (found.heartbeat_age_s or 0.0) > SLOW_START_S:
+    elif measures.state == "starting" and (measures.heartbeat_age_s or 0.0) > SLOW_START_S:
         yield Diagnosis(
             "silence",
-            f"starting, and silent for {found.heartbeat_age_s:.0f} s",
+            f"starting, and silent for {measures.heartbeat_age_s:.0f} s",
             "the start hangs: the checkpoint or Kafka does not answer",
             "look at the end of logs/driver.log",
         )
 
 
-def _lag(found: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
-    if not found.lag_records or found.state not in ("running", "idle"):
+def _lag(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
+    if not measures.lag_records or measures.state not in ("running", "idle"):
         return
     pins = definition.stream
-    lag = f"{found.lag_records} records wait"
-    if found.backpressure_s:
-        batch = found.batch_p50_s or 0.0
+    lag = f"{measures.lag_records} records wait"
+    if measures.backpressure_s:
+        batch = measures.batch_p50_s or 0.0
         if pins.trigger_seconds > batch:
             yield Diagnosis(
                 "lag",
@@ -105,85 +111,85 @@ def _lag(found: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
         else:
             yield Diagnosis(
                 "lag",
-                f"{lag}; every batch of {found.backpressure_s:.0f} s was full to {pins.max_offsets_per_trigger} records",
+                f"{lag}; every batch of {measures.backpressure_s:.0f} s was full to {pins.max_offsets_per_trigger} records",
                 "the cap of a batch is reached: a batch costs much the same whether it is full or not",
                 "raise stream.max_offsets_per_trigger; larger batches forgive more lateness, so reconcile afterwards",
             )
-    busy = [partition for partition, lag in found.partition_lag.items() if lag]
-    worst = max(found.partition_lag.values(), default=0)
-    if len(found.partition_lag) >= 3 and worst > SKEW * found.lag_records:
-        hot = [partition for partition, lag in found.partition_lag.items() if lag == worst]
+    busy = [partition for partition, lag in measures.partition_lag.items() if lag]
+    worst = max(measures.partition_lag.values(), default=0)
+    if len(measures.partition_lag) >= 3 and worst > SKEW * measures.lag_records:
+        hot = [partition for partition, lag in measures.partition_lag.items() if lag == worst]
         yield Diagnosis(
             "lag",
-            f"{worst} of {found.lag_records} waiting records lie in partition {hot[0]}",
+            f"{worst} of {measures.lag_records} waiting records lie in partition {hot[0]}",
             "one partition gets most of the records: its key is hot, or its producer fell behind and caught up",
             "look at the keys of that partition; the watermark waits for none, so a lagging partition is dropped as late",
         )
     if (
-        found.catch_up_s is None
-        and (found.arriving_per_s or 0.0) > (found.read_per_s or 0.0)
-        and not found.backpressure_s
+        measures.catch_up_s is None
+        and (measures.arriving_per_s or 0.0) > (measures.read_per_s or 0.0)
+        and not measures.backpressure_s
     ):
         partitions = sum(source.partitions for source in definition.sources.values())
         yield Diagnosis(
             "lag",
-            f"{found.arriving_per_s:g} records a second arrive, {found.read_per_s or 0:g} are read, batches are not full",
+            f"{measures.arriving_per_s:g} records a second arrive, {measures.read_per_s or 0:g} are read, batches are not full",
             "the batches themselves are too slow",
-            f"more cores, up to one per partition ({partitions}); a smaller state; `make bench` tells what a record costs",
+            f"more cores, up to one per partition ({partitions}); a smaller state; `make bench` shows what a record costs",
         )
-    if busy and found.lag_s and found.state == "idle":
+    if busy and measures.lag_s and measures.state == "idle":
         yield Diagnosis(
             "lag",
-            f"{lag} for {found.lag_s:.0f} s while the driver says idle",
+            f"{lag} for {measures.lag_s:.0f} s while the driver says idle",
             "the records lie in an open transaction, or in a topic that was created again",
             "`rivertwice retention` shows topic ids; an aborted or committed transaction frees its records",
         )
 
 
-def _rows(found: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
-    if found.late_share is not None and found.late_share > definition.late.alert_share:
+def _rows(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
+    if measures.late_share is not None and measures.late_share > definition.late.alert_share:
         delay = max(source.watermark for source in definition.sources.values())
         yield Diagnosis(
             "late",
-            f"late share {found.late_share:.1%} of the newest reconcile, alert at {definition.late.alert_share:.1%}",
+            f"late share {measures.late_share:.1%} of the newest reconcile, alert at {definition.late.alert_share:.1%}",
             "records come later than the watermark waits, or one partition lags behind the others",
             f"a longer watermark than {delay.total_seconds():g} s, or a backfill; the reconcile names every late record",
         )
-    if found.dead_share:
+    if measures.dead_share:
         yield Diagnosis(
             "dead",
-            f"{found.dead_share:.2%} of the newest records are dead letters, {found.bad_total} in all",
+            f"{measures.dead_share:.2%} of the newest records are dead letters, {measures.bad_total} in all",
             "records that cannot be decoded or break a rule: a producer's schema has changed, or is wrong",
             "`rivertwice dead list` gives reason and bytes of each; amend or discard them, nothing of them is lost",
         )
-    if found.defects:
+    if measures.defects:
         yield Diagnosis(
             "defect",
-            f"{found.defects} DEFECT verdicts in the newest reconcile",
+            f"{measures.defects} DEFECT verdicts in the newest reconcile",
             "the stream published what the log does not explain, or a table was changed from outside",
             "`rivertwice verdicts --verdict DEFECT` names the rows and the fields",
         )
 
 
-def _safety(found: Measures) -> Iterator[Diagnosis]:
-    if found.state_bytes is not None and found.state_bytes > BIG_STATE:
+def _safety(measures: Measures) -> Iterator[Diagnosis]:
+    if measures.state_bytes is not None and measures.state_bytes > BIG_STATE:
         yield Diagnosis(
             "checkpoint",
-            f"the state has {found.state_bytes / 1e9:.1f} GB",
+            f"the state has {measures.state_bytes / 1e9:.1f} GB",
             "many keys, long windows or a long watermark are kept open at once",
             "shorten window or watermark, drop keys that nobody reads; a faster disk for the checkpoint",
         )
-    if found.unproved:
+    if measures.unproved:
         yield Diagnosis(
             "savepoint",
-            f"{found.unproved} savepoints are newer than the newest proved one",
+            f"{measures.unproved} savepoints are newer than the newest proved one",
             "proofs fail or do not fit into their budget",
-            "`rivertwice savepoint list` tells why; `rivertwice savepoint prove ID`",
+            "`rivertwice savepoint list` shows why; `rivertwice savepoint prove ID`",
         )
-    if found.retention_left_share is not None and found.retention_left_share < 0.5:
+    if measures.retention_left_share is not None and measures.retention_left_share < 0.5:
         yield Diagnosis(
             "retention",
-            f"{found.retention_left_share:.0%} of the time is left until Kafka deletes what only Kafka has",
+            f"{measures.retention_left_share:.0%} of the time is left until Kafka deletes what only Kafka has",
             "the archive is behind, or a savepoint or backfill holds an old range",
             "`rivertwice archive PIPELINE`; `rivertwice retention` names who needs what",
         )

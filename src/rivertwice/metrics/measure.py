@@ -43,8 +43,8 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
 
     Args:
         settings: where things lie.
-        name: of the pipeline.
-        view: what `status` tells of it (`supervise.view.view_pipeline`).
+        name: name of the pipeline.
+        view: what `status` shows about it (`supervise.view.view_pipeline`).
         now: the present instant.
 
     Raises:
@@ -52,17 +52,17 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     """
     definition = load_definition(settings.definitions / name)
     home = settings.pipeline(name)
-    found = _from_view(name, view, now)
+    measures = _from_view(name, view, now)
     rows = path_ledger(home)
     batches = batch_figures(rows)
     committed = rows[-1].end_offsets if rows else {}
-    found = _from_batches(found, batches, definition.stream.max_offsets_per_trigger, now)
-    found = _from_log(found, settings, definition, committed, now)
-    found = _from_desk(found, home, rows, now)
-    found = _from_delivery(found, home, definition)
-    found = _from_checkpoint(found, home)
-    found = _from_savepoints(found, home, rows[0].committed_at if rows else None, now)
-    return replace(_from_reconcile(found, home, now), latency_s=_latency(found))
+    measures = _from_batches(measures, batches, definition.stream.max_offsets_per_trigger, now)
+    measures = _from_log(measures, settings, definition, committed, now)
+    measures = _from_dead_letters(measures, home, rows, now)
+    measures = _from_delivery(measures, home, definition)
+    measures = _from_checkpoint(measures, home)
+    measures = _from_savepoints(measures, home, rows[0].committed_at if rows else None, now)
+    return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
 
 
 def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
@@ -81,13 +81,13 @@ def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
     )
 
 
-def _from_batches(found: Measures, batches: Sequence[BatchFigures], cap: int, now: datetime) -> Measures:
+def _from_batches(measures: Measures, batches: Sequence[BatchFigures], cap: int, now: datetime) -> Measures:
     if not batches:
-        return found
+        return measures
     p50, p95, p99 = batch_quantiles(batches)
     event_ms = newest_event_ms(batches)
     return replace(
-        found,
+        measures,
         read_per_s=round(read_per_second(batches, now), 3),
         batch_p50_s=p50,
         batch_p95_s=p95,
@@ -104,7 +104,7 @@ def _from_batches(found: Measures, batches: Sequence[BatchFigures], cap: int, no
 
 
 def _from_log(
-    found: Measures,
+    measures: Measures,
     settings: Settings,
     definition: Definition,
     committed: Mapping[str, Mapping[str, int]],
@@ -123,72 +123,79 @@ def _from_log(
             stamps = first_stamps(settings, source.topic, starts)
             oldest = min([*stamps.values(), *([] if oldest is None else [oldest])], default=None)
     except RivertwiceError as error:
-        LOG.warning("the lag of %s is not known now: %s", found.pipeline, error)
-        return found
+        LOG.warning("the lag of %s is not known now: %s", measures.pipeline, error)
+        return measures
     age = 0.0 if oldest is None else max(0.0, (now - from_ms(oldest)).total_seconds())
     named = {name: lags[part] for part, name in name_parts(lags).items()}
-    return replace(found, lag_records=sum(lags.values()), lag_s=age, partition_lag=named)
+    return replace(measures, lag_records=sum(lags.values()), lag_s=age, partition_lag=named)
 
 
-def _from_desk(found: Measures, home: PipelineHome, rows: Sequence[LedgerRow], now: datetime) -> Measures:
-    desk = view_desk(home, rows)
-    oldest = 0.0 if desk.oldest_open is None else (now - desk.oldest_open).total_seconds()
-    return replace(found, dead_open=desk.total(OPEN), dead_oldest_s=oldest)
+def _from_dead_letters(measures: Measures, home: PipelineHome, rows: Sequence[LedgerRow], now: datetime) -> Measures:
+    summary = view_desk(home, rows)
+    oldest = 0.0 if summary.oldest_open is None else (now - summary.oldest_open).total_seconds()
+    return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest)
 
 
-def _from_delivery(found: Measures, home: PipelineHome, definition: Definition) -> Measures:
+def _from_delivery(measures: Measures, home: PipelineHome, definition: Definition) -> Measures:
     sinks = view_delivery(home, definition.deliver)
     return replace(
-        found,
-        delivery_lag={one["sink"]: one["lag_batches"] for one in sinks if one["lag_batches"] is not None},
-        delivery_failures={one["sink"]: one["consecutive_failures"] for one in sinks},
-        delivery_refused={one["sink"]: one["refused"] for one in sinks if one["refused"] is not None},
+        measures,
+        delivery_lag={
+            sink_view["sink"]: sink_view["lag_batches"] for sink_view in sinks if sink_view["lag_batches"] is not None
+        },
+        delivery_failures={sink_view["sink"]: sink_view["consecutive_failures"] for sink_view in sinks},
+        delivery_refused={
+            sink_view["sink"]: sink_view["refused"] for sink_view in sinks if sink_view["refused"] is not None
+        },
     )
 
 
-def _from_checkpoint(found: Measures, home: PipelineHome) -> Measures:
+def _from_checkpoint(measures: Measures, home: PipelineHome) -> Measures:
     name = head(home)
     if name is None:
-        return found
+        return measures
     sizes = sizes_below(home.checkpoint(name))
     state = sum(size for path, size in sizes.items() if path.parts[0] == "state")
     return replace(
-        found, checkpoint_bytes=sum(sizes.values()), checkpoint_files=len(sizes), state_bytes=state if sizes else None
+        measures,
+        checkpoint_bytes=sum(sizes.values()),
+        checkpoint_files=len(sizes),
+        state_bytes=state if sizes else None,
     )
 
 
-def _from_savepoints(found: Measures, home: PipelineHome, first: datetime | None, now: datetime) -> Measures:
+def _from_savepoints(measures: Measures, home: PipelineHome, first: datetime | None, now: datetime) -> Measures:
     try:
         savepoints = list_savepoints(home)
     except RivertwiceError as error:
-        LOG.warning("the savepoints of %s are not known now: %s", found.pipeline, error)
-        return found
+        LOG.warning("the savepoints of %s are not known now: %s", measures.pipeline, error)
+        return measures
     newest = select_newest(savepoints, proved=True)
     if newest is None:
         age = None if first is None else (now - first).total_seconds()
-        return replace(found, unproved=len(savepoints), savepoint_age_s=age)
+        return replace(measures, unproved=len(savepoints), savepoint_age_s=age)
     since = newest.manifest.created_at
     return replace(
-        found,
+        measures,
         savepoint_age_s=(now - since).total_seconds(),
         savepoint_bytes=newest.manifest.size,
         unproved=sum(each.manifest.created_at > since and each.status != PROVED for each in savepoints),
     )
 
 
-def _from_reconcile(found: Measures, home: PipelineHome, now: datetime) -> Measures:
+def _from_reconcile(measures: Measures, home: PipelineHome, now: datetime) -> Measures:
     run = newest_reconcile(home)
     if run is None:
-        return found
+        return measures
     return replace(
-        found,
+        measures,
         late_share=run["balance"]["total"]["late_share"],
         reconcile_age_s=(now - run["created_at"]).total_seconds(),
         defects=sum(counts.get(DEFECT, 0) for counts in run["counts"].values()),
     )
 
 
-def _latency(found: Measures) -> float | None:
+def _latency(measures: Measures) -> float | None:
     """Return the least a record that arrives now must wait: what the oldest one waits already, or a median batch."""
-    known = [seconds for seconds in (found.lag_s, found.batch_p50_s) if seconds is not None]
-    return max(known) if found.lag_s is not None and known else None
+    known = [seconds for seconds in (measures.lag_s, measures.batch_p50_s) if seconds is not None]
+    return max(known) if measures.lag_s is not None and known else None

@@ -37,7 +37,7 @@ class Measures:
     """What is true of a pipeline's stream now. Seconds are `_s`, bytes `_bytes`, shares between 0 and 1.
 
     Attributes:
-        desired, state: as `rivertwice status` tells them.
+        desired, state: as `rivertwice status` shows them.
         heartbeat_age_s: since the driver last spoke.
         lag_records: records in the log beyond the committed offsets.
         lag_s: age of the oldest record that waits, by its own timestamp; 0 if none waits.
@@ -58,8 +58,8 @@ class Measures:
             batches since would have to be read again.
         unproved: savepoints that are newer than it.
         failures: driver failures in a row.
-        retention_left_share: of the time until Kafka deletes what only Kafka has, the worst of all claims.
-        delivery_lag: sink to committed batches that it does not have yet; of one whose position is not known, nothing.
+        retention_left_share: share that is left of the time until Kafka deletes what only Kafka has; the worst of all claims.
+        delivery_lag: sink to committed batches that it does not have yet; a sink whose position is not known is left out.
         delivery_failures: sink to its failures in a row.
         delivery_refused: sink to the deliveries that its destination refused for good and nobody discarded.
         partition_lag: name of a partition to records that wait there (`0`, or `topic/0` if there are several topics).

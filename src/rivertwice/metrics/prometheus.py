@@ -70,17 +70,17 @@ class MeasuresCollector(Collector):
         )
         yield self._labelled("batch_seconds", "Seconds of the newest hundred batches", "quantile", _quantiles)
         up = GaugeMetricFamily(f"{PREFIX}up", "1 while a driver runs the stream", labels=["pipeline"])
-        for found in self._measured:
-            up.add_metric([found.pipeline], float(found.state in ("running", "idle", "draining")))
+        for measures in self._measured:
+            up.add_metric([measures.pipeline], float(measures.state in ("running", "idle", "draining")))
         yield up
         records = CounterMetricFamily(
             f"{PREFIX}records", "Records of the head's path, by outcome", labels=["pipeline", "outcome"]
         )
         rows = CounterMetricFamily(f"{PREFIX}rows_emitted", "Result rows of the head's path", labels=["pipeline"])
-        for found in self._measured:
+        for measures in self._measured:
             for attribute, outcome in COUNTERS:
-                records.add_metric([found.pipeline, outcome], getattr(found, attribute))
-            rows.add_metric([found.pipeline], found.emitted_total)
+                records.add_metric([measures.pipeline, outcome], getattr(measures, attribute))
+            rows.add_metric([measures.pipeline], measures.emitted_total)
         yield records
         yield rows
         states = GaugeMetricFamily(f"{PREFIX}alert", "1 while the alert fires", labels=["pipeline", "alert"])
@@ -91,38 +91,38 @@ class MeasuresCollector(Collector):
 
     def _gauge(self, name: str, text: str, attribute: str) -> GaugeMetricFamily:
         family = GaugeMetricFamily(PREFIX + name, text, labels=["pipeline"])
-        for found in self._measured:
-            value = getattr(found, attribute)
+        for measures in self._measured:
+            value = getattr(measures, attribute)
             if value is not None:
-                family.add_metric([found.pipeline], float(value))
+                family.add_metric([measures.pipeline], float(value))
         return family
 
     def _labelled(self, name: str, text: str, label: str, samples: Any) -> GaugeMetricFamily:
         family = GaugeMetricFamily(PREFIX + name, text, labels=["pipeline", label])
-        for found in self._measured:
-            for key, value in samples(found):
-                family.add_metric([found.pipeline, key], value)
+        for measures in self._measured:
+            for key, value in samples(measures):
+                family.add_metric([measures.pipeline, key], value)
         return family
 
 
-def _partitions(found: Measures) -> Iterable[tuple[str, float]]:
-    return ((partition, float(lag)) for partition, lag in found.partition_lag.items())
+def _partitions(measures: Measures) -> Iterable[tuple[str, float]]:
+    return ((partition, float(lag)) for partition, lag in measures.partition_lag.items())
 
 
-def _delivery_lag(found: Measures) -> Iterable[tuple[str, float]]:
-    return ((sink, float(lag)) for sink, lag in found.delivery_lag.items())
+def _delivery_lag(measures: Measures) -> Iterable[tuple[str, float]]:
+    return ((sink, float(lag)) for sink, lag in measures.delivery_lag.items())
 
 
-def _delivery_failures(found: Measures) -> Iterable[tuple[str, float]]:
-    return ((sink, float(count)) for sink, count in found.delivery_failures.items())
+def _delivery_failures(measures: Measures) -> Iterable[tuple[str, float]]:
+    return ((sink, float(count)) for sink, count in measures.delivery_failures.items())
 
 
-def _delivery_refused(found: Measures) -> Iterable[tuple[str, float]]:
-    return ((sink, float(count)) for sink, count in found.delivery_refused.items())
+def _delivery_refused(measures: Measures) -> Iterable[tuple[str, float]]:
+    return ((sink, float(count)) for sink, count in measures.delivery_refused.items())
 
 
-def _quantiles(found: Measures) -> Iterable[tuple[str, float]]:
-    known = ((label, getattr(found, attribute)) for attribute, label in QUANTILES)
+def _quantiles(measures: Measures) -> Iterable[tuple[str, float]]:
+    known = ((label, getattr(measures, attribute)) for attribute, label in QUANTILES)
     return ((label, value) for label, value in known if value is not None)
 
 

@@ -55,7 +55,7 @@ RULES: tuple[AlertRule, ...] = (
         "lag",
         "warning",
         "so many records of the log wait to be read",
-        "`rivertwice diagnose`; `rivertwice status` tells when the lag will be gone",
+        "`rivertwice diagnose`; `rivertwice status` shows when the lag will be gone",
     ),
     AlertRule(
         "latency",
@@ -86,7 +86,7 @@ RULES: tuple[AlertRule, ...] = (
 
 @dataclass(frozen=True)
 class AlertState:
-    """What a rule says now.
+    """The state of a rule now.
 
     Attributes:
         state: `firing`, `ok`, `unknown` (the figure is not known) or `off` (no limit is set).
@@ -105,15 +105,15 @@ class AlertState:
         return f"{self.rule.figure} is {shown} ({bound}): {self.rule.meaning}; {self.rule.remedy}"
 
 
-def judge_alerts(found: Measures, limits: AlertLimits) -> list[AlertState]:
+def judge_alerts(measures: Measures, limits: AlertLimits) -> list[AlertState]:
     """Return the state of every rule, in order. A stream that nobody wants running fires nothing."""
-    return [_judge(rule, found, limits) for rule in RULES]
+    return [_judge(rule, measures, limits) for rule in RULES]
 
 
-def _judge(rule: AlertRule, found: Measures, limits: AlertLimits) -> AlertState:
-    value = getattr(found, rule.figure)
+def _judge(rule: AlertRule, measures: Measures, limits: AlertLimits) -> AlertState:
+    value = getattr(measures, rule.figure)
     limit = limits.number(rule.limit)
-    if limit is None or found.desired != "running":
+    if limit is None or measures.desired != "running":
         state = OFF
     elif value is None:
         state = UNKNOWN
