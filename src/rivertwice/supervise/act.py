@@ -47,7 +47,7 @@ def start_fall_back(
 
     Args:
         settings: where things lie.
-        name: of the pipeline.
+        name: name of the pipeline.
         attempt: number of this process for one damage, from 1.
         damaged_at: when the damage was noticed; a head that moved since then needs no further restore.
         now: the present instant.
@@ -72,10 +72,10 @@ def _start_detached(settings: Settings, command: list[str], path: Path, headline
 
 
 def ask_to_drain(home: PipelineHome, by: str, now: datetime) -> bool:
-    """Put the drain marker in place; return False if one lies there already.
+    """Put the drain marker in place; return False if there is one already.
 
     Args:
-        home: of the pipeline.
+        home: home of the pipeline.
         by: `agent` for an intent; another name makes the marker hold while this process lives.
         now: the present instant.
     """
@@ -117,15 +117,15 @@ def page_over(
     subject: str | None = None,
     but: Collection[str] = (),
 ) -> None:
-    """Say that the causes of alerts are over; where there are none, nothing is done.
+    """Record that the causes of alerts are over; without such alerts nothing is done.
 
     Args:
         settings: where things lie.
-        kinds: of the alerts.
-        pipeline: theirs.
+        kinds: kinds of the alerts.
+        pipeline: pipeline of the alerts.
         why: what is true now, for people.
         now: the present instant.
-        subject: only the alerts of this subject; None: of all.
+        subject: only the alerts of this subject; None: the alerts of all subjects.
         but: subjects whose causes last.
     """
 

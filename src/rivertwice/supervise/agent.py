@@ -67,8 +67,8 @@ BEAT_S = 1.0
 
 def supervised_names(settings: Settings) -> list[str]:
     """Return the pipelines with an intent, sorted; folders whose name could not be a pipeline's are left alone."""
-    found = (path.parent.name for path in (settings.home / "pipelines").glob("*/intent.json"))
-    return sorted(name for name in found if NAME.match(name))
+    names = (path.parent.name for path in (settings.home / "pipelines").glob("*/intent.json"))
+    return sorted(name for name in names if NAME.match(name))
 
 
 class Agent:
@@ -255,12 +255,12 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
             except OSError as error:
                 disk.failed(error, now)
             stop.wait(PASS_S)
-        told = "drivers are left running" if drain_s is None else _drain(settings, drain_s)
+        drivers_state = "drivers are left running" if drain_s is None else _drain(settings, drain_s)
         keeper.join(timeout=30.0)
         delivery.join(timeout=30.0)
         sender.join(timeout=15.0)
         with disk.noted():
-            record_event(settings, "agent_stop", None, f"agent stops; {told}", utc_now())
+            record_event(settings, "agent_stop", None, f"agent stops; {drivers_state}", utc_now())
     finally:
         lock.close()
 

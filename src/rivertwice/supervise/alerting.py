@@ -46,8 +46,8 @@ class AlertKeeper(Keeper):
     def look(self, name: str, now: datetime) -> list[AlertState]:
         """Measure one pipeline, report what fires and what is over, and return the states."""
         limits = load_definition(self._settings.definitions / name).alerts
-        found = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
-        states = judge_alerts(found, limits)
+        measures = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
+        states = judge_alerts(measures, limits)
         _, over = select_edges(self._firing(name), states)
         for each in firing(states):
             page(self._settings, each.rule.name, name, each.message, now, severity=each.rule.severity)
@@ -62,9 +62,9 @@ class AlertKeeper(Keeper):
         """Return the kinds that fire, also those that an earlier agent reported."""
         alerts = alerts_of(self._settings).state().alerts
         return frozenset(
-            one.cause.kind
-            for one in alerts
-            if one.cause.pipeline == name and not one.closed and one.resolved_at is None
+            alert.cause.kind
+            for alert in alerts
+            if alert.cause.pipeline == name and not alert.closed and alert.resolved_at is None
         )
 
 

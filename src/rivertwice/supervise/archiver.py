@@ -1,7 +1,7 @@
-"""Keep the archive ahead of Kafka's deletion, and tell of what runs out. A thread of the agent; supervision never waits.
+"""Keep the archive ahead of Kafka's deletion, and report deadlines that come near. A thread of the agent; supervision never waits.
 
 Each pass, for each supervised pipeline: observe its retention, write it down for `status`, page what is critical once,
-and start the archive job where `decide_archive` says so: a process of its own session, without Spark, one at a time in
+and start the archive job where `decide_archive` decides so: a process of its own session, without Spark, one at a time in
 the home. Killed with the job half done, nothing is lost: chunks are commits, and the next pass sees what is missing.
 """
 
@@ -107,12 +107,12 @@ class RetentionKeeper(Keeper):
         return view
 
     def _due(self, name: str) -> bool:
-        """Say whether to look now: the whole view costs table reads, so where all is kept for ever it is seldom looked at."""
+        """Say whether to look now: the whole view costs table reads, so a topic that is kept for ever is looked at rarely."""
         looked = self._looked.get(name)
         if looked is None or time.monotonic() - looked >= FOREVER_EVERY_S:
             return True
         plain = read_json(retention_file(self._settings, name)) or {}
-        topics = [one["topic"] for one in topics_in(plain) if "topic" in one]
+        topics = [topic_view["topic"] for topic_view in topics_in(plain) if "topic" in topic_view]
         return not topics or any(self._is_finite(topic) for topic in topics)
 
     def _is_finite(self, topic: str) -> bool:

@@ -38,7 +38,7 @@ class Failure:
         at: when the agent noticed.
         failure: its class.
         progressed: whether that driver had committed a batch which its predecessor had not.
-        epoch: of its lease; None if it never held one.
+        epoch: epoch of its lease; None if it never held one.
         message: one line for people.
     """
 
@@ -75,15 +75,17 @@ def lease_losses(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_PO
     if not failures or failures[-1].failure is not FailureClass.LEASE_LOST:
         return 0
     newest = failures[-1].at
-    return sum(one.failure is FailureClass.LEASE_LOST and newest - one.at <= policy.window for one in failures)
+    return sum(
+        failure.failure is FailureClass.LEASE_LOST and newest - failure.at <= policy.window for failure in failures
+    )
 
 
 def full_disk_ends(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> int:
     """Count the newest ends in a row that a full disk made, without progress, in the window that ends with the newest; 0 if that is none."""
     row = failures[len(failures) - consecutive_failures(failures) :]
     count = 0
-    for one in reversed(row):
-        if one.failure is not FailureClass.DISK or row[-1].at - one.at > policy.window:
+    for failure in reversed(row):
+        if failure.failure is not FailureClass.DISK or row[-1].at - failure.at > policy.window:
             break
         count += 1
     return count
@@ -102,8 +104,8 @@ def breaks_circuit(
 ) -> Failure | None:
     """Return the failure that ends the agent's patience, or None.
 
-    Counted are the newest failures in a row without progress that lie within the window, less those of a full disk, for which nobody is
-    to blame but the disk. The newest one's class says how many of them are too many.
+    It counts the newest failures in a row without progress within the window, but not those of a full disk, for which only the
+    disk is to blame. The newest one's class decides how many of them are too many.
     """
     if not failures:
         return None
@@ -112,5 +114,7 @@ def breaks_circuit(
     if limit is None:
         return None
     row = failures[-consecutive_failures(failures) :]
-    recent = [one for one in row if now - one.at <= policy.window and one.failure is not FailureClass.DISK]
+    recent = [
+        failure for failure in row if now - failure.at <= policy.window and failure.failure is not FailureClass.DISK
+    ]
     return newest if len(recent) >= limit else None

@@ -63,9 +63,9 @@ REACTIONS: dict[FailureClass, Reaction] = {
         Response.RESTORE, None, "the live checkpoint is damaged; the newest proved savepoint takes its place"
     ),
     FailureClass.UNKNOWN: Reaction(Response.RESTART, 5, "the cause is not known; read the driver's log"),
-    # Never given up: a stand-by that gave up would be none, and of two that contend both might. It backs off and pages.
+    # Never given up: a stand-by that gave up would be no stand-by, and two that contend might both give up. It backs off and pages.
     FailureClass.LEASE_LOST: Reaction(Response.WAIT, None, "another driver owns the pipeline"),
-    # Nor this: once somebody freed space nothing else is to be done, and nothing was lost. It backs off and pages, too.
+    # Nor this: once somebody freed space nothing else has to be done, and nothing was lost. It backs off and pages, too.
     FailureClass.DISK: Reaction(Response.RESTART, None, "the disk is full; free space under the home"),
     FailureClass.RETENTION: Reaction(
         Response.STOP,
@@ -84,7 +84,7 @@ REACTIONS: dict[FailureClass, Reaction] = {
     FailureClass.LEDGER: Reaction(
         Response.STOP,
         None,
-        "a table, a record or the ledger contradicts the others; `rivertwice repair NAME` says which, and what can be done",
+        "a table, a record or the ledger contradicts the others; `rivertwice repair NAME` shows which, and what can be done",
     ),
 }
 
@@ -126,24 +126,24 @@ def classify_exit(
 ) -> FailureClass:
     """Return why a driver ended.
 
-    The driver's own record wins, then the last telling line of its log, then the signal that ended it. A kill by
-    the kernel for memory cannot be told from any other SIGKILL, so it is KILLED.
+    The driver's own record wins, then the last line of its log that names a class, then the signal that ended it. A kill by
+    the kernel for memory cannot be distinguished from any other SIGKILL, so it is KILLED.
 
     Args:
         record_class: `class` of the exit record of this very epoch, or None if it wrote none.
         log_tail: the end of the driver's log since its start.
-        returncode: of the process if the agent was its parent, else None.
-        full: the disk of the home has no room: a driver that could write neither record nor log ended for that, as far as anybody knows.
+        returncode: return code of the process if the agent was its parent, else None.
+        full: the disk of the home has no room: a driver that could write neither record nor log is taken to have ended for that.
     """
     named = _WORDS.get(record_class or "")
     if named is not None and named is not FailureClass.UNKNOWN:
         return named
     if record_class is None and returncode in _SIGNALS:
         return FailureClass.KILLED
-    positions = ((log_tail.rfind(sign), found) for sign, found in _SIGNS)
-    position, found = max(positions, key=lambda pair: pair[0])
+    positions = ((log_tail.rfind(sign), failure) for sign, failure in _SIGNS)
+    position, failure = max(positions, key=lambda pair: pair[0])
     if position >= 0:
-        return found
+        return failure
     if record_class is None and full:
         return FailureClass.DISK
     if record_class is None and returncode is None:

@@ -1,7 +1,7 @@
 """What to do about a pipeline's driver. Pure: a value of what is wanted and seen goes in, an action with its reason comes out.
 
 The agent and Airflow share it. It is level-triggered: it looks at what is, not at what happened, so a pass that was
-missed or repeated changes nothing. It never asks for a kill: a driver that hangs is paged, for only a person can say
+missed or repeated changes nothing. It never asks for a kill: a driver that hangs is paged, for only a person can decide
 whether its batch may be cut off.
 """
 
@@ -31,7 +31,7 @@ STALLED_AFTER = timedelta(seconds=600)
 START_SLOW_AFTER = timedelta(seconds=180)
 DRAIN_SLOW_AFTER = timedelta(seconds=300)
 UNRECORDED_START = timedelta(seconds=30)
-FALL_BACKS = 3  # processes of one fall-back; each goes on where the one that was killed stopped
+FALL_BACKS = 3  # processes of one fall-back; each continues where the one that was killed stopped
 BETWEEN_STARTS = timedelta(seconds=2)
 STOPPED = "stopped, as wanted"
 
@@ -54,7 +54,7 @@ class Action:
 
     Attributes:
         reason: for people; names the fact that decided.
-        page: key that tells one page from another, so that each is sent once per driver.
+        page: key that distinguishes pages, so that each is sent once per driver.
         lasts: key of a page that was sent and whose cause lasts.
     """
 
@@ -85,11 +85,11 @@ class Observed:
     Attributes:
         owner: the live process that holds the lease, or None.
         launched: a live driver that the agent started and that does not hold the lease (starting or leaving).
-        heartbeat: the last one, of whichever epoch.
+        heartbeat: the last one, of any epoch.
         drain: the drain marker, if it exists.
         defined: the project has a definition of this name.
         memory: what the agent remembers, ends already counted.
-        position_since: when the agent first saw the last committed batch that the heartbeat tells of.
+        position_since: when the agent first saw the last committed batch that the heartbeat reports.
         restoring: pid of the agent's own fall-back while its process lives.
     """
 
@@ -226,8 +226,8 @@ def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Act
         return None
     newest = memory.failures[-1]
     if REACTIONS[newest.failure].response is Response.STOP:
-        told = f": {newest.message}" if newest.message else ""
-        reason = f"{_last(memory)}: {REACTIONS[newest.failure].because}{told}"
+        detail = f": {newest.message}" if newest.message else ""
+        reason = f"{_last(memory)}: {REACTIONS[newest.failure].because}{detail}"
         return Action(ActionKind.STOP_AND_PAGE, reason, page=newest.failure)
     if breaks_circuit(memory.failures, now, policy) is not None:
         reason = (
@@ -239,7 +239,7 @@ def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Act
 
 
 def _decide_contended(memory: Memory, policy: BackoffPolicy) -> Action:
-    """Page once while it lasts; the starts go on with the backoff, for the other one may end at any moment."""
+    """Page once while it lasts; the starts continue with the backoff, for the other one may end at any moment."""
     reason = (
         f"{lease_losses(memory.failures, policy)} drivers of this host lost the lease within "
         f"{int(policy.window.total_seconds() // 60)} min, the last one because: {memory.failures[-1].message}; if another agent runs "
@@ -250,11 +250,11 @@ def _decide_contended(memory: Memory, policy: BackoffPolicy) -> Action:
 
 
 def _decide_full(memory: Memory, policy: BackoffPolicy) -> Action:
-    """Page once while it lasts; the starts go on with the backoff, for space is all that is missing."""
+    """Page once while it lasts; the starts continue with the backoff, for space is all that is missing."""
     newest = memory.failures[-1]
     reason = (
         f"{_last(memory)}, {full_disk_ends(memory.failures, policy)} times in a row without a new batch: "
-        f"{REACTIONS[newest.failure].because}; it is tried again every {int(policy.cap.total_seconds())} s at most, and goes on "
+        f"{REACTIONS[newest.failure].because}; it is tried again every {int(policy.cap.total_seconds())} s at most, and continues "
         f"by itself once there is room; last message: {newest.message}"
     )
     return Action(ActionKind.PAGE, reason, page=FULL)

@@ -1,6 +1,6 @@
 """Deliver the results of every pipeline that has sinks and is wanted running. A thread per sink; supervision never waits.
 
-An error is noted, told once, and tried again with backoff; it never ends the agent. A stream that is not wanted running
+An error is noted and reported once, and the delivery is tried again with backoff; it never ends the agent. A stream that is not wanted running
 any more is delivered to its end. Sinks are those of the project's definition now: they shape no result.
 """
 
@@ -35,7 +35,7 @@ REFUSED_EVERY = timedelta(seconds=10)
 
 
 class DeliveryWorker(threading.Thread):
-    """Delivers to one sink until told to end, or until it fails."""
+    """Delivers to one sink until it is asked to end, or until it fails."""
 
     def __init__(self, settings: Settings, pipeline: str, sink: str, asked: Delivery) -> None:
         super().__init__(name=f"deliver-{pipeline}-{sink}", daemon=True)
@@ -74,7 +74,7 @@ class DeliveryWorker(threading.Thread):
 
 
 class DeliveryKeeper(Keeper):
-    """Keeps a worker per wanted sink; workers end behind their step."""
+    """Keeps a worker per wanted sink; workers end after their step."""
 
     def __init__(
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
@@ -84,7 +84,7 @@ class DeliveryKeeper(Keeper):
         self._looked_at: dict[str, datetime] = {}
 
     def look(self, name: str, now: datetime) -> None:
-        """Start what is wanted and not running, and let end what is not wanted any more."""
+        """Start the workers that are wanted and not running, and let those end that are not wanted any more."""
         intent = read_intent(self._settings.pipeline(name))
         wanted = intent is not None and intent.desired == "running"
         sinks = load_definition(self._settings.definitions / name).deliver
@@ -93,7 +93,7 @@ class DeliveryKeeper(Keeper):
                 continue
             if not worker.is_alive():
                 del self.workers[key]
-            elif sinks.get(key[1]) != worker.asked:  # the definition says something else now
+            elif sinks.get(key[1]) != worker.asked:  # the definition has changed
                 worker.halt.set()
             elif not wanted:
                 worker.finish.set()
@@ -134,7 +134,7 @@ class DeliveryKeeper(Keeper):
         page_over(self._settings, {"delivery_refused"}, name, why, now, but=lacking)
 
     def end(self) -> None:
-        """End all workers behind their step."""
+        """End all workers after their step."""
         for worker in self.workers.values():
             worker.halt.set()
         for worker in self.workers.values():

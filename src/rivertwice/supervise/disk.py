@@ -1,6 +1,6 @@
-"""A full disk, lived through: the agent says so once, goes on without what it could not write, and says when space is back.
+"""A full disk: the agent reports it once, continues without what it could not write, and reports when space is back.
 
-A message about a full disk needs room to be written on it. So a small file is kept in reserve; it is given up for that message, and made
+A message about a full disk needs room on that disk. So a small file is kept in reserve; it is given up for that message, and made
 again when there is space.
 """
 
@@ -80,7 +80,7 @@ class DiskWatch:
         message = (
             f"the disk of {self._settings.home} is full since {to_iso(since)}: drivers that cannot write end with class disk, nothing new is "
             f"served, and nothing that is committed is lost; free space (`df -h {self._settings.home}`, `rivertwice upkeep NAME`); the agent "
-            "goes on by itself"
+            "continues by itself"
         )
         page(self._settings, KIND, None, message, now)
 

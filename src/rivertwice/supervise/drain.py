@@ -64,7 +64,7 @@ def drain_all(
 
 
 def end_fast_paths(settings: Settings, names: list[str]) -> list[str]:
-    """Send SIGTERM to the fast paths that run, which end at once and go on behind their last record; return their names."""
+    """Send SIGTERM to the fast paths that run, which end at once and later continue after their last record; return their names."""
     owners = {name: owner for name in names if (owner := read_fast_owner(settings.pipeline(name))) is not None}
     for owner in owners.values():
         with suppress(ProcessLookupError):

@@ -1,6 +1,6 @@
 """Keep the fast path of every pipeline that has one and is wanted running: a process each, started again with backoff.
 
-A process outlives its agent; the next one finds it by its lock. What fails is told once and paged when it fails five times in a row.
+A process outlives its agent; the next one finds it by its lock. A failure is reported once, and paged when it is the fifth in a row.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FastKeeper(Keeper):
             )
 
     def _reaped(self, name: str, now: datetime) -> FastWatch:
-        """Return the watch behind the process's end, if it has ended since."""
+        """Return the watch after the process's end, if it has ended since."""
         watch = self.watches.get(name, FastWatch())
         code = None if watch.child is None else watch.child.poll()
         if watch.child is None or code is None:

@@ -32,7 +32,7 @@ UNRESPONSIVE = "unresponsive"
 
 @dataclass(frozen=True)
 class Seen:
-    """What lies in the home now.
+    """What the home contains now.
 
     Attributes:
         agent_at: the agent's last heartbeat.
@@ -61,7 +61,7 @@ class Health:
 
 
 def observe_stream(settings: Settings, name: str, now: datetime) -> Seen:
-    """Return what lies in the home about one pipeline's stream."""
+    """Return what the home contains about one pipeline's stream."""
     home = settings.pipeline(name)
     agent = read_json(settings.home / "agent" / "heartbeat.json")
     intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
@@ -94,26 +94,28 @@ def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now:
     return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
 
 
-def classify_health(seen: Seen, now: datetime) -> Health:
+def classify_health(observation: Seen, now: datetime) -> Health:
     """Say whether what is wanted is true.
 
     A stream that nobody wants to run is never a failure. Otherwise the agent must have spoken within 30 s, and the driver
     must hold the lease and have spoken within 120 s.
     """
-    if seen.intent is None or seen.intent.desired != "running":
-        return Health(OK, "stopped, as wanted" if seen.intent else "nobody has asked for it to run")
-    if seen.given_up:
-        return Health(GIVEN_UP, f"the agent has given up: {seen.given_up}; cure it, then `rivertwice start`")
-    if seen.agent_at is None or now - seen.agent_at > AGENT_SILENT:
-        said = "never" if seen.agent_at is None else f"{(now - seen.agent_at).total_seconds():.0f} s ago"
-        driver = "the driver still runs" if seen.owner is not None else "no driver runs"
+    if observation.intent is None or observation.intent.desired != "running":
+        return Health(OK, "stopped, as wanted" if observation.intent else "nobody has asked for it to run")
+    if observation.given_up:
+        return Health(GIVEN_UP, f"the agent has given up: {observation.given_up}; cure it, then `rivertwice start`")
+    if observation.agent_at is None or now - observation.agent_at > AGENT_SILENT:
+        last_word = (
+            "never" if observation.agent_at is None else f"{(now - observation.agent_at).total_seconds():.0f} s ago"
+        )
+        driver = "the driver still runs" if observation.owner is not None else "no driver runs"
         return Health(
             AGENT,
-            f"the agent last spoke {said}; {driver}, but nobody would start it again: run `rivertwice agent start`",
+            f"the agent last spoke {last_word}; {driver}, but nobody would start it again: run `rivertwice agent start`",
         )
-    beat = seen.heartbeat
-    if seen.owner is None:
-        return Health(DRIVER, f"running is wanted but no driver holds the lease{_ending(seen.last_exit)}")
+    beat = observation.heartbeat
+    if observation.owner is None:
+        return Health(DRIVER, f"running is wanted but no driver holds the lease{_ending(observation.last_exit)}")
     if beat is not None and now - beat.at > HUNG_AFTER:
         silent = (now - beat.at).total_seconds()
         return Health(DRIVER, f"driver pid {beat.pid} (epoch {beat.epoch}) lives but last spoke {silent:.0f} s ago")
@@ -129,16 +131,16 @@ def choose_grace(failures: int, grace: float, epoch: float) -> float:
     return min(grace * 2.0 ** min(failures, 16), epoch)
 
 
-def describe_seen(seen: Seen) -> Mapping[str, Any]:
+def describe_seen(observation: Seen) -> Mapping[str, Any]:
     """Return what the asset store keeps: plain values only."""
-    beat = seen.heartbeat
+    beat = observation.heartbeat
     return {
-        "desired": seen.intent.desired if seen.intent else None,
+        "desired": observation.intent.desired if observation.intent else None,
         "epoch": beat.epoch if beat else None,
         "pid": beat.pid if beat else None,
         "timeline": beat.timeline if beat else None,
         "batch": beat.batch if beat else None,
-        "state": seen.state,
+        "state": observation.state,
         "watermark_ms": beat.watermark_ms if beat else None,
         "lag": beat.lag if beat else None,
     }

@@ -15,7 +15,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Keeper(threading.Thread):
-    """Looks at each pipeline again and again until told to stop. An error is told once and tried again; it ends nothing."""
+    """Looks at each pipeline again and again until it is stopped. An error is reported once, and the next round tries again."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Keeper(threading.Thread):
         """Create the thread.
 
         Args:
-            settings: of the agent.
+            settings: settings of the agent.
             names: returns the supervised pipelines.
             stop: set when the agent ends.
             what: what it looks after, in one word.
@@ -43,7 +43,7 @@ class Keeper(threading.Thread):
         self._errors: dict[str, str] = {}
 
     def run(self) -> None:
-        """Look until told to stop."""
+        """Look until the thread is stopped."""
         while not self._stopping.wait(self._every_s):
             for name in self._names():
                 self._look_safely(name)

@@ -24,7 +24,7 @@ class LogKeeper(threading.Thread):
         """Create the thread.
 
         Args:
-            settings: of the agent.
+            settings: settings of the agent.
             stop: set when the agent ends.
             every_s: seconds between two looks.
             limit: bytes beyond which a log is rotated.
@@ -37,7 +37,7 @@ class LogKeeper(threading.Thread):
         self._errors: dict[Path, str] = {}
 
     def run(self) -> None:
-        """Look until told to stop."""
+        """Look until the thread is stopped."""
         while not self._stopping.wait(self._every_s):
             self.look()
 

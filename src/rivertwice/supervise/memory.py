@@ -33,7 +33,7 @@ class DriverRef:
 
     Attributes:
         pid_started: the name of its start (`processes`).
-        epoch: of its lease; None until it holds one.
+        epoch: epoch of its lease; None until it holds one.
         since: when the agent started or adopted it.
     """
 

@@ -45,11 +45,11 @@ def observe(
 
     Args:
         settings: where things lie.
-        name: of the pipeline.
+        name: name of the pipeline.
         memory: what the agent remembers; its `driver` may be gone meanwhile.
         reap: returns the return code of the agent's own child with that pid once it has ended, else None.
         now: the present instant.
-        position_since: when the agent first saw the last committed batch that the heartbeat tells of.
+        position_since: when the agent first saw the last committed batch that the heartbeat reports.
 
     Returns:
         the observation, whose memory the caller must save if there was an end, and that end.
@@ -101,8 +101,8 @@ def observe_fall_back(settings: Settings, name: str, memory: Memory) -> FallBack
 def read_drain(home: PipelineHome, now: datetime) -> DrainMarker | None:
     """Return the drain marker, or None.
 
-    The agent's own marker holds nothing. Another's holds while the process it names lives, or, if it names none,
-    for ten minutes: whoever died with the marker in place must not stop the stream for ever.
+    The agent's own marker holds nothing. Another marker holds while the process it names lives, or, if it names none,
+    for ten minutes: a process that died and left its marker must not stop the stream for ever.
     """
     try:
         since = datetime.fromtimestamp(home.drain.stat().st_mtime, UTC)
@@ -125,10 +125,10 @@ def read_drain(home: PipelineHome, now: datetime) -> DrainMarker | None:
 def _end_of(home: PipelineHome, driver: DriverRef, returncode: int | None) -> Ended:
     epoch = driver.epoch if driver.epoch is not None else _epoch_of(home, driver)
     record = read_exit(home)
-    mine = record is not None and (record.epoch == epoch if epoch is not None else record.at >= driver.since)
+    is_of_driver = record is not None and (record.epoch == epoch if epoch is not None else record.at >= driver.since)
     tail = _tail(home.logs / "driver.log")
     full = not has_room(home.root)
-    failure = classify_exit(record.failure if mine and record else None, tail, returncode, full=full)
+    failure = classify_exit(record.failure if is_of_driver and record else None, tail, returncode, full=full)
     beat = read_heartbeat(home)
     position = None
     if beat is not None and beat.epoch == epoch and beat.batch is not None:
@@ -136,8 +136,8 @@ def _end_of(home: PipelineHome, driver: DriverRef, returncode: int | None) -> En
     return Ended(
         driver=replace(driver, epoch=epoch),
         failure=failure,
-        clean=bool(mine and record and record.clean) or failure is FailureClass.DRAINED,
-        message=record.message if mine and record else _last_line(tail, returncode),
+        clean=bool(is_of_driver and record and record.clean) or failure is FailureClass.DRAINED,
+        message=record.message if is_of_driver and record else _last_line(tail, returncode),
         position=position,
     )
 

@@ -33,7 +33,7 @@ def newest_commit(table: Place) -> int:
         names = [entry.name for entry in (table / "_delta_log").iterdir()]
     except FileNotFoundError:
         return -1
-    return max((int(found.group(1)) for found in map(_COMMIT.match, names) if found), default=-1)
+    return max((int(matched.group(1)) for matched in map(_COMMIT.match, names) if matched), default=-1)
 
 
 def state_of(home: PipelineHome) -> Version:
@@ -76,7 +76,7 @@ class ServedKeeper(threading.Thread):
         self._errors: dict[str, str] = {}
 
     def run(self) -> None:
-        """Look at every pipeline until told to stop; once more at the end."""
+        """Look at every pipeline until the thread is stopped, and once more at the end."""
         while True:
             last = self._stopping.is_set()
             began = time.monotonic()

@@ -30,10 +30,15 @@ class UpkeepKeeper(Keeper):
             message = f"upkeep failed, tried again in {self._every_s:.0f} s: {type(error).__name__}: {error}"
             record_event(self._settings, "upkeep_failed", name, message, now)
             raise
-        worked = [kept for kept in done if kept.deleted or kept.files_after < kept.files_before]
+        worked = [
+            table_report
+            for table_report in done
+            if table_report.deleted or table_report.files_after < table_report.files_before
+        ]
         if worked:
             text = ", ".join(
-                f"{k.table} {k.files_before} to {k.files_after} files, {k.deleted} deleted" for k in worked
+                f"{table_report.table} {table_report.files_before} to {table_report.files_after} files, {table_report.deleted} deleted"
+                for table_report in worked
             )
             record_event(self._settings, "upkeep", name, text, now)
         return done

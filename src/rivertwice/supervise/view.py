@@ -37,7 +37,7 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
     }
 
 
-def view_stream(settings: Settings, name: str, now: datetime, seen: Seen | None = None) -> dict[str, Any]:
+def view_stream(settings: Settings, name: str, now: datetime, observation: Seen | None = None) -> dict[str, Any]:
     """Return what is wanted and what is true of a pipeline's stream; `seen` is what a caller has looked up already.
 
     Returns:
@@ -47,10 +47,10 @@ def view_stream(settings: Settings, name: str, now: datetime, seen: Seen | None 
         consecutive_failures, is_backing_off, next_attempt, agent_action, sequence. Unknown values are None; never guessed.
     """
     home = settings.pipeline(name)
-    seen = observe_stream(settings, name, now) if seen is None else seen
-    health = classify_health(seen, now)
-    intent, owner, beat, ended = seen.intent, seen.owner, seen.heartbeat, seen.last_exit
-    memory = seen.memory
+    observation = observe_stream(settings, name, now) if observation is None else observation
+    health = classify_health(observation, now)
+    intent, owner, beat, ended = observation.intent, observation.owner, observation.heartbeat, observation.last_exit
+    memory = observation.memory
     entries = read_sequence(home)
     agent = agent_status(settings)
     timeline = select_head(entries)
@@ -58,14 +58,14 @@ def view_stream(settings: Settings, name: str, now: datetime, seen: Seen | None 
         beat = _beat_of_head(home, timeline, beat)  # the head moved since: a restore, a rewind, an upgrade
     is_own = beat is not None and owner is not None and beat.epoch == owner.epoch
     age_s = None if beat is None else (now - beat.at).total_seconds()
-    speaks = is_own and seen.state != UNRESPONSIVE
+    speaks = is_own and observation.state != UNRESPONSIVE
     watermark = None if beat is None or beat.watermark_ms is None else to_iso(from_ms(beat.watermark_ms))
     return {
         "name": name,
         "defined": (settings.definitions / name / "pipeline.yaml").is_file(),
         "desired": None if intent is None else intent.desired,
         "desired_by": None if intent is None else intent.by,
-        "state": seen.state,
+        "state": observation.state,
         "health": {"word": health.word, "message": health.message},
         "driver": None if owner is None else {"pid": owner.pid, "epoch": owner.epoch},
         "timeline": timeline,
@@ -85,14 +85,14 @@ def view_stream(settings: Settings, name: str, now: datetime, seen: Seen | None 
         else {"epoch": ended.epoch, "class": ended.failure, "at": to_iso(ended.at), "message": ended.message},
         "failures": len(memory.failures),
         **_patience(owner is not None, memory, now),
-        "given_up": seen.given_up or None,
+        "given_up": observation.given_up or None,
         "agent_action": None if agent is None else agent.pipelines.get(name),
         "sequence": last_seq(home) if entries else 0,
     }
 
 
 def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> Heartbeat:
-    """Return a heartbeat of another timeline with the head's own position; what waits behind that one nobody has asked yet."""
+    """Return a heartbeat of another timeline with the head's own position; nobody has asked yet how many records wait after that position."""
     line = load_timeline(home, timeline)
     rows = select_on_path(read_ledger(home, first_batch=line.first_batch - 1), path_of(home, timeline))
     last = rows[-1] if rows else None

@@ -20,7 +20,7 @@ def test_the_third_end_on_a_full_disk_is_paged_and_the_starts_go_on() -> None:
     thrice = replace(twice, failures=(*twice.failures, failed(FULL, 100)))
     action = decide(RUNNING, seen(memory=thrice), NOW)
     assert (action.kind, action.page) == (ActionKind.PAGE, "disk")
-    for word in ("3 times in a row", "free space", "goes on by itself"):
+    for word in ("3 times in a row", "free space", "continues by itself"):
         assert word in action.reason
     assert decide(RUNNING, seen(memory=replace(thrice, paged=("disk",))), NOW).kind is ActionKind.START
 
