@@ -64,11 +64,11 @@ def send_message(settings: Settings, route: Route, alert: Alert, env: Mapping[st
     if 200 <= answer.status < 300:
         return Outcome(taken=True)
     wait = None if answer.retry_after_s is None else timedelta(seconds=answer.retry_after_s)
-    told = f"status {answer.status}"
+    problem = f"status {answer.status}"
     if 300 <= answer.status < 400:
-        told += ", a redirect, which is not followed"
+        problem += ", a redirect, which is not followed"
     return Outcome(
-        taken=False, error=told, refused=400 <= answer.status < 500 and answer.status not in _LATER, wait=wait
+        taken=False, error=problem, refused=400 <= answer.status < 500 and answer.status not in _LATER, wait=wait
     )
 
 

@@ -15,11 +15,11 @@ PIPELINE = "{pipeline}"
 
 @dataclass(frozen=True)
 class AlertKind:
-    """What is said of every alert of a kind.
+    """What every alert of a kind contains.
 
     Attributes:
         meaning: what it means for the served numbers.
-        verb: arguments of `rivertwice`; `{pipeline}` stands for the pipeline.
+        verb: the arguments of `rivertwice`; `{pipeline}` stands for the pipeline.
     """
 
     meaning: str
@@ -107,7 +107,7 @@ KINDS: Mapping[str, AlertKind] = {
     "damaged_file": AlertKind(_OLD, _STATUS),
     "disk_full": AlertKind(_OLD, ("doctor",)),
     "defect": AlertKind(
-        "some served rows are not what the log says; a backfill replaces them",
+        "some served rows are not what the log gives; a backfill replaces them",
         ("verdicts", PIPELINE, "--verdict", DEFECT),
     ),
     "finding": AlertKind(
@@ -119,7 +119,7 @@ KINDS: Mapping[str, AlertKind] = {
         "served numbers lack records that came too late, until a backfill", ("backfill", "plan", PIPELINE)
     ),
     "not_comparable": AlertKind(
-        "of some rows it is not known whether they are right", ("verdicts", PIPELINE, "--verdict", NOT_COMPARABLE)
+        "it is not known whether some rows are right", ("verdicts", PIPELINE, "--verdict", NOT_COMPARABLE)
     ),
     "nothing_compared": AlertKind(
         "it is not known whether the rows are right: none could be compared",

@@ -26,11 +26,11 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=10)
 
 @dataclass(frozen=True, order=True)
 class AlertCause:
-    """What tells one alert from another.
+    """What distinguishes one alert from another.
 
     Attributes:
         pipeline: empty for what concerns the whole home.
-        kind: stable word, for instance `lag`; it has its meaning and the next command in `kinds`.
+        kind: stable word, for instance `lag`; `kinds` has its meaning and the next command.
         subject: which of several of that kind: a topic, a sink, a task.
     """
 
@@ -41,7 +41,7 @@ class AlertCause:
 
 @dataclass(frozen=True)
 class Report:
-    """What somebody saw: it begins an alert, or says that one lasts.
+    """What somebody observed: it begins an alert, or shows that one lasts.
 
     Attributes:
         severity: `critical` needs a person now, `warning` does not.
@@ -118,17 +118,17 @@ Changed = tuple[State, tuple[Alert, ...]]
 """A new state, and the alerts that began or were closed by the change: each is a line of `alerts.jsonl`."""
 
 
-def report(state: State, seen: Report, now: datetime) -> Changed:
-    """Begin an alert, or note that the one of this cause lasts; one that was just over goes on."""
-    message = seen.message[:MESSAGE_LENGTH]
+def report(state: State, new_report: Report, now: datetime) -> Changed:
+    """Begin an alert, or note that the one of this cause lasts; one that was just over continues."""
+    message = new_report.message[:MESSAGE_LENGTH]
     for position, alert in enumerate(state.alerts):
-        if alert.cause == seen.cause and not alert.closed:
+        if alert.cause == new_report.cause and not alert.closed:
             lasting = replace(
-                alert, severity=seen.severity, message=message, seen_at=now, resolved_at=None, resolution=""
+                alert, severity=new_report.severity, message=message, seen_at=now, resolved_at=None, resolution=""
             )
             alerts = (*state.alerts[:position], lasting, *state.alerts[position + 1 :])
             return replace(state, alerts=alerts), ()
-    begun = Alert(seen.cause, seen.severity, message, seen.by, now, now, dict(seen.details))
+    begun = Alert(new_report.cause, new_report.severity, message, new_report.by, now, now, dict(new_report.details))
     return replace(state, alerts=_bounded((*state.alerts, begun))), (begun,)
 
 
@@ -168,21 +168,21 @@ def close(state: State, settle: timedelta, now: datetime) -> Changed:
 
 
 def due(alerts: Iterable[Alert], route: str, severities: Iterable[str]) -> list[Alert]:
-    """Return the alerts of which a route is to be told now, in the order of sending.
+    """Return the alerts that are to be sent to a route now, in the order of sending.
 
-    An alert that began and ended before the route took anything is one message, which says both. Messages that the
+    An alert that began and ended before the route took anything is one message, which reports both. Messages that the
     route refused come last, so that they hold up no other.
     """
     wanted = set(severities)
-    found = [alert for alert in alerts if _is_due(alert, route, wanted)]
-    return sorted(found, key=lambda alert: (alert.refused.get(route, 0), alert.since))
+    due_alerts = [alert for alert in alerts if _is_due(alert, route, wanted)]
+    return sorted(due_alerts, key=lambda alert: (alert.refused.get(route, 0), alert.since))
 
 
 def _is_due(alert: Alert, route: str, severities: set[str]) -> bool:
-    told = alert.sent.get(route)
-    if told is None:
+    last_sent = alert.sent.get(route)
+    if last_sent is None:
         return alert.severity in severities and (alert.closed or alert.resolved_at is None)
-    return alert.closed and told != RESOLVED
+    return alert.closed and last_sent != RESOLVED
 
 
 def record_sent(state: State, alert_id: str, route: str, status: str) -> State:
@@ -242,19 +242,19 @@ def forget(state: State, routes: Mapping[str, Iterable[str]], now: datetime) -> 
             return True
         return not any(_is_due(alert, name, set(severities)) for name, severities in routes.items())
 
-    kept = {name: one for name, one in state.routes.items() if name in routes}
-    return State(tuple(alert for alert in state.alerts if not is_done(alert)), kept)
+    remaining = {name: route_state for name, route_state in state.routes.items() if name in routes}
+    return State(tuple(alert for alert in state.alerts if not is_done(alert)), remaining)
 
 
 def open_alerts(state: State) -> list[Alert]:
     """Return the alerts whose cause lasts, or ended too short ago to be sure, critical ones first, then by age."""
-    found = [alert for alert in state.alerts if not alert.closed]
-    return sorted(found, key=lambda alert: (alert.severity != CRITICAL, alert.since))
+    unclosed = [alert for alert in state.alerts if not alert.closed]
+    return sorted(unclosed, key=lambda alert: (alert.severity != CRITICAL, alert.since))
 
 
 def _bounded(alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:
     surplus = len(alerts) - KEPT
     if surplus <= 0:
         return alerts
-    going = {one.id for one in sorted(alerts[:-1], key=lambda alert: (not alert.closed, alert.since))[:surplus]}
+    going = {alert.id for alert in sorted(alerts[:-1], key=lambda alert: (not alert.closed, alert.since))[:surplus]}
     return tuple(alert for alert in alerts if alert.id not in going)

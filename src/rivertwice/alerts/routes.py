@@ -1,6 +1,6 @@
 """Where alerts go: `alerts.yaml` of the project (or RIVERTWICE_ALERTS), and RIVERTWICE_ALERT_WEBHOOK.
 
-Addresses with secrets and passwords never stand in the file: it names variables of the environment, or files.
+The file never contains addresses with secrets, or passwords: it names variables of the environment, or files.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class EmailRoute(_Route):
 
     @model_validator(mode="after")
     def _login(self) -> Self:
-        named = [one for one in (self.password_env, self.password_file) if one is not None]
+        named = [option for option in (self.password_env, self.password_file) if option is not None]
         if (self.username is None) != (not named) or len(named) > 1:
             message = (
                 "a login has a username and one of password_env and password_file; without a login write none of them"
@@ -113,11 +113,11 @@ Route = WebhookRoute | SlackRoute | EmailRoute | FileRoute
 
 
 class Routes(BaseModel):
-    """What `alerts.yaml` says: where alerts go, by severity."""
+    """The content of `alerts.yaml`: where alerts go, by severity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     settle: Duration = Field(
-        default=timedelta(seconds=60), description="A cause must be over for so long before its end is told."
+        default=timedelta(seconds=60), description="A cause must be over for so long before its end is reported."
     )
     routes: dict[str, Annotated[Route, Field(discriminator="to")]] = Field(default_factory=dict, max_length=50)
 
@@ -146,15 +146,15 @@ def load_routes(settings: Settings, env: Mapping[str, str] | None = None) -> Rou
     except OSError as error:
         message = f"the routes of alerts in {path} cannot be read ({error.strerror}), so alerts reach nobody; make it readable"
         raise ConfigError(message) from None
-    found = _parse(data, path)
-    for name in found.routes:
+    routes = _parse(data, path)
+    for name in routes.routes:
         if not NAME.match(name):
             message = f"{path}: {name[:40]!r} cannot name a route; use a-z, 0-9, _ and -, for instance ops"
             raise ConfigError(message)
-    if env.get(WEBHOOK) and "webhook" not in found.routes:
+    if env.get(WEBHOOK) and "webhook" not in routes.routes:
         added = WebhookRoute(to="webhook", url_env=WEBHOOK)
-        found = found.model_copy(update={"routes": {**found.routes, "webhook": added}})
-    return found
+        routes = routes.model_copy(update={"routes": {**routes.routes, "webhook": added}})
+    return routes
 
 
 def _parse(data: bytes, path: Path) -> Routes:

@@ -37,7 +37,7 @@ from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
 MESSAGES = 20  # to one route in one pass
-TURN_S = 30.0  # of a route in one pass; a slow one goes on in the next
+TURN_S = 30.0  # of a route in one pass; a slow one continues in the next
 EVERY_S = 2.0
 
 
@@ -147,7 +147,7 @@ class SenderThread(threading.Thread):
         self._error = ""
 
     def run(self) -> None:
-        """Send until told to stop, and once more then: the last words of an agent count too."""
+        """Send until the thread is stopped, and once more then: the last messages of an agent count too."""
         while not self._stopping.wait(self._every_s):
             self._pass()
         self._pass()

@@ -69,18 +69,18 @@ class AlertStore:
                 state, _ = earlier(state)
             return state
 
-    def report(self, seen: Report, now: datetime) -> None:
+    def report(self, new_report: Report, now: datetime) -> None:
         """Begin an alert or note that it lasts."""
-        self.apply(lambda state: report(state, seen, now))
+        self.apply(lambda state: report(state, new_report, now))
 
     def resolve(self, over: Callable[[Alert], bool], why: str, now: datetime) -> None:
         """Note that the causes of some alerts are over; writes only if there are such."""
-        if any(not one.closed and one.resolved_at is None and over(one) for one in self.state().alerts):
+        if any(not alert.closed and alert.resolved_at is None and over(alert) for alert in self.state().alerts):
             self.apply(lambda state: (resolve(state, over, why, now), ()))
 
     def reopen(self, lasts: Callable[[Alert], bool]) -> None:
         """Take back that the causes of some alerts are over; writes only if there are such."""
-        if any(not one.closed and one.resolved_at is not None and lasts(one) for one in self.state().alerts):
+        if any(not alert.closed and alert.resolved_at is not None and lasts(alert) for alert in self.state().alerts):
             self.apply(lambda state: (reopen(state, lasts), ()))
 
     def _load(self) -> State:
@@ -133,7 +133,7 @@ class AlertStore:
                 held.enter_context(lock(self._folder / "lock", mode=0o600))
             except OSError as error:  # a disk without room for an empty file
                 self._say_once(
-                    f"the lock of {self._folder} cannot be taken ({error.strerror}); alerts go on without it"
+                    f"the lock of {self._folder} cannot be taken ({error.strerror}); alerts continue without it"
                 )
             yield
 
