@@ -117,7 +117,7 @@ def start_airflow(
 def stop_airflow(settings: Settings) -> list[str]:
     """Stop the services and the tasks they run; return the names of those that were running.
 
-    Tasks that wait in the triggerer stay deferred and go on after the next start. A running task is killed after a short grace
+    Tasks that wait in the triggerer stay deferred and continue after the next start. A running task is killed after a short grace
     and retried then.
     """
     home = airflow_home(settings)
@@ -132,7 +132,7 @@ def stop_airflow(settings: Settings) -> list[str]:
 
 
 def airflow_status(settings: Settings) -> AirflowStatus:
-    """Say which services run, and what Airflow says of itself."""
+    """Say which services run, and what Airflow reports about itself."""
     home = airflow_home(settings)
     marks = _read_services(home)
     services = {name: name in marks and is_alive(marks[name]) for name in SERVICES}
@@ -270,7 +270,7 @@ def _await_health(
     deadline: Deadline,
 ) -> None:
     marks = _read_services(home)
-    said: set[str] = set()
+    healthy: set[str] = set()
     for _ in deadline.polls():
         for name, mark in marks.items():
             if not is_alive(mark):
@@ -278,11 +278,11 @@ def _await_health(
                 raise ServiceError(message)
         health = AirflowClient.health(info.url)
         for name in wanted:
-            if health.get(name) == "healthy" and name not in said:
-                said.add(name)
+            if health.get(name) == "healthy" and name not in healthy:
+                healthy.add(name)
                 progress(f"Airflow: {name} is healthy")
-        if len(said) == len(wanted):
+        if len(healthy) == len(wanted):
             return
-    waiting = ", ".join(name for name in wanted if name not in said)
+    waiting = ", ".join(name for name in wanted if name not in healthy)
     message = f"Airflow at {info.url} is not healthy yet ({waiting}); see the logs in {home.logs}"
     raise ServiceError(message)

@@ -150,15 +150,15 @@ def render_config(options: Mapping[str, Mapping[str, str]]) -> str:
 def service_environment(settings: Settings, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of Airflow's processes, and so of the tasks and Spark jobs they start."""
     inherited = os.environ if inherited is None else inherited
-    kept = {key: value for key, value in inherited.items() if not key.startswith(_DROPPED_PREFIX)}
+    remaining = {key: value for key, value in inherited.items() if not key.startswith(_DROPPED_PREFIX)}
     return {
-        **kept,
+        **remaining,
         **settings.to_env(),
         **spark_environment(settings, inherited),
         "AIRFLOW_HOME": str(airflow_home(settings).root),
         f"AIRFLOW_CONN_{SPARK_CONNECTION.upper()}": json.dumps({"conn_type": "spark", "host": settings.spark_master}),
         # Airflow forks; on macOS the Objective-C runtime and the proxy look-up would abort the child.
         "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
-        "NO_PROXY": ",".join(part for part in (kept.get("NO_PROXY"), "127.0.0.1", "localhost") if part),
+        "NO_PROXY": ",".join(part for part in (remaining.get("NO_PROXY"), "127.0.0.1", "localhost") if part),
         "PYTHONUNBUFFERED": "1",
     }

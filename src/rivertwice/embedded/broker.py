@@ -2,10 +2,10 @@
 
 Start, in steps:
 1. Take `start.lock`: starters queue up.
-2. Try `run.lock`. A running broker holds it for its life (it inherits the descriptor), so who cannot get it
-   adopts the broker that has it.
+2. Try `run.lock`. A running broker holds it for its life (it inherits the descriptor), so a starter that cannot
+   get it adopts the broker that has it.
 3. Choose ports (the ones used before if they are free) and hold them, write the configuration, format the folder once.
-4. Start the process in a session of its own: it outlives whoever started it.
+4. Start the process in a session of its own: it outlives the process that started it.
 5. Wait until it answers a metadata request.
 
 A crash after any step leaves either no process (the next start begins again) or a process that holds
@@ -70,8 +70,8 @@ def start_broker(
 
     Args:
         settings: home of the broker.
-        heap: of its JVM.
-        advertised_port: where clients are told to come to, if a proxy stands in front of it.
+        heap: heap of its JVM.
+        advertised_port: the port that clients connect to, if a proxy is in front of it.
         extra: properties besides its own (`broker_properties`); for tests, which need other listeners too.
 
     Raises:
@@ -83,8 +83,8 @@ def start_broker(
     folder = settings.broker
     with lock(folder / "start.lock"), ExitStack() as held:
         pid = _adopt_or_launch(settings, functools.partial(_launch, settings, heap, advertised_port, extra or {}, held))
-        found = await_kafka(settings, functools.partial(_require_alive, settings, pid))
-    return BrokerInfo(settings.bootstrap_servers(), pid, found)
+        cluster_id = await_kafka(settings, functools.partial(_require_alive, settings, pid))
+    return BrokerInfo(settings.bootstrap_servers(), pid, cluster_id)
 
 
 def _adopt_or_launch(settings: Settings, launch: Callable[[int], int]) -> int:
@@ -138,10 +138,12 @@ def broker_status(settings: Settings) -> BrokerInfo | None:
         not (settings.broker / "ports.json").exists() or _find_pid(settings.broker) is None
     ):
         return None
-    found = ask_cluster_id(settings, 5.0)
-    if found is None:
+    cluster_id = ask_cluster_id(settings, 5.0)
+    if cluster_id is None:
         return None
-    return BrokerInfo(settings.bootstrap_servers(), None if settings.bootstrap else _find_pid(settings.broker), found)
+    return BrokerInfo(
+        settings.bootstrap_servers(), None if settings.bootstrap else _find_pid(settings.broker), cluster_id
+    )
 
 
 def _find_pid(folder: Path) -> int | None:

@@ -33,9 +33,9 @@ def broker_properties(
     """Return the properties of a broker that keeps all it has in `folder`.
 
     Args:
-        folder: of the broker.
+        folder: folder of the broker.
         ports: it listens on (broker, controller).
-        advertised_port: clients are told to come to, if something stands in front of the broker's own.
+        advertised_port: the port that clients connect to, if something is in front of the broker's own.
         extra: properties that come on top; what is a list of listeners is appended.
     """
     broker, controller = ports

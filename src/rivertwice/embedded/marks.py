@@ -30,7 +30,7 @@ def mark_of(pid: int) -> ProcessMark:
 def is_alive(mark: ProcessMark) -> bool:
     """Say whether the very process still runs (a zombie does not).
 
-    0.1 recorded creation times, which move with the clock. Such a mark that does not fit stands for the process if that one
+    0.1 recorded creation times, which move with the clock. Such a mark that does not fit counts for the process if that one
     leads a session of its own and is Airflow: it is not ended for a clock that was set.
     """
     life = look(mark.pid, mark.started)
