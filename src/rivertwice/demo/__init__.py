@@ -1,1 +1,1 @@
-"""The demo: two stormy days of real flights through the whole loop, told step by step."""
+"""The demo: two stormy days of real flights through the whole loop, step by step."""

@@ -1,4 +1,4 @@
-"""Run the demo: `python -m rivertwice.demo`. DEMO_EXIT=1 takes all down at the end; the exit code says if it held."""
+"""Run the demo: `python -m rivertwice.demo`. DEMO_EXIT=1 takes all down at the end; the exit code shows if all checks held."""
 
 from __future__ import annotations
 

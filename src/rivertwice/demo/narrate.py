@@ -1,4 +1,4 @@
-"""Tells a long story on a terminal or in a log: numbered steps, elapsed time, what each came to."""
+"""Prints a long story on a terminal or in a log: numbered steps, elapsed time, the result of each."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ class Narrator:
         self.console.print(f"    {escape(printable(line))}")
 
     def progress(self, line: str) -> None:
-        """Tell how long work goes on."""
+        """Print how far long work is."""
         self.console.print(f"    [dim]{escape(printable(line))}[/]")

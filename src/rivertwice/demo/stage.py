@@ -108,12 +108,12 @@ def wait_for(what: str, condition: Callable[[], Any], home: PipelineHome, timeou
     """Wait until `condition` returns something true and return it.
 
     Raises:
-        ServiceError: it did not within `timeout_s`; the message says what the driver last said.
+        ServiceError: it did not within `timeout_s`; the message contains what the driver reported last.
     """
     for _ in Deadline.after(timeout_s).polls():
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
     message = (
         f"{what} did not happen within {timeout_s:.0f} s; the driver last said {read_heartbeat(home)}, the last "
         f"exit was {read_exit(home)}; see {home.logs}"
@@ -139,14 +139,14 @@ def run_job(settings: Settings, job: str, arguments: list[str], progress: Callab
     """
     log = settings.home / f"{job}.log"
     command = [sys.executable, str(settings.project / "spark_jobs" / f"{job}.py"), *arguments]
-    said: list[str] = []
+    output: list[str] = []
     with log.open("ab") as errors:
         child = subprocess.Popen(
             command, env={**os.environ, **settings.to_env()}, stdout=subprocess.PIPE, stderr=errors, text=True
         )
         for line in child.stdout or ():
-            said.append(line.rstrip())
-            progress(said[-1])
+            output.append(line.rstrip())
+            progress(output[-1])
     if child.wait() != 0:
-        message = f"{job} ended with {child.returncode}: {' | '.join(said[-5:])}; see {log}"
+        message = f"{job} ended with {child.returncode}: {' | '.join(output[-5:])}; see {log}"
         raise ServiceError(message)

@@ -1,4 +1,4 @@
-"""The demo's story: each step does one thing for real, checks what must hold, and tells it."""
+"""The demo's story: each step does one thing for real, checks what must hold, and prints it."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ class Story:
         rows = verdict_rows(self._home, newest["run"])
         ending.verdicts = {pair: count_verdicts(rows, pair) for pair in ("stream", "served")}
         for pair, counts in ending.verdicts.items():
-            told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-            self._tell.say(f"{pair} against truth: {told}")
+            verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+            self._tell.say(f"{pair} against truth: {verdicts}")
             require(counts[DEFECT] == 0, f"no window of {pair} is a defect")
             require(counts[NOT_COMPARABLE] == 0, f"no window of {pair} is NOT_COMPARABLE")
         require(newest["gate"]["passed"], "the gate of Great Expectations passes")
