@@ -32,7 +32,7 @@ def replay() -> None:
     type=click.Choice(["flights", "departures", "arrivals", "movements", "planes", "airlines", "weather"]),
     default="flights",
     show_default=True,
-    help="What is told of them, each in a topic of its own.",
+    help="Which events of the flights, each kind in a topic of its own.",
 )
 @click.option("--topic", help="Created if absent; default: the story's name.")
 @click.option("--partitions", type=click.IntRange(1), help="Default: 4, of tables 1.")
@@ -66,7 +66,7 @@ def flights(
     Other stories of them: departures and arrivals (two streams to join), movements (an aircraft's departures and arrivals), the
     tables planes, airlines (change events) and weather (an observation per airport and hour).
 
-    Run again, it goes on after the last record that Kafka acknowledged.
+    Run again, it continues after the last record that Kafka acknowledged.
     """
     from rivertwice.flights.legs import TABLE_PLANS
     from rivertwice.flights.replay import ReplayRequest

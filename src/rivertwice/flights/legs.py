@@ -2,8 +2,8 @@
 
 A leg enters `departures` when it departs and `arrivals` when it arrives; cancelled ones enter neither, diverted ones never arrive.
 `movements` holds both, keyed by the aircraft. The file has no instant of arrival: it is the scheduled one, the first moment
-behind the scheduled departure when clocks at the destination show that time, plus the delay. Of all 327,346 legs that arrived that lies
-5 to 235 minutes of taxiing behind departure and time in the air.
+after the scheduled departure when clocks at the destination show that time, plus the delay. For all 327,346 legs that arrived it
+is 5 to 235 minutes of taxiing later than departure and time in the air.
 
 `planes` and `airlines` are snapshots as a connector would write them (Debezium's envelope, op r), `weather` is one observation
 per airport and hour, at its time.
@@ -37,7 +37,7 @@ class Leg:
 
     Attributes:
         arrived_at: None if it was cancelled or diverted.
-        arr_delay: minutes behind the scheduled arrival.
+        arr_delay: minutes after the scheduled arrival.
     """
 
     flight: Flight
@@ -57,7 +57,7 @@ class Leg:
 
 
 def arrival_instant(sched_dep: datetime, hhmm: int, zone: ZoneInfo) -> datetime:
-    """Return the first instant at or behind a departure when clocks of `zone` show a time written as in the file, 819 for 8:19.
+    """Return the first instant at or after a departure when clocks of `zone` show a time written as in the file, 819 for 8:19.
 
     A time that happens twice is its first, one that a clock change leaves out counts by the clock of before.
     """
@@ -79,7 +79,7 @@ def read_legs(folder: Path, days: tuple[date, date] | None = None) -> list[Leg]:
     """Return the flights as legs, in the file's order.
 
     Args:
-        folder: of the data's files.
+        folder: folder of the data's files.
         days: first and last scheduled local day, both included; None reads the whole year.
     """
     zones = read_zones(folder)
@@ -193,7 +193,7 @@ def _snapshot(
     at_ms = to_ms(SNAPSHOT_AT)
     bodies = [json.dumps({"before": None, "after": image, "op": "r", "ts_ms": at_ms}).encode() for image in images]
     placed = level_partitions(keys, partitions)
-    return [LogRecord(*one, ()) for one in zip(placed, [at_ms] * len(rows), keys, bodies, strict=True)]
+    return [LogRecord(*fields, ()) for fields in zip(placed, [at_ms] * len(rows), keys, bodies, strict=True)]
 
 
 def plan_weather(folder: Path, partitions: int) -> list[LogRecord]:
@@ -205,8 +205,8 @@ def plan_weather(folder: Path, partitions: int) -> list[LogRecord]:
     placed = level_partitions((origin.encode() for _, origin, _ in ordered), partitions)
     records = []
     for (at, origin, row), partition in zip(ordered, placed, strict=True):
-        found = {name: None if row[name] in _ABSENT else float(row[name]) for name in measured}
-        body = json.dumps({"origin": origin, "observed_at": to_iso(at), **found}).encode()
+        measurements = {name: None if row[name] in _ABSENT else float(row[name]) for name in measured}
+        body = json.dumps({"origin": origin, "observed_at": to_iso(at), **measurements}).encode()
         records.append(LogRecord(partition, to_ms(at), origin.encode(), body, ()))
     return records
 

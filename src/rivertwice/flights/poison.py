@@ -1,7 +1,7 @@
 """Records no pipeline can accept, made on purpose: each kind with the reason the decoder must give.
 
 Deterministic: the same seed gives the same bytes. Poison comes in addition to the real records, right after one of
-them and in its partition, so that the true result stays what the file says.
+them and in its partition, so that the true result stays what the file gives.
 """
 
 from __future__ import annotations

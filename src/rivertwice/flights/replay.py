@@ -1,7 +1,7 @@
 """The flight replayer: produces the planned records, paced or as fast as it goes, and resumes where it stopped.
 
 The plan is the same on every run, and an idempotent producer fills each partition in the plan's order without a hole.
-So a topic holds the first n records of each partition's plan, and a run goes on after them; the last of them is
+So a topic holds the first n records of each partition's plan, and a run continues after them; the last of them is
 compared with the plan, key and time.
 """
 
@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 2.0
 FLUSH_SECONDS = 60.0
 SCHEDULED = "flights"
 STORIES = (SCHEDULED, *LEG_PLANS, *TABLE_PLANS)
-"""What can be told of the data, each in a topic of its own."""
+"""The kinds of events that the data gives, each in a topic of its own."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ReplayRequest:
         limit: stop after so many records of the plan; None replays all of it.
         poison_share: additional records that cannot be accepted, as a share of the flights.
         seed: seed of the poison.
-        story: which of `STORIES`; only of `flights` there is poison, and tables have no days.
+        story: which of `STORIES`; only `flights` has poison, and tables have no days.
     """
 
     topic: str
@@ -88,7 +88,7 @@ class ReplayPlan:
 
 
 def plan_replay(settings: Settings, request: ReplayRequest) -> ReplayPlan:
-    """Return the records the request stands for; the same on every call."""
+    """Return the records of the request; the same on every call."""
     if request.speed < 0:
         message = f"a speed of {request.speed} runs backwards; give event seconds per second, or 0 for no pacing"
         raise RequestError(message)
@@ -106,8 +106,8 @@ def plan_replay(settings: Settings, request: ReplayRequest) -> ReplayPlan:
         if position in poison:
             bad.add(len(records))
             records.append(poison[position].record)
-    kept = len(records) if request.limit is None else min(request.limit, len(records))
-    return ReplayPlan(tuple(records[:kept]), frozenset(place for place in bad if place < kept))
+    limit = len(records) if request.limit is None else min(request.limit, len(records))
+    return ReplayPlan(tuple(records[:limit]), frozenset(place for place in bad if place < limit))
 
 
 def _plan_other(settings: Settings, request: ReplayRequest) -> list[LogRecord]:
@@ -130,16 +130,16 @@ def select_unsent(records: Sequence[LogRecord], ends: Mapping[int, int]) -> list
     Raises:
         RequestError: a partition already holds more than the plan has for it.
     """
-    seen: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     unsent: list[LogRecord] = []
     for record in records:
-        if seen[record.partition] >= ends.get(record.partition, 0):
+        if counts[record.partition] >= ends.get(record.partition, 0):
             unsent.append(record)
-        seen[record.partition] += 1
+        counts[record.partition] += 1
     for partition, end in ends.items():
-        if end > seen[partition]:
+        if end > counts[partition]:
             message = (
-                f"partition {partition} already holds {end} records, the plan only {seen[partition]}; it was filled by "
+                f"partition {partition} already holds {end} records, the plan only {counts[partition]}; it was filled by "
                 "another replay (other days, share or limit); use another topic or the same request"
             )
             raise RequestError(message)
@@ -158,12 +158,12 @@ def replay(
     Args:
         settings: the cluster and the data.
         request: what to replay.
-        progress: told a line every few seconds.
-        stop: ends the replay early when set; another run goes on from there.
+        progress: is called with a line every few seconds.
+        stop: ends the replay early when set; another run continues from there.
 
     Raises:
         RequestError: the topic holds something else.
-        ServiceError: Kafka did not acknowledge every record; running it again goes on after the last one that it did.
+        ServiceError: Kafka did not acknowledge every record; running it again continues after the last acknowledged one.
     """
     started = time.monotonic()
     plan = plan_replay(settings, request)
@@ -206,15 +206,15 @@ def _produce(
 ) -> int:
     tally = _Tally()
     client = kafka.producer(settings)
-    said = time.monotonic()
+    last_report = time.monotonic()
     for record in records:
         if record is not None:
             hand_over(client, topic, record, tally, lambda: bool(tally.errors))
         client.poll(0)
         if tally.errors:
             break
-        if progress is not None and time.monotonic() - said >= PROGRESS_SECONDS:
-            said = time.monotonic()
+        if progress is not None and time.monotonic() - last_report >= PROGRESS_SECONDS:
+            last_report = time.monotonic()
             at = "" if record is None else f", the clock says {to_iso(from_ms(record.timestamp_ms))}"
             progress(f"{tally.acknowledged} of {total} records{at}")
     left = client.flush(FLUSH_SECONDS)
@@ -222,7 +222,7 @@ def _produce(
         first = str(tally.errors[0]) if tally.errors else f"no answer within {FLUSH_SECONDS:.0f} s"
         message = (
             f"Kafka acknowledged {tally.acknowledged} of {total} records ({first}); the topic holds them in order "
-            "without a hole; start the replay again and it goes on after them"
+            "without a hole; start the replay again and it continues after them"
         )
         raise ServiceError(message)
     return tally.acknowledged
@@ -245,10 +245,10 @@ class _Tally:
 def _require_same(settings: Settings, topic: str, records: Sequence[LogRecord], ends: Mapping[int, int]) -> None:
     """Compare the last record of each partition with the plan's record at that place."""
     planned: dict[tuple[int, int], LogRecord] = {}
-    seen: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for record in records:
-        planned[(record.partition, seen[record.partition])] = record
-        seen[record.partition] += 1
+        planned[(record.partition, counts[record.partition])] = record
+        counts[record.partition] += 1
     begins = kafka.begin_offsets(settings, topic)
     places = [TopicPartition(topic, p, end - 1) for p, end in ends.items() if end > begins[p]]
     for place, message in kafka.read_at(settings, places).items():
