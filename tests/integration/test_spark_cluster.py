@@ -32,19 +32,19 @@ def test_from_two_slots_to_six_and_a_lost_worker(tmp_path: Path, kafka_settings:
             env = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(tmp_path)}
             (tmp_path / "spark-defaults.conf").write_text(DEFAULTS.format(cores=2))
             driver = lab.start_driver(env=env)
-            lab.until(lambda: lab.committed(1), told="the second batch on two slots")
+            lab.until(lambda: lab.committed(1), description="the second batch on two slots")
             assert sorted(slots(cluster).values()) == [0, 0, 2]
             assert lab.kill_when(driver, lambda: True)
             (tmp_path / "spark-defaults.conf").write_text(DEFAULTS.format(cores=6))
             driver = lab.start_driver(env=env)
-            lab.until(lambda: sorted(slots(cluster).values()) == [2, 2, 2], told="six slots")
+            lab.until(lambda: sorted(slots(cluster).values()) == [2, 2, 2], description="six slots")
             lab.produce()
             batch = lab.steps().last_planned() + 1
-            lab.until(lambda: lab.committed(batch), told="a batch on six slots")
+            lab.until(lambda: lab.committed(batch), description="a batch on six slots")
             cluster.kill_worker(0)
             lab.produce()
             batch = lab.steps().last_planned() + 1
-            lab.until(lambda: lab.committed(batch), told="a batch without the lost worker")
+            lab.until(lambda: lab.committed(batch), description="a batch without the lost worker")
             assert driver.poll() is None
             assert lab.kill_when(driver, lambda: True, sig=signal.SIGTERM)
             lab.wait(driver)

@@ -1,4 +1,4 @@
-"""Run cases, one seed after another, and keep every outcome as it comes, so that a campaign goes on where it stopped."""
+"""Run cases, one seed after another, and keep every outcome as it comes, so that a campaign continues where it stopped."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def plan_campaign(
     seeds: int | None,
     upto: int | None = None,
 ) -> list[Planned]:
-    """Return what is still to be run, in the matrix's order, one seed of every case before the next seed, the control job behind all.
+    """Return what is still to be run, in the matrix's order, one seed of every case before the next seed, the control job after all.
 
     Args:
         cases: to run.
         controls: what the control job goes through.
-        done: outcomes that are there already; a (case, seed, job) that is among them is not run again.
+        done: outcomes that exist already; a (case, seed, job) that is among them is not run again.
         seeds: seeds of each case; None takes the case's own number, and one for the control job.
-        upto: go on with further seeds, without the control job, until so many kills are planned in all.
+        upto: continue with further seeds, without the control job, until so many kills are planned in all.
     """
-    there = {(each.case, each.seed, each.job) for each in done}
+    finished = {(each.case, each.seed, each.job) for each in done}
     planned = [*_rings(cases, OURS, seeds), *_rings(controls, CONTROL, seeds or 1)]
     killing = [each for each in cases if each.kills]
     kills = sum(each.case.kills for each in planned if each.job == OURS)
@@ -68,12 +68,12 @@ def plan_campaign(
         seed += 1
         planned += [Planned(each, seed, OURS) for each in killing]
         kills += sum(each.kills for each in killing)
-    return [each for each in planned if (each.case.name, each.seed, each.job) not in there]
+    return [each for each in planned if (each.case.name, each.seed, each.job) not in finished]
 
 
 def _rings(cases: Sequence[Case], job: str, seeds: int | None) -> list[Planned]:
     wanted = [(seed, each) for each in cases for seed in range(1, (seeds or each.seeds) + 1)]
-    return [Planned(each, seed, job) for seed, each in sorted(wanted, key=lambda one: (one[0], one[1].order))]
+    return [Planned(each, seed, job) for seed, each in sorted(wanted, key=lambda turn: (turn[0], turn[1].order))]
 
 
 def run_case(
@@ -84,7 +84,7 @@ def run_case(
     Args:
         settings: with `bootstrap`: the shared broker.
         case: to run.
-        seed: of the run.
+        seed: seed of the run.
         folder: where the run's own folder is made.
         job: which of the two streams goes through it.
         keep: leave folder and topic for a look afterwards.
@@ -177,7 +177,7 @@ def run_campaign(
         planned: what to run.
         results: the file of outcomes.
         folder: where the runs' folders and the broker lie.
-        say: told a line per run.
+        say: is called with a line per run.
         jobs: runs at the same time; more than one run each in a process of its own.
     """
     outcomes: list[Outcome] = []
@@ -196,18 +196,18 @@ def run_campaign(
 
 
 def run_apart(settings: Settings, planned: Planned) -> Outcome:
-    """Run one case in a process of its own, which some need who change what a process has only once."""
+    """Run one case in a process of its own: some cases change what a process has only once."""
     name, seed = planned.case.name, planned.seed
     command = [sys.executable, "-m", "rivertwice.cli", "--output", "json", "faults", "run", "--case", name]
     command += ["--seed", str(seed), *(["--control"] if planned.job == CONTROL else [])]
     env = {**os.environ, **settings.to_env()}
-    told = ""
+    ending = ""
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=RUN_S, check=False)
-        told = f"it ended with {done.returncode} and said {done.stderr[-1500:]!r}"
+        ending = f"it ended with {done.returncode} and printed {done.stderr[-1500:]!r}"
         return Outcome(**json.loads(done.stdout)["outcomes"][0])
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
-        detail = f"the run told no outcome: {type(error).__name__}: {str(error)[:500]}; {told}"
+        detail = f"the run printed no outcome: {type(error).__name__}: {str(error)[:500]}; {ending}"
         return Outcome(
             name, seed, planned.job, 0, 0, 0, 0, 0, ok=False, seconds=0.0, detail=detail, product=product_mark()
         )

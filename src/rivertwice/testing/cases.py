@@ -98,7 +98,7 @@ def all_cases() -> list[Case]:
 
 
 def main_cases(cases: Sequence[Case], controls: Sequence[Case]) -> list[Case]:
-    """Return one case of each fault, in order: that on whose line the control job's stands, else the first; the others are variants."""
+    """Return one case of each fault, in order: the one on whose line the control job is shown, else the first; the others are variants."""
     lines = {each.name for each in controls}
     chosen: dict[str, Case] = {}
     for each in sorted(cases, key=lambda each: (each.name not in lines, each.order)):
@@ -122,9 +122,9 @@ def select_cases(cases: list[Case], wanted: str | None, *, exact: bool = False) 
     chosen: list[Case] = []
     for name in (part.strip() for part in wanted.split(",")):
         same = [each for each in cases if each.name == name]
-        found = same if exact and same else [each for each in cases if name in (each.name, each.fault)]
-        if not found:
+        matching = same if exact and same else [each for each in cases if name in (each.name, each.fault)]
+        if not matching:
             message = f"no case {name!r}; `rivertwice faults list` shows them"
             raise RequestError(message)
-        chosen.extend(each for each in found if each not in chosen)
+        chosen.extend(each for each in matching if each not in chosen)
     return sorted(chosen, key=lambda each: each.order)

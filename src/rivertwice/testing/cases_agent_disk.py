@@ -26,7 +26,7 @@ LEFT = 80_000
 
 @case(
     "F23/agent-home",
-    "the disk of the home full under a running agent, then freed: the agent lives, says so, and goes on",
+    "the disk of the home full under a running agent, then freed: the agent lives, reports it, and continues",
     kills=1,
 )
 def agent_home_full(lab: Lab) -> None:
@@ -69,7 +69,7 @@ def agent_home_full(lab: Lab) -> None:
 
 
 def _kinds(lab: Lab) -> list[str]:
-    return [one["kind"] for one in alerts(lab)]
+    return [alert["kind"] for alert in alerts(lab)]
 
 
 def _said(lab: Lab) -> bool:

@@ -70,7 +70,9 @@ def wait_for_lag(lab: Lab) -> None:
     lab.until(done, 180, "the end of the log")
 
 
-@case("F26", "a service of Airflow, or all of it, killed while it rotates: the stream goes on and is adopted", kills=1)
+@case(
+    "F26", "a service of Airflow, or all of it, killed while it rotates: the stream continues and is adopted", kills=1
+)
 def airflow_killed(lab: Lab) -> None:
     """The same driver streams on; the next Airflow finishes what the killed one had begun."""
     lab.produce()

@@ -43,7 +43,7 @@ def break_archive(lab: Lab, kind: str) -> tuple[Path, str]:
 
 
 def _digit_in_a_value(data: bytes) -> int:
-    """Return where a digit of an amount stands as it is: small strings are not compressed away everywhere."""
+    """Return where a digit of an amount is stored uncompressed: small strings are not compressed everywhere."""
     at = data.find(b'"amount":')
     while at >= 0:
         digit = at + len(b'"amount":')
@@ -57,9 +57,11 @@ def require_refused(lab: Lab, plan: BackfillPlan, path: Path) -> None:
     """Require that a backfill over the file ends with an error that names it, computes nothing and publishes nothing."""
     size = (lab.folder / "commands.log").stat().st_size if (lab.folder / "commands.log").exists() else 0
     code = lab.wait(start_command(lab, "backfill", "run", PIPELINE, "--id", plan.id))
-    told = command_log(lab, 1_000_000)[-((lab.folder / "commands.log").stat().st_size - size) :]
-    require(code not in (0, 3), f"a backfill over a rotten archive ended with {code}: {told[-2000:]}")
-    require(path.name in told and "rivertwice repair" in told, f"neither file nor remedy is named: {told[-3000:]}")
+    output = command_log(lab, 1_000_000)[-((lab.folder / "commands.log").stat().st_size - size) :]
+    require(code not in (0, 3), f"a backfill over a rotten archive ended with {code}: {output[-2000:]}")
+    require(
+        path.name in output and "rivertwice repair" in output, f"neither file nor remedy is named: {output[-3000:]}"
+    )
     require(not published(lab, plan.id), "a backfill over a rotten archive is published")
 
 
@@ -86,8 +88,8 @@ def rotten_archive(lab: Lab) -> None:
     """No number is computed from it; the repair reads its records from Kafka again, and the backfill is the oracle's."""
     plan = prepared(lab)
     before = archived(lab)
-    path, told = break_archive(lab, KINDS[lab.seed % len(KINDS)])
-    lab.fact("damage", told)
+    path, damage = break_archive(lab, KINDS[lab.seed % len(KINDS)])
+    lab.fact("damage", damage)
     require_refused(lab, plan, path)
     repair(lab)
     require(archived(lab) == before, "the archive holds other records after the repair than before the damage")
@@ -112,13 +114,14 @@ def rotten_archive_alone(lab: Lab) -> None:
     served = export_sha256(lab.home)
     backup = lab.folder / "backup"
     shutil.copytree(Path(lab.settings.archive(lab.topic)), backup)
-    path, told = break_archive(lab, KINDS[lab.seed % len(KINDS)])
-    lab.fact("damage", told)
+    path, damage = break_archive(lab, KINDS[lab.seed % len(KINDS)])
+    lab.fact("damage", damage)
     require_refused(lab, plan, path)
     code = lab.wait(start_command(lab, "repair", PIPELINE, "--yes"))
-    told = command_log(lab)
+    output = command_log(lab)
     require(
-        code == 3 and "cannot be repaired" in told and path.name in told, f"a repair that cannot ended {code}: {told}"
+        code == 3 and "cannot be repaired" in output and path.name in output,
+        f"a repair that cannot ended {code}: {output}",
     )
     rebuild_served(lab.home, lab.definition, force=True)
     require(export_sha256(lab.home) == served, "what is served changed by a rotten archive")

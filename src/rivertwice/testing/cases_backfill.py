@@ -52,36 +52,38 @@ def closed_ms(lab: Lab) -> int:
 
 
 def expected_versions(lab: Lab, plan: BackfillPlan) -> dict[int, Version]:
-    """Return what the oracle, from the log alone, says a backfill must hold: window start to its rows."""
+    """Return what a backfill must hold, as the oracle computes it from the log alone: window start to its rows."""
     records = read_log(lab.settings.bootstrap_servers(), lab.topic, lab.folder / "produced.jsonl").records
     ends = plan.as_of[lab.topic]
     sums, _ = truth({at: record for at, record in records.items() if at[1] < ends.get(at[0], 0)})
-    found: dict[int, set[tuple[Any, ...]]] = defaultdict(set)
+    versions: dict[int, set[tuple[Any, ...]]] = defaultdict(set)
     for (start, key), row in sums.items():
         if any(low <= start < high for low, high in plan.ranges):
-            found[start].add((key, row.n, row.total, row.top))
-    return {start: frozenset(rows) for start, rows in found.items()}
+            versions[start].add((key, row.n, row.total, row.top))
+    return {start: frozenset(rows) for start, rows in versions.items()}
 
 
 def corrections(lab: Lab, backfill: str) -> dict[int, list[tuple[Any, ...]]]:
     """Return what a backfill wrote: window start to its rows, repeats and all."""
     rows = delta.read(lab.home.tables.corrections, where=pc.field("_backfill") == backfill)
-    found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    rows_of_window: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in [] if rows is None else rows.to_pylist():
-        found[int(row["window_start"].timestamp() * 1000)].append((row["k"], row["n"], row["total"], row["top"]))
-    return found
+        rows_of_window[int(row["window_start"].timestamp() * 1000)].append(
+            (row["k"], row["n"], row["total"], row["top"])
+        )
+    return rows_of_window
 
 
 def require_truth(lab: Lab, plan: BackfillPlan) -> None:
     """Require that a backfill holds the oracle's rows, each once."""
-    found, wanted = corrections(lab, plan.id), expected_versions(lab, plan)
+    held, wanted = corrections(lab, plan.id), expected_versions(lab, plan)
     differ = [
-        start for start in found.keys() | wanted.keys() if sorted(found.get(start, [])) != sorted(wanted.get(start, ()))
+        start for start in held.keys() | wanted.keys() if sorted(held.get(start, [])) != sorted(wanted.get(start, ()))
     ]
     lab.fact("backfilled_windows", len(wanted))
     require(
         not differ,
-        f"windows {differ[:3]} hold {[found.get(s) for s in differ[:3]]}, the log says {[wanted.get(s) for s in differ[:3]]}",
+        f"windows {differ[:3]} hold {[held.get(s) for s in differ[:3]]}, the log gives {[wanted.get(s) for s in differ[:3]]}",
     )
 
 
@@ -91,7 +93,7 @@ def published(lab: Lab, backfill: str) -> list[int]:
 
 
 class Reader(threading.Thread):
-    """Rebuilds what is served as the agent does, and reads it as a user does, until told to stop."""
+    """Rebuilds what is served as the agent does, and reads it as a user does, until it is stopped."""
 
     def __init__(self, lab: Lab) -> None:
         """Create the reader; it keeps every version of every window that it saw."""
@@ -167,8 +169,8 @@ def backfills_race_stream(lab: Lab) -> None:
         lab.random.shuffle(plans)
         outcomes = list(pool.map(_publish(lab), plans))
     lab.until(lambda: steps.idle(lab.produced), 180, "the end of the log")
-    seen = reader.reads
-    lab.until(lambda: reader.reads > seen + 3, 60, "the reader's last reads")
+    reads_before = reader.reads
+    lab.until(lambda: reader.reads > reads_before + 3, 60, "the reader's last reads")
     reader.stop()
     driver.send_signal(signal.SIGTERM)
     require(lab.wait(driver, 60) == 0, f"the driver did not drain; {lab.log_end()}")
@@ -200,9 +202,9 @@ def _require_whole(lab: Lab, versions: Mapping[int, set[tuple[str, Version]]]) -
         stream[int(row["window_start"].timestamp() * 1000)].add((row["k"], row["n"], row["total"], row["top"]))
     made = {entry.backfill: corrections(lab, entry.backfill) for entry in publications_of(read_sequence(lab.home))}
     changed = 0
-    for start, seen in versions.items():
-        changed += len(seen) > 1
-        for source, version in seen:
+    for start, served_versions in versions.items():
+        changed += len(served_versions) > 1
+        for source, version in served_versions:
             whole = stream[start] if source == "stream" else set(made[source].get(start, []))
             require(version == whole, f"window {start} was served by {source} as {version}, it has {whole}")
     lab.fact("windows_that_changed", changed)

@@ -31,7 +31,7 @@ from rivertwice.timeline.sequence import head
 
 
 def stream_with_savepoints(lab: Lab, batches: Sequence[int], killed_at: int) -> list[str]:
-    """Stream, take a savepoint behind each of some batches, kill the driver later, prove them; the log is not read out."""
+    """Stream, take a savepoint after each of some batches, kill the driver later, prove them; the log is not read to its end."""
     lab.produce()
     driver, watch = lab.start_driver(), lab.steps()
     taken = []
@@ -60,12 +60,12 @@ def damages(lab: Lab, classes: Sequence[str], count: int) -> None:
     """Break several classes one after the other, in kinds the seed draws, with a chapter of the story between them."""
     stream_with_savepoints(lab, [3], 6)
     combinations = [(which, kind) for which in classes for kind in KINDS]
-    told = []
+    outcomes = []
     for which, kind in lab.random.sample(combinations, count):
         lab.produce(lab.next_plan(records=60))
-        told.append(damage_and_recover(lab, which, kind))
-    lab.fact("damage", "; ".join(told))
-    require(any("fell back" in one for one in told) or count < 3, f"no damage was felt at all: {told}")
+        outcomes.append(damage_and_recover(lab, which, kind))
+    lab.fact("damage", "; ".join(outcomes))
+    require(any("fell back" in outcome for outcome in outcomes) or count < 3, f"no damage was felt at all: {outcomes}")
 
 
 @case("F24/newest-batch", "the newest files of offsets and commits gone", kills=2, quick=True)
@@ -86,7 +86,7 @@ def folder_broken(lab: Lab) -> None:
     "F24/logs", "metadata, offsets, commits, sources: missing, truncated, zeroed, bit-flipped; three in a row", kills=4
 )
 def logs_broken(lab: Lab) -> None:
-    """The small files that say where the stream stands."""
+    """The small files that hold the stream's position."""
     damages(lab, ("metadata", "offsets", "commits", "sources"), 3)
 
 
@@ -99,7 +99,7 @@ def state_broken(lab: Lab) -> None:
 
 @case("F24/unproved", "the live checkpoint is damaged and no savepoint is proved: a named stop, and the way out works")
 def damaged_without_a_proof(lab: Lab) -> None:
-    """Nothing is guessed; what the page says can be done by hand is done."""
+    """Nothing is guessed; what the page asks a person to do is done."""
     begin(lab, 5)
     taken = take(lab)
     lab.produce(lab.next_plan(records=60))
@@ -107,7 +107,7 @@ def damaged_without_a_proof(lab: Lab) -> None:
     answer = recover_under_agent(lab)
     lab.fact("answer", answer)
     require(answer.startswith("stopped") and "--unproved" in answer, f"it must stop and name the way out: {answer}")
-    require([one["kind"] for one in alerts(lab)] == ["checkpoint"], f"alerts: {alerts(lab)}")
+    require([alert["kind"] for alert in alerts(lab)] == ["checkpoint"], f"alerts: {alerts(lab)}")
     require(head(lab.home) == "t1", "the head moved to a savepoint that nobody proved")
     run_command(lab, "savepoint", "restore", PIPELINE, taken.id, "--unproved", "--yes")
     lab.run_to_end()
@@ -128,8 +128,10 @@ def rotten_savepoint(lab: Lab) -> None:
     require(answer == "fell back" and report is not None, f"{answer}; {lab.log_end()}")
     lab.fact("used", None if report is None else report.savepoint)
     require(report is not None and report.savepoint == older, f"used {report}")
-    there = (folder / MANIFEST).exists()  # without a manifest a savepoint does not exist, and nothing is to be named
-    require(report is not None and (newer in report.passed_over) == there, "the rotten one is not named")
+    has_manifest = (
+        folder / MANIFEST
+    ).exists()  # without a manifest a savepoint does not exist, and nothing is to be named
+    require(report is not None and (newer in report.passed_over) == has_manifest, "the rotten one is not named")
 
 
 # ---- changed definitions
@@ -156,7 +158,7 @@ def _change(folder: Path, what: str) -> None:
 
 
 def changed_definition(lab: Lab, what: str) -> None:
-    """A changed definition is refused by driver, proof and restore, with its reason; put back, the stream goes on."""
+    """A changed definition is refused by driver, proof and restore, with its reason; put back, the stream continues."""
     begin(lab, 5)
     taken = take(lab)
     folder = lab.settings.definitions / PIPELINE

@@ -1,4 +1,4 @@
-"""F1 to F6: a driver killed with SIGKILL right behind each step of its protocol, and at any moment."""
+"""F1 to F6: a driver killed with SIGKILL right after each step of its protocol, and at any moment."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def stop_at_step(lab: Lab, driver: subprocess.Popen[bytes], reached: Reached, hi
     """Stop a driver (SIGSTOP) when a batch has reached a step and no later one, and return how often that was missed.
 
     A step may last a millisecond. So the driver is stopped first and looked at then; if it is past the step already it
-    goes on, and the next batch is tried. What lies on disk then is what a kill at that very moment leaves.
+    continues, and the next batch is tried. What lies on disk then is what a kill at that very moment leaves.
 
     Args:
         lab: the run.
-        driver: that streams.
+        driver: the driver that streams.
         reached: the step, asked every millisecond.
         hit: what is on disk between this step and the next.
         batch: the first one to be tried.
@@ -68,15 +68,15 @@ def kill_at_step(lab: Lab, reached: Reached, hit: Reached) -> None:
     lab.fact("stops_beside_it", missed)
 
 
-@case("F1", "killed right behind offsets/N", kills=KILLS, control=True)
+@case("F1", "killed right after offsets/N", kills=KILLS, control=True)
 def killed_behind_offsets(lab: Lab) -> None:
     """The batch is planned and nothing of it is done."""
     kill_at_step(lab, Steps.planned, lambda steps, n: not steps.published(n))
 
 
-@case("F2", "killed right behind the batch's first state file", kills=KILLS, control=True)
+@case("F2", "killed right after the batch's first state file", kills=KILLS, control=True)
 def killed_behind_state(lab: Lab) -> None:
-    """State files of the batch are there; no commit refers to them."""
+    """State files of the batch exist; no commit refers to them."""
     kill_at_step(lab, Steps.in_state, lambda steps, n: steps.in_state(n) and not steps.published(n))
 
 
@@ -88,13 +88,13 @@ def killed_behind_files(lab: Lab) -> None:
 
 @case(
     "F4",
-    "killed right behind the changelog's commit, before the ledger's copy and commits/N",
+    "killed right after the changelog's commit, before the ledger's copy and commits/N",
     kills=KILLS,
     control=True,
     quick=True,
 )
 def killed_behind_the_commit(lab: Lab) -> None:
-    """The batch counts, whatever the checkpoint and the ledger table say."""
+    """The batch counts, whatever the checkpoint and the ledger table contain."""
 
     def hit(steps: Steps, batch: int) -> bool:
         return steps.published(batch) and not steps.finished(batch) and not copied(lab, batch)
@@ -117,7 +117,7 @@ def killed_behind_the_copy(lab: Lab) -> None:
     kill_at_step(lab, reached, lambda steps, n: reached(steps, n) and not steps.finished(n))
 
 
-@case("F5", "killed right behind commits/N", kills=KILLS, control=True)
+@case("F5", "killed right after commits/N", kills=KILLS, control=True)
 def killed_behind_the_checkpoint(lab: Lab) -> None:
     """All of the batch is done, and the next one may have begun."""
     kill_at_step(lab, Steps.finished, lambda steps, n: steps.finished(n) and not steps.planned(n + 1))

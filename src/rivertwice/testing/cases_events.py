@@ -41,7 +41,7 @@ def events_from_the_future(lab: Lab) -> None:
     require(highest < plan.end_ms, f"the watermark is at {highest}, the story ends at {plan.end_ms}")
 
 
-@case("F28/clock", "the driver's clock an hour ahead, then an hour behind, with kills between", kills=2)
+@case("F28/clock", "the driver's clock an hour fast, then an hour slow, with kills between", kills=2)
 def clock_steps(lab: Lab) -> None:
     """Lease, ledger and heartbeat read a clock that jumps back two hours; order comes from epochs and batches."""
     lab.produce()
@@ -78,7 +78,7 @@ def poison(lab: Lab) -> None:
 
 JUNK_BYTES = 900_000
 RESULT_LIMIT = "12m"
-"""Of Spark, instead of its 1g: forty junk records are three times as much."""
+"""The limit of Spark, instead of its 1g: forty junk records are three times as much."""
 
 
 @case(
@@ -107,8 +107,8 @@ def hostile_records(lab: Lab) -> None:
 
 
 def _last_piece(letters: DeltaLog) -> int:
-    found = letters.transaction(f"{PIPELINE}#{FIRST}/dead/pieces")
-    return -1 if found is None else found
+    version = letters.transaction(f"{PIPELINE}#{FIRST}/dead/pieces")
+    return -1 if version is None else version
 
 
 def _judge_keys_by_a_repeated_group(lab: Lab) -> None:

@@ -42,19 +42,19 @@ def stored(lab: Lab) -> list[str]:
 
 
 def expected_late(lab: Lab) -> Counter[Late]:
-    """Return what the oracle, from the log and the recorded batches alone, says is late."""
+    """Return the late records, as the oracle computes them from the log and the recorded batches alone."""
     records = read_log(lab.settings.bootstrap_servers(), lab.topic, lab.folder / "produced.jsonl").records
     home = Path(lab.home.place)
     path = read_path(home, lab.topic)
     recorded = read_batches(home / "tables", lab.topic)
-    batches = [one for segment in path for one in recorded if segment.holds(one.timeline, one.number)]
-    batches.sort(key=lambda one: ([segment.timeline for segment in path].index(one.timeline), one.number))
-    found: Counter[Late] = Counter()
+    batches = [batch for segment in path for batch in recorded if segment.holds(batch.timeline, batch.number)]
+    batches.sort(key=lambda batch: ([segment.timeline for segment in path].index(batch.timeline), batch.number))
+    late: Counter[Late] = Counter()
     for address in expect(records, batches).late:
         row = read_record(records[address])
         if isinstance(row, Row):
-            found[(*address, row.window, row.window + WINDOW_MS)] += 1
-    return found
+            late[(*address, row.window, row.window + WINDOW_MS)] += 1
+    return late
 
 
 def require_all_late(lab: Lab) -> None:
@@ -86,7 +86,9 @@ def torn_late_rows(lab: Lab) -> None:
     before = stored(lab)
     where, how = WHERE[lab.seed % 2], HOW[lab.seed // 2 % 3]
     lab.fact("damage", tear(Path(lab.home.tables.late_rows), where, how, with_files=True))
-    uncounted = (where, how) == ("newest", "removed") and stored(lab) == before  # of a batch that was never committed
+    uncounted = (where, how) == ("newest", "removed") and stored(
+        lab
+    ) == before  # rows of a batch that was never committed
     stopped = stop_and_repair(lab, may_pass=uncounted)
     lab.fact("stopped", stopped)
     if not uncounted:

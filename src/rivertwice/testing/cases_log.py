@@ -20,9 +20,9 @@ from rivertwice.testing.proxy import CLEAR, FaultProxy, Weather
 def own_broker(lab: Lab, *, advertised_port: int | None = None) -> tuple[Settings, BrokerInfo]:
     """Start a broker for this run alone; it is stopped when the run has been judged."""
     own = replace(lab.settings, home=lab.folder / "broker-home", bootstrap=None)
-    found = start_broker(own, advertised_port=advertised_port)
+    broker = start_broker(own, advertised_port=advertised_port)
     lab.at_end(partial(stop_broker, own))
-    return own, found
+    return own, broker
 
 
 def stream_through(lab: Lab, trouble: partial[None]) -> None:
@@ -58,9 +58,9 @@ def _kill_broker(lab: Lab, own: Settings, pid: int) -> None:
 @case("F17", "the broker killed while the stream runs, and started again", kills=1)
 def broker_killed(lab: Lab) -> None:
     """The stream stalls, or fails and is started again; what the broker acknowledged is there afterwards."""
-    own, found = own_broker(lab)
-    lab.move_to(found.bootstrap)
-    stream_through(lab, partial(_kill_broker, lab, own, found.pid or 0))
+    own, broker = own_broker(lab)
+    lab.move_to(broker.bootstrap)
+    stream_through(lab, partial(_kill_broker, lab, own, broker.pid or 0))
 
 
 def _stop_broker(lab: Lab, pid: int) -> None:
@@ -72,9 +72,9 @@ def _stop_broker(lab: Lab, pid: int) -> None:
 @case("F17/stopped", "the broker stopped (SIGSTOP) for up to 12 s while the stream runs")
 def broker_stopped(lab: Lab) -> None:
     """Connections stay open and nobody answers."""
-    _, found = own_broker(lab)
-    lab.move_to(found.bootstrap)
-    stream_through(lab, partial(_stop_broker, lab, found.pid or 0))
+    _, broker = own_broker(lab)
+    lab.move_to(broker.bootstrap)
+    stream_through(lab, partial(_stop_broker, lab, broker.pid or 0))
 
 
 def _storm(lab: Lab, proxy: FaultProxy) -> None:
@@ -97,7 +97,7 @@ def network_storm(lab: Lab) -> None:
     proxy = FaultProxy()
     proxy.__enter__()
     lab.at_end(lambda: proxy.__exit__(None, None, None))
-    _, found = own_broker(lab, advertised_port=proxy.port)
-    proxy.target_port = int(found.bootstrap.rpartition(":")[2])
+    _, broker = own_broker(lab, advertised_port=proxy.port)
+    proxy.target_port = int(broker.bootstrap.rpartition(":")[2])
     lab.move_to(f"127.0.0.1:{proxy.port}")
     stream_through(lab, partial(_storm, lab, proxy))

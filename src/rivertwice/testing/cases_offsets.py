@@ -1,4 +1,4 @@
-"""F24/offsets-flipped: one byte of `offsets/N` is another one: of its structure, of an offset, of the watermark."""
+"""F24/offsets-flipped: one byte of `offsets/N` is changed: in its structure, an offset or the watermark."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ READ_AT_A_START = 4
 
 def bytes_of(data: bytes, position: str) -> list[int]:
     """Return where in an `offsets/N` the bytes of a class lie: digits of an offset, digits of the watermark, or what JSON is built of."""
-    lines = [found.span() for found in re.finditer(rb"[^\n]+", data)]
+    lines = [line.span() for line in re.finditer(rb"[^\n]+", data)]
     if position == "offset":
         start, end = lines[2]
-        found = re.finditer(rb'"\d+":(\d+)', data[start:end])
-        return [start + at for one in found for at in range(*one.span(1))]
+        matches = re.finditer(rb'"\d+":(\d+)', data[start:end])
+        return [start + at for matched in matches for at in range(*matched.span(1))]
     start, end = lines[1]
     if position == "watermark":
-        found = re.finditer(rb'"batchWatermarkMs":(\d+)', data[start:end])
-        return [start + at for one in found for at in range(*one.span(1))]
+        matches = re.finditer(rb'"batchWatermarkMs":(\d+)', data[start:end])
+        return [start + at for matched in matches for at in range(*matched.span(1))]
     return [at for begin, end in lines[1:3] for at in range(begin, end) if data[at] in b'{}":,']
 
 
@@ -50,7 +50,7 @@ def flip_and_recover(lab: Lab, position: str, which: str, *, keep_checksum: bool
     """Flip a byte; the agent must find it by name and fall back, unless it is in a file that nothing reads.
 
     `which`: `newest`, planned and perhaps not committed; `committed`; or `older`. Without its checksum, as after a copy that leaves hidden
-    files out, only the ledger tells what a committed batch read.
+    files out, only the ledger shows what a committed batch read.
     """
     folder = lab.checkpoint / "offsets"
     newest, committed = max(numbers(folder)), path_ledger(lab.home)[-1].batch
@@ -59,7 +59,7 @@ def flip_and_recover(lab: Lab, position: str, which: str, *, keep_checksum: bool
     if number is None:
         require(bool(unread), f"the checkpoint keeps no older batch: {numbers(folder)}")
         number = lab.random.choice(unread)
-    before, restores, told = head(lab.home), events(lab).count("restore"), len(_exits(lab))
+    before, restores, exits_before = head(lab.home), events(lab).count("restore"), len(_exits(lab))
     done = flip(folder / str(number), position, lab.random)
     if not keep_checksum:
         (folder / f".{number}.crc").unlink(missing_ok=True)
@@ -70,8 +70,11 @@ def flip_and_recover(lab: Lab, position: str, which: str, *, keep_checksum: bool
     require(events(lab).count("restore") - restores == moved, f"{done}: {events(lab)}, the head {before}")
     if which != "older" and (keep_checksum or number <= committed):
         require(moved, f"{done}: nobody noticed")
-        named = [one["message"] for one in _exits(lab)[told:] if f"offsets/{number}" in one["message"]]
-        require(bool(named), f"{done}: no exit names it: {_exits(lab)[told:]}; fall-back: {read_fall_back(lab.home)}")
+        named = [event["message"] for event in _exits(lab)[exits_before:] if f"offsets/{number}" in event["message"]]
+        require(
+            bool(named),
+            f"{done}: no exit names it: {_exits(lab)[exits_before:]}; fall-back: {read_fall_back(lab.home)}",
+        )
     return f"{done}: {'fell back' if moved else 'unharmed'}"
 
 

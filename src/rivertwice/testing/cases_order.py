@@ -83,4 +83,4 @@ def gate_without_suites(lab: Lab) -> None:
     suite.write_text(whole)
     reconcile(lab)
     newest = newest_reconcile(lab.home)
-    require(newest is not None and newest["gate"]["passed"], f"with its suite back the gate says {newest}")
+    require(newest is not None and newest["gate"]["passed"], f"with its suite back the gate gives {newest}")

@@ -23,7 +23,7 @@ from rivertwice.timeline.intent import read_exit, write_intent
 LEASE_LOST = "lease_lost"
 
 
-@case("F13", "stopped in a batch; a successor is refused while it lives; continued, it goes on")
+@case("F13", "stopped in a batch; a successor is refused while it lives; continued, it finishes the log")
 def stopped_and_continued(lab: Lab) -> None:
     """A stopped process still holds its lock: the truth is that it owns the stream, and nobody may take it away."""
     lab.produce()
@@ -61,15 +61,17 @@ def outlive(lab: Lab, reached: Reached, hit: Reached) -> None:
     record = read_exit(lab.home)
     lab.signal_group(zombie, signal.SIGCONT)
     code = lab.wait(zombie, 90)
-    told = read_exit(lab.home)
-    lab.fact("zombie_ended_as", None if told is None or told == record else f"{told.failure}: {told.message[:90]}")
+    ending = read_exit(lab.home)
+    lab.fact(
+        "zombie_ended_as", None if ending is None or ending == record else f"{ending.failure}: {ending.message[:90]}"
+    )
     require(code != 0, f"a driver whose successor has finished the log ended with {code}")
     require(steps.versions() == settled, "the zombie committed to the changelog after its successor")
     lab.produce(lab.next_plan(records=100))
     lab.run_to_end()
 
 
-@case("F13/zombie", "stopped behind offsets/N, outlived by a successor on what looks like another host", quick=True)
+@case("F13/zombie", "stopped after offsets/N, outlived by a successor on what looks like another host", quick=True)
 def zombie_before_its_check(lab: Lab) -> None:
     """It wakes before it checks its lease for the last time: the epoch stops it."""
     outlive(lab, Steps.planned, lambda steps, n: not steps.published(n))
@@ -77,7 +79,7 @@ def zombie_before_its_check(lab: Lab) -> None:
 
 @case("F13/late-zombie", "stopped with its files written, before its commit, and outlived")
 def zombie_behind_its_check(lab: Lab) -> None:
-    """It wakes behind its last check: only the transaction (timeline, batch) can stop it."""
+    """It wakes after its last check: only the transaction (timeline, batch) can stop it."""
     outlive(lab, Steps.files_written, Steps.files_written)
 
 
@@ -150,8 +152,8 @@ def _breaks(lab: Lab, small: str) -> None:
 def events_of(lab: Lab) -> list[dict[str, str]]:
     """Return the agent's events of the run's pipeline."""
     path = lab.settings.home / "agent" / "events.jsonl"
-    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [event for event in found if event["pipeline"] == lab.pipeline]
+    events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [event for event in events if event["pipeline"] == lab.pipeline]
 
 
 @case("F16", "a driver that runs out of memory: the agent backs off, breaks the circuit and pages")

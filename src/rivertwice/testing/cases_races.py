@@ -46,8 +46,8 @@ def _ask_by(lab: Lab, program: Sequence[str], *words: str) -> dict[str, Any]:
     if done.returncode != 0:
         message = f"rivertwice {' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}"
         raise LabError(message)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
 @case("F48", "the machine's clock set by a second or an hour while a driver runs; then status, start and stop")
@@ -65,7 +65,9 @@ def clock_step(lab: Lab) -> None:
     lab.fact("step_s", seconds)
     lab.start_driver(program=(*STEPPED, str(seconds), "rivertwice.supervise.agent"))
     lab.until(lambda: PIPELINE in _supervised(lab), 60, "a pass of the agent after the step")
-    status = next(one for one in ask_stepped(lab, seconds, "status")["pipelines"] if one["name"] == PIPELINE)
+    status = next(
+        pipeline for pipeline in ask_stepped(lab, seconds, "status")["pipelines"] if pipeline["name"] == PIPELINE
+    )
     expected = None if owner is None else {"pid": owner.pid, "epoch": owner.epoch}
     require(status["driver"] == expected, f"status says {status['driver']} of the driver {expected}")
     ask_stepped(lab, seconds, "start", PIPELINE)
@@ -83,12 +85,12 @@ def clock_step(lab: Lab) -> None:
 
 
 def _supervised(lab: Lab) -> dict[str, Any]:
-    found = agent_status(lab.settings)
-    return {} if found is None else found.pipelines
+    status = agent_status(lab.settings)
+    return {} if status is None else status.pipelines
 
 
 class _OtherHost:
-    """Produces and archives from a home of its own, over the same shared place, whenever an erasure stands before an overwrite.
+    """Produces and archives from a home of its own, over the same shared place, whenever an erasure is about to overwrite.
 
     In turns without the lock, as a version that knows none, or a host that was suspended while it held it, and with it.
     """
@@ -147,7 +149,7 @@ def erasure_against_appends(lab: Lab) -> None:
     value = _first_id(lab)
     stops = lab.folder / "stops"
     stops.mkdir()
-    other = _OtherHost(lab, stops)
+    other_host = _OtherHost(lab, stops)
     erase = ("privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--why", "lab", "--confirm")
     try:
         command = [*PAUSED, str(stops), "rivertwice.cli", "--output", "json", *erase]
@@ -160,18 +162,21 @@ def erasure_against_appends(lab: Lab) -> None:
         if not _erasures(lab):  # killed before it was recorded
             _ask_by(lab, (*PAUSED, str(stops)), *erase)
     finally:
-        other.end()
-    met = other.kept_away + other.passed
-    lab.fact("met", f"{met} of {other.rounds}: {other.passed} appended in between, {other.kept_away} kept away")
-    require(other.passed > 0, f"no append came between a read and its overwrite ({other.rounds} overwrites)")
-    require(met == other.rounds, f"an append neither passed nor was kept away: {met} of {other.rounds}")
+        other_host.end()
+    met = other_host.kept_away + other_host.passed
+    lab.fact(
+        "met",
+        f"{met} of {other_host.rounds}: {other_host.passed} appended in between, {other_host.kept_away} kept away",
+    )
+    require(other_host.passed > 0, f"no append came between a read and its overwrite ({other_host.rounds} overwrites)")
+    require(met == other_host.rounds, f"an append neither passed nor was kept away: {met} of {other_host.rounds}")
     _check_archive(lab, value)
     lab.run_to_end()
 
 
 def _erasures(lab: Lab) -> list[str]:
     listed: Any = ask(lab, "privacy", "list")
-    return [one["id"] for one in listed]
+    return [erasure["id"] for erasure in listed]
 
 
 def _first_id(lab: Lab) -> str:

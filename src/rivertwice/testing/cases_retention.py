@@ -38,18 +38,24 @@ from rivertwice.verdicts import AGREES, LATE, NOT_COMPARABLE, OPEN
 
 def require_only_jump(lab: Lab, gap: Gap) -> None:
     """Let the oracle judge a run that went past a gap: it may find the jump, which it knows nothing of, and nothing else."""
-    found = lab.judge()
+    judgement = lab.judge()
     lab.fact(
-        "judged", {"records": found.records, "lost": found.lost, "wrong": found.wrong, "duplicated": found.duplicated}
+        "judged",
+        {
+            "records": judgement.records,
+            "lost": judgement.lost,
+            "wrong": judgement.wrong,
+            "duplicated": judgement.duplicated,
+        },
     )
-    jumps = [text for text in found.findings if "the log was read to" in text]
-    require(len(jumps) == 1 and found.unexplained == 1, f"the oracle finds {found.findings}")
-    require(not (found.lost or found.wrong or found.duplicated), f"the oracle finds {found.findings}")
+    jumps = [text for text in judgement.findings if "the log was read to" in text]
+    require(len(jumps) == 1 and judgement.unexplained == 1, f"the oracle finds {judgement.findings}")
+    require(not (judgement.lost or judgement.wrong or judgement.duplicated), f"the oracle finds {judgement.findings}")
     first = next(row for row in path_ledger(lab.home) if row.timeline != gap.timeline)
     starts = {int(p): int(offset) for p, offset in first.start_offsets[lab.topic].items()}
     require(
         all(starts[p] == end for p, (_, end) in gap.ranges.items()),
-        f"the child begins at {starts}, not right behind {gap.ranges}",
+        f"the child begins at {starts}, not right after {gap.ranges}",
     )
 
 
@@ -82,7 +88,7 @@ def lose(lab: Lab, archived_share: float | None) -> Gap:
     named = [f"partition {p} [{start}, {end})" for p, (start, end) in lost.items()]
     first = require_stop(lab, RETENTION, *named, "--accept-gap gap-")
     again = require_stop(lab, RETENTION, *named)
-    require(first == again, "a second start says something else")
+    require(first == again, "a second start gives another message")
     return recorded_gap(lab, lost)
 
 
@@ -107,7 +113,7 @@ def touched(gap: Gap, start: int, end: int) -> bool:
     return end > gap.watermark_ms and (gap.until_ms is None or start <= gap.until_ms)
 
 
-@case("F18", "records below the committed offsets deleted: nothing is missing, the stream goes on")
+@case("F18", "records below the committed offsets deleted: nothing is missing, the stream continues")
 def deleted_below(lab: Lab) -> None:
     """What is read and committed may go, up to the very last offset."""
     lab.produce(lab.next_plan(records=300, closing=False))
@@ -121,7 +127,7 @@ def deleted_below(lab: Lab) -> None:
 
 @case(
     "F18/above",
-    "records deleted before they were read: stop, name, record; accepted, exact behind the gap",
+    "records deleted before they were read: stop, name, record; accepted, exact after the gap",
     judge=False,
 )
 def deleted_above(lab: Lab) -> None:
@@ -147,19 +153,22 @@ def deleted_above(lab: Lab) -> None:
 
 @case(
     "F18/agent",
-    "records deleted above under an agent: a page that names them, then the command that goes on",
+    "records deleted above under an agent: a page that names them, then the command that continues",
     judge=False,
 )
 def deleted_under_agent(lab: Lab) -> None:
-    """The agent tries once, gives up and pages; it starts nothing by itself, and goes on when it is told to."""
+    """The agent tries once, gives up and pages; it starts nothing by itself, and continues when a person asks for it."""
     lost = forget(lab, 0.5)
     write_intent(lab.home, "running", by="lab", now=utc_now())
     with lab.agent():
         lab.until(lambda: load_memory(lab.settings, PIPELINE).broken_at is not None, 180, "the agent's giving up")
         gap = recorded_gap(lab, lost)
-        told = [alert["message"] for alert in alerts(lab) if alert["kind"] == RETENTION]
+        messages = [alert["message"] for alert in alerts(lab) if alert["kind"] == RETENTION]
         named = [f"partition {p} [{start}, {end})" for p, (start, end) in lost.items()]
-        require(any(gap.id in text and all(name in text for name in named) for text in told), f"the pages are {told}")
+        require(
+            any(gap.id in text and all(name in text for name in named) for text in messages),
+            f"the pages are {messages}",
+        )
         time.sleep(3.0)
         require(events(lab).count("start") == 1, f"the agent's events are {events(lab)}")
         answer = ask(lab, "start", PIPELINE, "--accept-gap", gap.id)
@@ -173,7 +182,7 @@ def deleted_under_agent(lab: Lab) -> None:
     "F18/running", "records deleted above while the stream runs and lags: it stops, and the gap is named", judge=False
 )
 def deleted_while_running(lab: Lab) -> None:
-    """Spark notices while it reads; what it says is turned into partition and offsets."""
+    """Spark notices while it reads; its message is turned into partition and offsets."""
     lab.produce(lab.next_plan(records=1500))
     driver, steps = lab.start_driver(), lab.steps()
     batch = lab.random.randrange(1, 5)
@@ -199,15 +208,15 @@ def deleted_while_running(lab: Lab) -> None:
 def deleted_without_archive(lab: Lab) -> None:
     """Kafka forgets what was read too, so even what the stream had to emit can no longer be derived.
 
-    Where that leaves nothing to compare, the gate fails until somebody says that it is known.
+    Where that leaves nothing to compare, the gate fails until somebody acknowledges it.
     """
     gap = lose(lab, None)
     go_past(lab, gap)
-    found = reconcile(lab, but=[NOTHING_COMPARED])
-    if not found["gate"]["passed"]:
+    outcome = reconcile(lab, but=[NOTHING_COMPARED])
+    if not outcome["gate"]["passed"]:
         ask(lab, "acknowledge", PIPELINE, "--why", "the lab deleted the records")
         require(reconcile(lab)["gate"]["passed"], "the gate does not pass what was acknowledged")
-    lab.fact("acknowledged", not found["gate"]["passed"])
+    lab.fact("acknowledged", not outcome["gate"]["passed"])
     gone = gap.ranges
     early = [row for row in path_ledger(lab.home) if row.timeline == gap.timeline and row.max_event_ms is not None]
     unread = [row for row in early if any(row.ranges(lab.topic).get(p, (0, 0))[0] < gone[p][0] for p in gone)]

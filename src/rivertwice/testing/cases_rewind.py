@@ -21,23 +21,23 @@ CATCHING_UP = "catching up"
 
 
 def _under_way(lab: Lab, what: Callable[[Rewind], bool]) -> bool:
-    return any(what(one) for one in read_rewinds(lab.home) if one.step < steps.DONE)
+    return any(what(rewind) for rewind in read_rewinds(lab.home) if rewind.step < steps.DONE)
 
 
 def moments_of(lab: Lab) -> list[Moment]:
     """Return three moments of a rewind, in order; one of them is in the middle of the catch-up."""
 
-    def behind(step: int) -> Moment:
-        return Moment(REWIND.name_of(step), lambda: _under_way(lab, lambda one: one.step >= step))
+    def reached(step: int) -> Moment:
+        return Moment(REWIND.name_of(step), lambda: _under_way(lab, lambda operation: operation.step >= step))
 
     before = lab.random.randrange(steps.RECORDED, steps.BRANCHED + 1)
     after = lab.random.choice([steps.COMPARED, steps.MOVED])
 
     def catching_up() -> bool:
         rows = [row for row in read_ledger(lab.home) if row.timeline != "t1"]
-        return len(rows) >= 2 and _under_way(lab, lambda one: one.step == steps.BRANCHED)
+        return len(rows) >= 2 and _under_way(lab, lambda operation: operation.step == steps.BRANCHED)
 
-    return [behind(before), Moment(CATCHING_UP, catching_up), behind(after)]
+    return [reached(before), Moment(CATCHING_UP, catching_up), reached(after)]
 
 
 def served_of(lab: Lab) -> str:
@@ -73,7 +73,7 @@ def killed_in_a_rewind(lab: Lab) -> None:
         if moment.name == CATCHING_UP:
             kill_owned(lab)
         if head(lab.home) == "t1":
-            require(served_of(lab) == served, f"what is served changed behind '{moment.name}'")
+            require(served_of(lab) == served, f"what is served changed after '{moment.name}'")
     lab.fact("moments", ", ".join(moment.name for moment in chosen))
     lab.fact("struck", f"{struck}/{len(chosen)}")
     if head(lab.home) == "t1":
@@ -87,21 +87,21 @@ def killed_in_a_rewind(lab: Lab) -> None:
         done.step == steps.DONE and head(lab.home) == done.child, f"the rewind ended at {REWIND.name_of(done.step)}"
     )
     own = [row for row in path_ledger(lab.home) if row.timeline == done.child]
-    found = done.comparison or {}
-    told = (plan.records, plan.windows, plan.rows)
+    comparison = done.comparison or {}
+    shown = (plan.records, plan.windows, plan.rows)
     happened = (
         sum(row.read for row in own),
-        found["old_windows"],
-        sum(found[k] for k in ("same", "differs", "only_old")),
+        comparison["old_windows"],
+        sum(comparison[k] for k in ("same", "differs", "only_old")),
     )
-    require(told == happened, f"records, windows and rows were shown as {told}, it came to {happened}")
+    require(shown == happened, f"records, windows and rows were shown as {shown}, it came to {happened}")
     lab.fact("read_again", plan.records)
-    lab.fact("compared", {key: found[key] for key in ("same", "differs", "only_old", "only_new")})
+    lab.fact("compared", {key: comparison[key] for key in ("same", "differs", "only_old", "only_new")})
     path = [(row.timeline, row.batch) for row in path_ledger(lab.home)]
     require(
         path[: plan.batch + 1] == [(line, batch) for line, batch, _ in before[: plan.batch + 1]], "the fork is wrong"
     )
-    require(all(line == done.child for line, _ in path[plan.batch + 1 :]), "batches behind the fork still count")
+    require(all(line == done.child for line, _ in path[plan.batch + 1 :]), "batches after the fork still count")
     served_of(lab)
     lab.produce(lab.next_plan(records=200))
     lab.run_to_end()

@@ -68,18 +68,18 @@ def _staged(lab: Lab, share: float, _known: set[str], size: int) -> Moment:
 
 
 def _stored(lab: Lab, share: float, known: set[str], size: int) -> Moment:
-    def seen() -> bool:
+    def is_reached() -> bool:
         fresh = [path for path in lab.home.savepoints.glob("*") if path.name not in known]
         return any(files_below(path, "checkpoint/**/*") >= max(1, share * size) for path in fresh)
 
-    return Moment("stored", seen)
+    return Moment("stored", is_reached)
 
 
 def _manifest(lab: Lab, known: set[str], _size: int) -> Moment:
-    def seen() -> bool:
+    def is_reached() -> bool:
         return any((path / MANIFEST).exists() for path in lab.home.savepoints.glob("*") if path.name not in known)
 
-    return Moment("manifest", seen)
+    return Moment("manifest", is_reached)
 
 
 @case("F7", "a savepoint's take killed with half of the copy made", kills=KILLS)
@@ -106,7 +106,7 @@ def killed_before_the_manifest(lab: Lab) -> None:
     kill_takes(lab, partial(_stored, lab, 0.9))
 
 
-@case("F11", "a take killed right behind its manifest", kills=KILLS)
+@case("F11", "a take killed right after its manifest", kills=KILLS)
 def killed_behind_the_manifest(lab: Lab) -> None:
     """The savepoint exists, though its mark of being taken may still lie there."""
     kill_takes(lab, partial(_manifest, lab))
@@ -123,14 +123,14 @@ def killed_in_a_proof(lab: Lab) -> None:
     words = ("savepoint", "prove", PIPELINE, taken.id, "--wait-seconds", "1")
     log = lab.folder / "commands.log"
 
-    def said(text: str, times: int) -> bool:
+    def is_logged(text: str, times: int) -> bool:
         return log.exists() and log.read_text(errors="replace").count(text) >= times
 
     replays = lab.random.randrange(1, 3)
     moments = (
         Moment("fetched", lambda: any(lab.home.scratch.glob("prove-*/replayed"))),
-        Moment("replaying", lambda: said(" replayed: ", replays)),
-        Moment("comparing", lambda: said("comparing the state", 1)),
+        Moment("replaying", lambda: is_logged(" replayed: ", replays)),
+        Moment("comparing", lambda: is_logged("comparing the state", 1)),
     )
     for moment in moments:
         require(kill_at(lab, words, moment), f"the proof ended before '{moment.name}': {command_log(lab)}")
@@ -153,17 +153,20 @@ def killed_in_a_prune(lab: Lab) -> None:
     run_command(lab, "savepoint", "pin", PIPELINE, pinned)
     struck = 0
     for _ in range(KILLS):
-        there = files_below(lab.home.savepoints, "*/checkpoint/**/*")
+        files_before = files_below(lab.home.savepoints, "*/checkpoint/**/*")
         at = lab.random.randrange(1, 80)
 
-        def seen(there: int = there, at: int = at) -> bool:
+        def is_reached(files_before: int = files_before, at: int = at) -> bool:
             marked = any(lab.home.savepoints.glob(f"*/{DELETING}"))
-            return marked and there - files_below(lab.home.savepoints, "*/checkpoint/**/*") >= at
+            return marked and files_before - files_below(lab.home.savepoints, "*/checkpoint/**/*") >= at
 
-        struck += kill_at(lab, ("savepoint", "prune", PIPELINE, "--keep", "1"), Moment("deleting", seen))
+        struck += kill_at(lab, ("savepoint", "prune", PIPELINE, "--keep", "1"), Moment("deleting", is_reached))
     lab.fact("struck", f"{struck}/{KILLS}")
     run_command(lab, "savepoint", "prune", PIPELINE, "--keep", "1")
-    require({one.id for one in list_savepoints(lab.home)} == {newest, pinned}, "prune left or took the wrong ones")
+    require(
+        {savepoint.id for savepoint in list_savepoints(lab.home)} == {newest, pinned},
+        "prune left or took the wrong ones",
+    )
     require(not any(lab.home.savepoints.glob(f"*/{DELETING}")), "a deletion was left unfinished")
     lab.until(lambda: watch.idle(lab.produced), 180, "the end of the log")
     lab.kill_when(driver, lambda: True, sig=signal.SIGTERM)
@@ -171,7 +174,7 @@ def killed_in_a_prune(lab: Lab) -> None:
     prove_listed(lab)
 
 
-@case("F12/restore", "a restore killed behind three of its steps and resumed each time", kills=KILLS)
+@case("F12/restore", "a restore killed after three of its steps and resumed each time", kills=KILLS)
 def killed_in_a_restore(lab: Lab) -> None:
     """However often it is killed, the head moves once and nothing served changes."""
     begin(lab, 4)
@@ -183,10 +186,10 @@ def killed_in_a_restore(lab: Lab) -> None:
     struck = 0
     for step in chosen:
 
-        def seen(step: int = step) -> bool:
+        def is_reached(step: int = step) -> bool:
             return any(step <= operation.step < steps.DONE for operation in read_restores(lab.home))
 
-        struck += kill_at(lab, ("savepoint", "restore", PIPELINE, "--yes"), Moment(RESTORE.name_of(step), seen))
+        struck += kill_at(lab, ("savepoint", "restore", PIPELINE, "--yes"), Moment(RESTORE.name_of(step), is_reached))
     lab.fact("steps", ", ".join(RESTORE.name_of(step) for step in chosen))
     lab.fact("struck", f"{struck}/{KILLS}")
     if any(operation.step < steps.DONE for operation in read_restores(lab.home)):

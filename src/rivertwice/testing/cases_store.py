@@ -46,7 +46,7 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def on_s3(lab: Lab) -> Iterator[S3Proxy]:
-    """Let all that outlives a host lie on a real S3 server behind the proxy, until the end of the block."""
+    """Keep all that outlives a host on a real S3 server behind the proxy, until the end of the block."""
     folder = lab.folder / "s3"
     build = Path(os.environ.get("RIVERTWICE_PROJECT") or Path.cwd()) / ".build"
     with (
@@ -88,11 +88,11 @@ def now_and_then(proxy: S3Proxy, seed: int, every_s: float) -> Iterator[None]:
 def take_whole(lab: Lab) -> None:
     """Take a savepoint and require that every listed one is whole."""
     take_savepoint(lab.settings, PIPELINE, now=utc_now(), reason="fault lab")
-    there = list_savepoints(lab.home)
-    require(bool(there), "a savepoint that was taken is not listed")
-    for savepoint in there:
+    savepoints = list_savepoints(lab.home)
+    require(bool(savepoints), "a savepoint that was taken is not listed")
+    for savepoint in savepoints:
         verify_files(savepoint)
-    lab.fact("savepoints", len(there))
+    lab.fact("savepoints", len(savepoints))
 
 
 @case("F21", "tables, savepoints and the lease on an S3 that answers wrongly all the time", kills=1)
@@ -130,7 +130,7 @@ def s3_answers_wrongly(lab: Lab) -> None:
 
 @case("F22", "credentials refused on the tables' prefix in the middle of the stream, then allowed again")
 def s3_refuses(lab: Lab) -> None:
-    """The driver stops with a message that says what is refused; nothing is committed meanwhile; then all goes on."""
+    """The driver stops with a message that names what is refused; nothing is committed meanwhile; then the stream continues."""
     with on_s3(lab) as proxy:
         lab.produce()
         kind: Kind = lab.random.choice(["forbidden", "expired"])
@@ -224,7 +224,7 @@ def checkpoint_disk_full(lab: Lab) -> None:
 
 @case("F23/tables", "the disk of the tables full, then freed")
 def table_disk_full(lab: Lab) -> None:
-    """The commit fails or stands: nothing in between is read."""
+    """The commit fails or holds: nothing in between is read."""
     tables = lab.home.tables.root
     require(isinstance(tables, Path), "the tables lie in no folder")
     _full(lab, Path(tables), lab.random.randrange(0, 30_000))
@@ -236,7 +236,7 @@ def home_disk_full(lab: Lab) -> None:
     _full(lab, lab.home.root, lab.random.randrange(0, 60_000))
 
 
-@case("F24/lost-host", "the machine of a driver is gone; another host goes on from the shared place", kills=2)
+@case("F24/lost-host", "the machine of a driver is gone; another host continues from the shared place", kills=2)
 def host_lost(lab: Lab) -> None:
     """Two folders as two hosts: the second has no checkpoint, waits for the lease, and restores the proved savepoint."""
     shared = lab.folder / "shared"

@@ -33,12 +33,12 @@ TABLES = ("changelog", "dead_letters", "ledger", "sequence")
 
 def commits_of(table: Path) -> list[int]:
     """Return the versions of a table's commits that added a file, oldest first."""
-    found = []
+    versions = []
     for path in sorted((table / "_delta_log").glob("*.json")):
         actions = parse_entry(path.read_bytes())
-        if actions is not None and any("add" in one for one in actions):
-            found.append(int(path.stem))
-    return found
+        if actions is not None and any("add" in action for action in actions):
+            versions.append(int(path.stem))
+    return versions
 
 
 def tear(table: Path, where: str, how: str, *, with_files: bool = False) -> str:

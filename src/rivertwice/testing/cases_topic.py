@@ -38,7 +38,7 @@ def other_story(lab: Lab, records: int) -> list[Event]:
     judge=False,
 )
 def topic_recreated(lab: Lab) -> None:
-    """With fewer records than before (offsets go backwards), or with more, where only the id tells them apart."""
+    """With fewer records than before (offsets go backwards), or with more, where only the id distinguishes them."""
     lab.produce(lab.next_plan(records=300))
     lab.run_to_end()
     extend_archive(None, lab.settings, lab.topic)
@@ -49,8 +49,8 @@ def topic_recreated(lab: Lab) -> None:
     reconcile(lab)
     rows = judged(lab, STREAM)
     require(bool(rows) and all(row[2] in (AGREES, LATE, OPEN) for row in rows), f"verdicts are {rows[:3]}")
-    found = ask(lab, "retention", PIPELINE)
-    require(found["same_topic"] is False, "the retention view does not see that the topic is another one")
+    retention = ask(lab, "retention", PIPELINE)
+    require(retention["same_topic"] is False, "the retention view does not see that the topic is another one")
 
 
 @case("F19/running", "the topic deleted and created again while the stream runs", judge=False)

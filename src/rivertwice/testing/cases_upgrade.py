@@ -1,4 +1,4 @@
-"""F31/upgrade: a changed definition goes on from the old one's state, killed behind three of its steps."""
+"""F31/upgrade: a changed definition continues from the old one's state, killed after three of its steps."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ COMMAND = ("upgrade", PIPELINE, "--confirm")
 
 
 @case(
-    "F31/upgrade", "a changed definition goes on from the old one's state, killed behind three steps", kills=1 + KILLS
+    "F31/upgrade", "a changed definition continues from the old one's state, killed after three steps", kills=1 + KILLS
 )
 def upgraded(lab: Lab) -> None:
-    """However often it is killed, the new definition runs behind the last batch of the old one, and nothing that counts changes."""
+    """However often it is killed, the new definition runs after the last batch of the old one, and nothing that counts changes."""
     begin(lab, 5)
     take(lab)
     lab.run_to_end()
@@ -34,10 +34,10 @@ def upgraded(lab: Lab) -> None:
     struck = 0
     for step in chosen:
 
-        def seen(step: int = step) -> bool:
+        def is_reached(step: int = step) -> bool:
             return any(step <= operation.step < steps.DONE for operation in read_restores(lab.home))
 
-        struck += kill_at(lab, COMMAND, Moment(UPGRADE.name_of(step), seen))
+        struck += kill_at(lab, COMMAND, Moment(UPGRADE.name_of(step), is_reached))
     lab.fact("steps", ", ".join(UPGRADE.name_of(step) for step in chosen))
     lab.fact("struck", f"{struck}/{KILLS}")
     if any(operation.step < steps.DONE for operation in read_restores(lab.home)) or head(lab.home) == "t1":

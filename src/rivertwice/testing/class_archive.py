@@ -16,9 +16,9 @@ TRAINING_S = 300.0
 
 
 def train_archive(settings: Settings) -> str:
-    """Make the archive by a driver's run over a small log of its own, unless it is there. Returns what is to be told.
+    """Make the archive by a driver's run over a small log of its own, unless it exists. Returns what to print.
 
-    An archive is a convenience: a Java that cannot make one is told, and is no error.
+    An archive is a convenience: a Java that cannot make one is reported, and is no error.
     """
     archive = archive_file(settings)
     if archive.exists():

@@ -67,7 +67,7 @@ def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) 
     type=click.IntRange(1),
     help="Seeds of each case; default: the case's own number, one for the control job.",
 )
-@click.option("--upto", type=click.IntRange(1), help="Go on with further seeds until so many kills are planned.")
+@click.option("--upto", type=click.IntRange(1), help="Continue with further seeds until so many kills are planned.")
 @click.option("--only", help="Cases or fault ids with all their variants, with commas.")
 @click.option("--variants", is_flag=True, help="The variants of each fault too, not its first case alone.")
 @click.option("--no-control", is_flag=True, help="Leave the control job out.")
@@ -84,7 +84,7 @@ def faults_campaign(
     jobs: int,
     results: Path | None,
 ) -> None:
-    """Run a case of every fault with several seeds; go on where the last campaign stopped. Exit 3 if a run was not exact.
+    """Run a case of every fault with several seeds; continue where the last campaign stopped. Exit 3 if a run was not exact.
 
     Only runs of this very code count as done: a campaign on other code begins again.
     """
@@ -104,11 +104,11 @@ def faults_campaign(
     planned = plan_campaign(chosen, controls, of_this_code(read_outcomes(results)), seeds=seeds, upto=upto)
     frame.progress(f"{len(planned)} runs, outcomes in {results}")
     run_campaign(frame.settings, planned, results, folder, say=frame.progress, jobs=jobs)
-    there = of_this_code(read_outcomes(results))
-    outcomes = [each for each in there if each.job == OURS]
+    recorded = of_this_code(read_outcomes(results))
+    outcomes = [each for each in recorded if each.job == OURS]
     failed = [each for each in outcomes if not each.ok]
     kills = sum(each.kills for each in outcomes)
-    wall = round(wall_seconds(there))
+    wall = round(wall_seconds(recorded))
     value = {"runs": len(outcomes), "kills": kills, "failed": [to_plain(each) for each in failed], "wall_s": wall}
     frame.emit(
         value, f"{len(outcomes)} runs, {kills} kills, {len(failed)} not exact; {wall / 60:.0f} minutes of wall time"

@@ -25,7 +25,7 @@ def zombie(lab: ControlLab) -> None:
 
 
 def double_start(lab: ControlLab) -> None:
-    """F14: two jobs on one checkpoint; whoever fails is started again."""
+    """F14: two jobs on one checkpoint; a job that fails is started again."""
     lab.produce()
     first = lab.start_driver(until_end=True)
     time.sleep(lab.random.choice([0.0, lab.random.uniform(0, 0.3), lab.random.uniform(0, 6)]))
@@ -36,7 +36,7 @@ def double_start(lab: ControlLab) -> None:
 
 
 def retention(lab: ControlLab) -> None:
-    """F18: the log forgets records that the stopped job has not read yet. `failOnDataLoss=false` lets it go on."""
+    """F18: the log forgets records that the stopped job has not read yet. `failOnDataLoss=false` lets it continue."""
     lab.produce()
     first, steps = lab.start_driver(), lab.steps()
     batch = lab.random.randrange(2, 6)
@@ -61,7 +61,7 @@ def _control(name: str, title: str, run: Callable[[ControlLab], None], kills: in
     return Case(name, title, run, 3, kills, control=True, quick=False, spark=True, judge=True)  # type: ignore[arg-type]
 
 
-# Each stands on the line of the case that does the same to rivertwice.
+# Each is shown on the line of the case that does the same to rivertwice.
 CONTROL = (
     _control("F13/zombie", "stopped in a batch, outlived, continued", zombie, 0),
     _control("F14", "two jobs started with a random gap", double_start, 0),

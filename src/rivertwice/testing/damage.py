@@ -47,8 +47,8 @@ def newest(folder: Path) -> Path:
 
 def state_files(checkpoint: Path, suffix: str) -> list[Path]:
     """Return the state files of a kind, newest version first within each partition."""
-    found = [path for path in (checkpoint / "state").rglob(f"*.{suffix}") if _STATE.match(path.name)]
-    return sorted(found, key=lambda path: int(path.name.partition("_")[0]), reverse=True)
+    paths = [path for path in (checkpoint / "state").rglob(f"*.{suffix}") if _STATE.match(path.name)]
+    return sorted(paths, key=lambda path: int(path.name.partition("_")[0]), reverse=True)
 
 
 def victims(checkpoint: Path, which: str, dice: random.Random) -> list[Path]:

@@ -44,7 +44,7 @@ class EventPlan:
 
     Attributes:
         records: records of the story; repeats and closing records come on top.
-        partitions: of the topic; the last `idle_partitions` of them get nothing, partition 0 gets `skew` more.
+        partitions: partitions of the topic; the last `idle_partitions` of them get nothing, partition 0 gets `skew` more.
         keys: distinct keys.
         begin_ms: when the story begins.
         step_ms: time between two records' arrivals.
@@ -125,14 +125,14 @@ def plan_events(plan: EventPlan) -> list[Event]:
 
 def _fields(plan: EventPlan, number: int, arrival: int, draw: random.Random) -> dict[str, Any]:
     late = draw.random() < plan.late_share
-    behind = draw.randrange(plan.late_ms) if late else draw.randrange(3_000)
+    delay_ms = draw.randrange(plan.late_ms) if late else draw.randrange(3_000)
     amount = draw.randrange(1_000)
     if draw.random() < plan.excluded_share:
         amount = -1 - amount
     return {
         "id": f"{plan.seed}-{plan.begin_ms}-{number}",
         "k": f"k{draw.randrange(plan.keys)}",
-        "at": to_iso(from_ms(arrival - behind)),
+        "at": to_iso(from_ms(arrival - delay_ms)),
         "amount": amount,
     }
 
@@ -154,5 +154,5 @@ def produce_events(settings: Settings, topic: str, events: Sequence[Event]) -> l
     Raises:
         ServiceError: not all were acknowledged.
     """
-    kafka.topic_id(settings, topic)  # an absent topic is told of at once, not after the producer's patience
+    kafka.topic_id(settings, topic)  # an absent topic is reported at once, not after the producer's patience
     return send_records(settings, topic, events)

@@ -18,12 +18,12 @@ class Judgement:
         records: records in the committed offset ranges.
         batches: batches on the head's path.
         rows: result rows the stream emitted.
-        lost: pairs, dead letters or acknowledged records that are nowhere; also those missing from a row that is there.
-        duplicated: rows or dead letters that are there more than once.
+        lost: pairs, dead letters or acknowledged records that are nowhere; also those missing from a row that exists.
+        duplicated: rows or dead letters that exist more than once.
         wrong: rows or dead letters with other values, or in another batch, than they must have.
         unexplained: rows, dead letters or ledger entries that nothing in the log explains.
         partitions: partition to its balance.
-        findings: what is behind the four, the first of each kind, in words.
+        findings: the reasons of the four, the first of each kind, in words.
     """
 
     records: int

@@ -45,7 +45,7 @@ class Lab:
     """One seeded run.
 
     Attributes:
-        seed: of the events and of every choice the case makes.
+        seed: seed of the events and of every choice the case makes.
         random: draws for the case; the events have a generator of their own.
         folder: everything of the run lies here.
         settings: project and home of the run's own, on a shared broker.
@@ -66,9 +66,9 @@ class Lab:
         Args:
             settings: where Spark's jars and the broker are; `bootstrap` must be set.
             folder: must not exist, or be empty.
-            seed: of the run.
+            seed: seed of the run.
             pins: over the definition's stream settings.
-            partitions: of the topic.
+            partitions: partitions of the topic.
         """
         self.seed = seed
         self.random = random.Random(seed)  # noqa: S311 (test data, not a secret)
@@ -219,18 +219,18 @@ class Lab:
     def kill_when(
         self,
         process: subprocess.Popen[bytes],
-        seen: Callable[[], bool],
+        condition: Callable[[], bool],
         *,
         sig: int = signal.SIGKILL,
         patience_s: float = 120.0,
     ) -> bool:
-        """Signal the process GROUP (driver and JVM) as soon as `seen()`; False if it ended before.
+        """Signal the process GROUP (driver and JVM) as soon as `condition()`; False if it ended before.
 
         Raises:
             LabError: the moment did not come in time.
         """
         try:
-            struck = strike_when(process, seen, sig=sig, patience_s=patience_s)
+            struck = strike_when(process, condition, sig=sig, patience_s=patience_s)
         except TimeoutError as error:
             message = f"{error}; {self.log_end()}"
             raise LabError(message) from error
@@ -249,7 +249,9 @@ class Lab:
         """Send a signal (SIGSTOP, SIGCONT) to a driver and its JVM."""
         signal_group(process, sig)
 
-    def until(self, what: Callable[[], bool], patience_s: float = 120.0, told: str = "what was waited for") -> float:
+    def until(
+        self, what: Callable[[], bool], patience_s: float = 120.0, description: str = "what was waited for"
+    ) -> float:
         """Wait until something is true; return the seconds it took.
 
         Raises:
@@ -258,7 +260,7 @@ class Lab:
         began = time.monotonic()
         while not what():
             if time.monotonic() - began > patience_s:
-                message = f"{told} did not happen within {patience_s:.0f} s; {self.log_end()}"
+                message = f"{description} did not happen within {patience_s:.0f} s; {self.log_end()}"
                 raise LabError(message)
             time.sleep(0.01)
         return time.monotonic() - began

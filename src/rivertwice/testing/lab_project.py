@@ -23,10 +23,10 @@ def make_project(settings: Settings, project: Path, *, topic: str, partitions: i
     """Make a project whose one pipeline is lab_sums on a topic of its own.
 
     Args:
-        settings: of the project that has Spark's jars and the suites; they are linked.
+        settings: settings of the project that has Spark's jars and the suites; they are linked.
         project: to be made.
-        topic: that the pipeline reads.
-        partitions: of the topic.
+        topic: the topic that the pipeline reads.
+        partitions: partitions of the topic.
         pins: over the definition's stream settings.
     """
     target = project / "pipelines" / PIPELINE

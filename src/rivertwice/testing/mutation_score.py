@@ -1,7 +1,7 @@
 """The reconcile's own test (F37): fed known-wrong runs it must find every one, and no unmutated one may be called wrong.
 
 One warm Spark session judges copies of a few seeded streams: `mutations` of them changed in one place, `clean` of them as
-they were when some earlier batch was the last. Results are JSON lines; a campaign goes on where it stopped.
+they were when some earlier batch was the last. Results are JSON lines; a campaign continues where it stopped.
 """
 
 from __future__ import annotations
@@ -84,18 +84,18 @@ def copy_home(lab: Lab, folder: Path) -> Settings:
 def cut_back(settings: Settings, last: int) -> None:
     """Make a copy look as it did when batch `last` was the newest: a clean run that ended earlier.
 
-    The tables are written again, for the old ones' commits still tell of the batches after it.
+    The tables are written again, for the old ones' commits still name the batches after it.
     """
     tables = settings.pipeline(PIPELINE).tables
-    kept: dict[Path, pa.Table] = {}
+    shortened: dict[Path, pa.Table] = {}
     ledger = delta.read(tables.ledger)
     if ledger is not None:
-        kept[Path(tables.ledger)] = to_table([row for row in from_table(ledger) if row.batch <= last])
+        shortened[Path(tables.ledger)] = to_table([row for row in from_table(ledger) if row.batch <= last])
     for place in (tables.changelog, tables.dead_letters):
         rows = delta.read(place)
         if rows is not None:
-            kept[Path(place)] = rows.filter(pc.field("_batch") <= last)
-    for path, rows in kept.items():
+            shortened[Path(place)] = rows.filter(pc.field("_batch") <= last)
+    for path, rows in shortened.items():
         shutil.rmtree(path)
         delta.append(path, rows)
     shutil.rmtree(Path(tables.served), ignore_errors=True)
@@ -113,9 +113,11 @@ def judge(spark: Any, settings: Settings) -> tuple[bool, set[str], str]:
 
 def describe(report: ReconcileReport) -> tuple[bool, set[str], str]:
     """Return whether a report calls anything wrong, which window starts, and the first reasons."""
-    wrong = [one for one in report.verdicts if one.verdict in {"DEFECT", "NOT_COMPARABLE"}]
-    reasons = [f"{one.verdict}: {one.reason}" for one in wrong] + [finding.message for finding in report.findings]
-    starts = {str(from_ms(one.row.start_ms)) for one in wrong}
+    wrong = [judged for judged in report.verdicts if judged.verdict in {"DEFECT", "NOT_COMPARABLE"}]
+    reasons = [f"{judged.verdict}: {judged.reason}" for judged in wrong] + [
+        finding.message for finding in report.findings
+    ]
+    starts = {str(from_ms(judged.row.start_ms)) for judged in wrong}
     unexplained = report.total.unexplained
     if unexplained and not reasons:
         reasons.append(f"{unexplained} pairs unexplained")
@@ -149,14 +151,14 @@ def score_copy(spark: Any, lab: Lab, kind: str, seed: int, folder: Path) -> Scor
         detail = f"as of batch {last} of {batches}"
         if last < batches - 1:
             cut_back(settings, last)
-        flagged, _, said = judge(spark, settings)
+        flagged, _, reasons = judge(spark, settings)
     else:
         mutation = mutate(settings.pipeline(PIPELINE), kind, seed)
         detail = mutation.detail
-        flagged, starts, said = judge(spark, settings)
+        flagged, starts, reasons = judge(spark, settings)
         stray = stray_windows(mutation, starts)
     shutil.rmtree(folder)
-    return Score(lab.seed, kind, seed, detail, flagged, stray, said, round(time.monotonic() - began, 2))
+    return Score(lab.seed, kind, seed, detail, flagged, stray, reasons, round(time.monotonic() - began, 2))
 
 
 def run_scores(
@@ -175,20 +177,20 @@ def run_scores(
 
     Args:
         settings: where Spark's jars and the broker are.
-        folder: of the campaign.
+        folder: folder of the campaign.
         streams: seeded streams to copy.
         mutations: copies to change, in all.
         clean: copies to leave alone, in all.
-        seed: of the first stream.
-        tell: told of every copy.
-        kinds: of mutations, in turn.
+        seed: seed of the first stream.
+        tell: is called with a line for every copy.
+        kinds: kinds of mutations, in turn.
         spark: the session to judge in; None starts one and ends it.
     """
-    kept = folder / "scores.jsonl"
-    done = [Score(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
+    scores_file = folder / "scores.jsonl"
+    done = [Score(**json.loads(line)) for line in scores_file.read_text().splitlines()] if scores_file.exists() else []
     seeds = [seed + number for number in range(streams)]
     known = {(score.stream, score.kind, score.seed) for score in done}
-    left = [one for one in plan_scores(seeds, mutations, clean, kinds) if one not in known]
+    left = [planned for planned in plan_scores(seeds, mutations, clean, kinds) if planned not in known]
     labs: dict[int, Lab] = {}
     session = spark
     try:
@@ -199,7 +201,7 @@ def run_scores(
         for stream, kind, number in left:
             score = score_copy(session, labs[stream], kind, number, folder / "copy")
             done.append(score)
-            with kept.open("a") as file:
+            with scores_file.open("a") as file:
                 file.write(json.dumps(asdict(score), sort_keys=True) + "\n")
             tell(f"{'ok  ' if score.ok else 'MISS'} {kind} seed {number} stream {stream}: {score.detail}: {score.said}")
     finally:
@@ -220,15 +222,17 @@ def summary(scores: list[Score]) -> str:
         f"{len(cleans)} unmutated runs: {sum(s.flagged for s in cleans)} false alarms",
     ]
     for kind in MUTATIONS:
-        mine = [score for score in mutants if score.kind == kind]
-        lines.append(f"  {kind:<20} {sum(s.flagged for s in mine)} of {len(mine)}")
+        scores_of_kind = [score for score in mutants if score.kind == kind]
+        lines.append(f"  {kind:<20} {sum(s.flagged for s in scores_of_kind)} of {len(scores_of_kind)}")
     return "\n".join(lines)
 
 
 def main() -> int:
     """Score from the command line; exit 0 only if every mutation was found and nothing else was blamed."""
     parser = argparse.ArgumentParser(prog="python -m rivertwice.testing.mutation_score", description=__doc__)
-    parser.add_argument("--folder", type=Path, help="keeps scores, so that the campaign can go on; default: none kept")
+    parser.add_argument(
+        "--folder", type=Path, help="keeps scores, so that the campaign can continue; default: none kept"
+    )
     parser.add_argument("--streams", type=int, default=10)
     parser.add_argument("--mutations", type=int, default=200)
     parser.add_argument("--clean", type=int, default=50)

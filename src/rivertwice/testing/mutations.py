@@ -1,7 +1,7 @@
 """Seeded mutations of a finished run: one row, one ledger field, one dead letter, one served row, or the transform itself.
 
 Each changes what is stored so that it is no longer what the log gives; a reconcile must find every one of them (F37).
-A mutation is chosen by its seed alone, and says what it touched, so that a miss can be repeated and looked at.
+A mutation is chosen by its seed alone, and reports what it touched, so that a miss can be repeated and looked at.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def _rewrite(path: Any, change: Callable[[Rows], tuple[str, tuple[str, ...]]]) -
         message = f"{path} has no rows to change; stream more records first"
         raise LabError(message)
     rows = table.to_pylist()
-    told = change(rows)
+    change_made = change(rows)
     delta.overwrite(path, pa.Table.from_pylist(rows, schema=table.schema))
-    return told
+    return change_made
 
 
 def _start(row: dict[str, Any]) -> str:
@@ -75,10 +75,13 @@ def swap_values(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[str
     """Exchange the totals of two rows that differ in it, so that their sum stays the same."""
 
     def change(rows: Rows) -> tuple[str, tuple[str, ...]]:
-        one = draw.choice(rows)
-        other = draw.choice([row for row in rows if row["total"] != one["total"]])
-        one["total"], other["total"] = other["total"], one["total"]
-        return f"total of {one['k']} at {_start(one)} and {other['k']} at {_start(other)}", (_start(one), _start(other))
+        first = draw.choice(rows)
+        second = draw.choice([row for row in rows if row["total"] != first["total"]])
+        first["total"], second["total"] = second["total"], first["total"]
+        return f"total of {first['k']} at {_start(first)} and {second['k']} at {_start(second)}", (
+            _start(first),
+            _start(second),
+        )
 
     return _rewrite(home.tables.changelog, change)
 
@@ -159,9 +162,9 @@ def _ledger(home: PipelineHome, change: Callable[[list[LedgerRow]], str]) -> tup
         message = f"{home.tables.ledger} does not exist; stream some records first"
         raise LabError(message)
     rows = from_table(table)
-    told = change(rows)
+    change_made = change(rows)
     delta.overwrite(home.tables.ledger, to_table(rows))
-    return told, ()
+    return change_made, ()
 
 
 def _field(name: str, by: Callable[[random.Random], int]) -> Callable[..., tuple[str, tuple[str, ...]]]:
@@ -266,7 +269,7 @@ def alter_served(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[st
         raise LabError(message)
     rows = table.to_pylist()
     at, how = draw.randrange(len(rows)), draw.choice(["alter", "delete", "repeat"])
-    told = f"{how} {rows[at]['k']} at {_start(rows[at])}"
+    change_made = f"{how} {rows[at]['k']} at {_start(rows[at])}"
     starts = (_start(rows[at]),)
     if how == "alter":
         rows[at]["total"] += 1
@@ -277,7 +280,7 @@ def alter_served(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[st
     delta.overwrite(
         home.tables.served, pa.Table.from_pylist(rows, schema=table.schema), metadata={"served": stamp[-1][1]}
     )
-    return told, starts
+    return change_made, starts
 
 
 TRANSFORMS = (
@@ -295,17 +298,17 @@ TRANSFORMS = (
 
 def change_transform(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[str, ...]]:
     """Let the ledger name another definition than the one that ran, for all batches."""
-    name, text, other = draw.choice(TRANSFORMS)
+    name, text, replacement = draw.choice(TRANSFORMS)
 
     def change(rows: list[LedgerRow]) -> str:
-        bundle = other_bundle(home, rows[-1].bundle, name, text, other)
+        bundle = other_bundle(home, rows[-1].bundle, name, text, replacement)
         rows[:] = [replace(row, bundle=bundle) for row in rows]
-        return f"{text} to {other} in {name}"
+        return f"{text} to {replacement} in {name}"
 
     return _ledger(home, change)
 
 
-def other_bundle(home: PipelineHome, bundle: str, name: str, text: str, other: str) -> str:
+def other_bundle(home: PipelineHome, bundle: str, name: str, text: str, replacement: str) -> str:
     """Save a bundle in which one text of one file is another; return its id.
 
     Raises:
@@ -315,10 +318,10 @@ def other_bundle(home: PipelineHome, bundle: str, name: str, text: str, other: s
     if text.encode() not in files[name]:
         message = f"{name} of {bundle} does not hold {text!r}; correct the table of mutations"
         raise LabError(message)
-    folder = home.scratch / f"mutant-{random.Random(text + other).randrange(1 << 32):08x}" / home.root.name  # noqa: S311
+    folder = home.scratch / f"mutant-{random.Random(text + replacement).randrange(1 << 32):08x}" / home.root.name  # noqa: S311
     folder.mkdir(parents=True, exist_ok=True)
     for path, data in files.items():
-        content = data.replace(text.encode(), other.encode()) if path == name else data
+        content = data.replace(text.encode(), replacement.encode()) if path == name else data
         Path(folder / path).write_bytes(content)
     built = build_bundle(folder)
     save_bundle(built, home.bundles)
@@ -366,5 +369,5 @@ def mutate(home: PipelineHome, kind: str, seed: int) -> Mutation:
     Raises:
         LabError: the run has nothing of that kind to change.
     """
-    told, starts = MUTATIONS[kind](home, random.Random(f"{kind} {seed}"))  # noqa: S311 (test data)
-    return Mutation(kind, seed, told, starts)
+    change_made, starts = MUTATIONS[kind](home, random.Random(f"{kind} {seed}"))  # noqa: S311 (test data)
+    return Mutation(kind, seed, change_made, starts)

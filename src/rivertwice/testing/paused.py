@@ -1,8 +1,8 @@
-"""A command that stops right before each overwrite of an archive until somebody lets it go on, so that another writer meets it there.
+"""A command that stops right before each overwrite of an archive until somebody lets it continue, so that another writer meets it there.
 
 Usage: python -m rivertwice.testing.paused FOLDER MODULE ARGUMENTS...
 
-Before overwrite N of this process `FOLDER/PID-N.at` appears; it goes on once `FOLDER/PID-N.go` is there, or after half a minute.
+Before overwrite N of this process `FOLDER/PID-N.at` appears; it continues once `FOLDER/PID-N.go` exists, or after half a minute.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def stop_at(folder: Path, name: str) -> None:
-    """Say where the process stands, and wait."""
+    """Write where the process has stopped, and wait."""
     (folder / f"{name}.at").touch()
     until = time.monotonic() + PATIENCE_S
     while not (folder / f"{name}.go").exists() and time.monotonic() < until:

@@ -29,7 +29,7 @@ class PoisonKind:
     Attributes:
         name: what is wrong.
         make: makes the value from a good record's fields.
-        headers: of the record.
+        headers: headers of the record.
         null_key: the record has no key.
     """
 

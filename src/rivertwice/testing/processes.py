@@ -34,19 +34,23 @@ def signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def strike_when(
-    process: subprocess.Popen[bytes], seen: Callable[[], bool], *, sig: int = signal.SIGKILL, patience_s: float = 120.0
+    process: subprocess.Popen[bytes],
+    condition: Callable[[], bool],
+    *,
+    sig: int = signal.SIGKILL,
+    patience_s: float = 120.0,
 ) -> bool:
-    """Send `sig` to the group as soon as `seen()` is true, asked about once a millisecond.
+    """Send `sig` to the group as soon as `condition()` is true, asked about once a millisecond.
 
     Returns:
         False if the process ended before.
 
     Raises:
-        TimeoutError: `seen()` stayed false; the group still runs.
+        TimeoutError: `condition()` stayed false; the group still runs.
     """
     deadline = time.monotonic() + patience_s
     while process.poll() is None:
-        if seen():
+        if condition():
             if not signal_group(process, sig):
                 return False
             if sig == signal.SIGKILL:

@@ -26,17 +26,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pipeline", required=True)
     name = parser.parse_args(argv).pipeline
     settings = Settings.from_env()
-    there = list_savepoints(settings.pipeline(name))
-    spark = session_of(settings, load_state_definition(settings.pipeline(name), there[0].manifest)) if there else None
-    found: dict[str, dict[str, object]] = {}
-    for savepoint in there:
+    savepoints = list_savepoints(settings.pipeline(name))
+    spark = (
+        session_of(settings, load_state_definition(settings.pipeline(name), savepoints[0].manifest))
+        if savepoints
+        else None
+    )
+    results: dict[str, dict[str, object]] = {}
+    for savepoint in savepoints:
         try:
             proof = prove_savepoint(settings, name, savepoint.id, batches=_ALL, wait_seconds=0.0, spark=spark)
-            found[savepoint.id] = {"proved": proof.proved, "batches": proof.batches, "reason": proof.reason}
+            results[savepoint.id] = {"proved": proof.proved, "batches": proof.batches, "reason": proof.reason}
         except RivertwiceError as error:
-            found[savepoint.id] = {"proved": False, "batches": 0, "reason": str(error)}
-    sys.stdout.write(json.dumps(found) + "\n")
-    return 0 if all(result["proved"] for result in found.values()) else 1
+            results[savepoint.id] = {"proved": False, "batches": 0, "reason": str(error)}
+    sys.stdout.write(json.dumps(results) + "\n")
+    return 0 if all(result["proved"] for result in results.values()) else 1
 
 
 if __name__ == "__main__":

@@ -84,10 +84,10 @@ class FaultProxy:
             await asyncio.wait(tasks, timeout=5.0)
 
     async def _abort(self) -> int:
-        there = list(self._open)
-        for writer in there:
+        writers = list(self._open)
+        for writer in writers:
             _reset(writer)
-        return len(there) // 2
+        return len(writers) // 2
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -122,7 +122,7 @@ class FaultProxy:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Drop a connection so that the other side is told of a reset, not of an end."""
+    """Drop a connection so that the other side gets a reset, not an end."""
     endpoint = writer.get_extra_info("socket")
     if endpoint is not None:
         with contextlib.suppress(OSError):

@@ -9,8 +9,8 @@ from rivertwice.testing.outcomes import CONTROL, OURS, Outcome, wall_seconds
 
 _HEAD = """# Fault report
 
-Written by `rivertwice faults report` from the outcomes of a campaign on one state of the code; [howto-faults.md](howto-faults.md) says how to run
-one and how to repeat a single line of it. `rivertwice faults campaign --upto 500` goes on from its outcomes to 500 kills,
+Written by `rivertwice faults report` from the outcomes of a campaign on one state of the code; [howto-faults.md](howto-faults.md) shows how to run
+one and how to repeat a single line of it. `rivertwice faults campaign --upto 500` continues from its outcomes to 500 kills,
 `rivertwice faults campaign --variants` to the variants of each fault.
 
 """
@@ -24,10 +24,10 @@ the oracle, a program without Spark and without rivertwice's code, from the raw 
 
 **control** is the script people write (`src/rivertwice/testing/control`): Spark Structured Streaming, foreachBatch, append
 to a Delta table, a checkpoint, started again when it fails; when it fails three times in a row its owners remove the
-checkpoint. It keeps no ledger, so what came late to it cannot be told from what it lost. Its events are therefore the
+checkpoint. It keeps no ledger, so what came late to it cannot be distinguished from what it lost. Its events are therefore the
 seed's own without late, poisonous, future and excluded records, and its truth is a batch over all of them; every
 window its log closes must be in its table once. The same oracle counts. F1 to F6 strike it exactly as they strike rivertwice;
-F13, F14, F18 and F24 do to it what the line says with its owners' hands: a scheduler that starts a second job,
+F13, F14, F18 and F24 do to it what the line describes as its owners would: a scheduler that starts a second job,
 `failOnDataLoss=false`, a checkpoint that is removed when three starts have failed.
 """
 
@@ -84,16 +84,19 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _row(name: str, title: str, ours: Sequence[Outcome], control: Sequence[Outcome]) -> str:
-    mine = [each for each in ours if each.case == name]
-    other = [each for each in control if each.case == name]
+    own_outcomes = [each for each in ours if each.case == name]
+    control_outcomes = [each for each in control if each.case == name]
     cells: list[object] = [name, title]
-    if mine:
-        cells += [len(mine), sum(each.kills for each in mine)]
-        cells += [_mark(mine, field) for field in ("lost", "duplicated", "wrong", "unexplained")]
-        cells.append(round(sum(each.seconds for each in mine) / len(mine)))
+    if own_outcomes:
+        cells += [len(own_outcomes), sum(each.kills for each in own_outcomes)]
+        cells += [_mark(own_outcomes, field) for field in ("lost", "duplicated", "wrong", "unexplained")]
+        cells.append(round(sum(each.seconds for each in own_outcomes) / len(own_outcomes)))
     else:
         cells += ["-"] * 7
-    cells += [sum(getattr(each, field) for each in other) if other else "" for field in ("lost", "duplicated", "wrong")]
+    cells += [
+        sum(getattr(each, field) for each in control_outcomes) if control_outcomes else ""
+        for field in ("lost", "duplicated", "wrong")
+    ]
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 

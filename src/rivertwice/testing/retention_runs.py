@@ -35,12 +35,12 @@ def ask(lab: Lab, *words: str) -> dict[str, Any]:
     if done.returncode not in (0, 3):
         message = f"rivertwice {' '.join(words)} ended with {done.returncode}: {done.stderr[-3000:]}"
         raise LabError(message)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
 def committed(lab: Lab) -> dict[int, int]:
-    """Return where the head's path stands, by partition."""
+    """Return the offset that the head's path has reached, by partition."""
     rows = path_ledger(lab.home)
     return {int(p): int(offset) for p, offset in rows[-1].end_offsets[lab.topic].items()} if rows else {}
 
@@ -110,13 +110,13 @@ def reconcile(lab: Lab, *, but: Collection[str] = ()) -> dict[str, Any]:
         but: kinds of critical alerts that the gate may raise.
     """
     rebuild_served(lab.home, lab.definition)
-    found = ask(lab, "reconcile", PIPELINE)
+    outcome = ask(lab, "reconcile", PIPELINE)
     bad = [row for pair in (STREAM, SERVED) for row in judged(lab, pair) if row[2] == DEFECT]
     require(not bad, f"the reconcile calls rows DEFECT: {bad[:3]}")
     alerts = [
         alert["message"]
-        for alert in found["gate"]["alerts"]
+        for alert in outcome["gate"]["alerts"]
         if alert["severity"] == "critical" and alert["kind"] not in but
     ]
     require(not alerts, f"the reconcile's gate raises {alerts[:3]}")
-    return found
+    return outcome

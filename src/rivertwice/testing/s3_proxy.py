@@ -1,4 +1,4 @@
-"""A proxy in front of an S3 server that answers some requests wrongly, as told. Loopback only, for tests and fault runs.
+"""A proxy in front of an S3 server that answers some requests wrongly, as a test asks. Loopback only, for tests and fault runs.
 
 It forwards a request as it came, the Host header included, so that signatures stay valid. What a fault does to a request
 the server sees is the point: an answer that is lost after the server acted is not the same as a request that never
@@ -48,7 +48,7 @@ class Fault:
 
     Attributes:
         kind: see `Kind`.
-        method: of the requests it meets; None meets all.
+        method: method of the requests it meets; None meets all.
         key: regular expression, searched in `bucket/key?query`, decoded.
         times: how many requests it meets; None never ends.
         hang_s: seconds without an answer, for `hang_after`.
@@ -73,7 +73,7 @@ class Seen:
 
 @dataclass
 class S3Proxy:
-    """A running proxy; tell it by `fail` what to break, read in `seen` what happened."""
+    """A running proxy; `fail` sets what it breaks, `seen` lists what happened."""
 
     endpoint: str
     target: str
@@ -94,7 +94,7 @@ class S3Proxy:
 
     def met(self, kind: Kind | None = None) -> list[Seen]:
         """Return the requests that a fault met."""
-        return [seen for seen in self.seen if seen.fault is not None and kind in (None, seen.fault)]
+        return [request for request in self.seen if request.fault is not None and kind in (None, request.fault)]
 
     def select(self, method: str, path: str) -> Fault | None:
         """Return the fault that meets a request, counting it down."""

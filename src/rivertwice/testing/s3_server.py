@@ -29,7 +29,7 @@ class S3Server:
         endpoint: its address, `http://127.0.0.1:PORT`.
         access_key: root user's name.
         secret_key: root user's secret, made for this run.
-        pid: of its process.
+        pid: pid of its process.
     """
 
     endpoint: str

@@ -71,8 +71,8 @@ def prove_listed(lab: Lab) -> dict[str, dict[str, Any]]:
     Raises:
         CaseFailedError: one is listed and not whole, or its replay differs from what the ledger recorded.
     """
-    there = list_savepoints(lab.home)
-    for savepoint in there:
+    savepoints = list_savepoints(lab.home)
+    for savepoint in savepoints:
         verify_files(savepoint)
     began = time.monotonic()
     job = subprocess.run(
@@ -85,14 +85,16 @@ def prove_listed(lab: Lab) -> dict[str, dict[str, Any]]:
         check=False,
     )
     if not job.stdout.strip():
-        message = f"the proofs ended with {job.returncode} and said nothing: {job.stderr[-3000:]}"
+        message = f"the proofs ended with {job.returncode} and printed nothing: {job.stderr[-3000:]}"
         raise LabError(message)
-    found: dict[str, dict[str, Any]] = json.loads(job.stdout.splitlines()[-1])
-    lab.fact("savepoints_proved", f"{sum(one['proved'] for one in found.values())}/{len(there)}")
+    results: dict[str, dict[str, Any]] = json.loads(job.stdout.splitlines()[-1])
+    lab.fact("savepoints_proved", f"{sum(proof['proved'] for proof in results.values())}/{len(savepoints)}")
     lab.fact("proofs_s", round(time.monotonic() - began, 1))
-    bad = {name: one["reason"] for name, one in found.items() if not one["proved"]}
-    require(not bad and set(found) == {one.id for one in there}, f"listed savepoints that are not proved: {bad}")
-    return found
+    bad = {name: proof["reason"] for name, proof in results.items() if not proof["proved"]}
+    require(
+        not bad and set(results) == {proof.id for proof in savepoints}, f"listed savepoints that are not proved: {bad}"
+    )
+    return results
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ ROTATE_S = 180.0
 KEPT = timedelta(minutes=3)
 CHAPTER = 300
 LAG = 10 * CHAPTER
-"""Records behind which nothing more is fed: a busy machine would else end with hours to read."""
+"""Records that may wait before feeding pauses: a busy machine would else end with hours to read."""
 PATIENCE_S = 300.0
 READING_S = 1800.0
 REST_S = 45.0
@@ -62,8 +62,8 @@ class Sample:
         at_s: seconds since the soak began.
         driver_mb, agent_mb: resident memory of driver with its JVM, and of the agent; None while it does not live.
         table_files: data and log files of all tables together.
-        checkpoint_files, checkpoint_bytes: of the head timeline.
-        savepoint_bytes: of all savepoints.
+        checkpoint_files, checkpoint_bytes: figures of the head timeline.
+        savepoint_bytes: bytes of all savepoints.
         batches: committed on the head's path.
     """
 
@@ -164,9 +164,11 @@ class Soak:
             lab.produce(lab.next_plan(records=CHAPTER, closing=False))
 
     def _keep_up(self) -> None:
-        for kept in keep_up(self._lab.home):
-            if kept.deleted:
-                self._note("upkeep", f"{kept.table} {kept.files_before} to {kept.files_after}, {kept.deleted} deleted")
+        for report in keep_up(self._lab.home):
+            if report.deleted:
+                self._note(
+                    "upkeep", f"{report.table} {report.files_before} to {report.files_after}, {report.deleted} deleted"
+                )
 
     def _rotate(self) -> None:
         savepoint = take_savepoint(self._lab.settings, PIPELINE, now=utc_now(), reason="soak")
@@ -196,9 +198,9 @@ class Soak:
         faults = (self._kill_driver, self._kill_jvm, self._kill_agent, self._freeze_driver, self._drain_by_signal)
         fault = self._moments.choice(faults)
         owner = lease_owner(self._lab.home)
-        told = "no driver lives at this moment" if owner is None else fault(owner)
+        outcome = "no driver lives at this moment" if owner is None else fault(owner)
         self.faults.append(fault.__name__)
-        self._note("fault", f"{fault.__name__.strip('_')}: {told}")
+        self._note("fault", f"{fault.__name__.strip('_')}: {outcome}")
 
     def _kill_driver(self, owner: Owner) -> str:
         self._lab.kill_pid(owner.pid)
@@ -215,7 +217,7 @@ class Soak:
         if agent is not None:
             self._lab.kill_pid(agent.pid)
         self._lab.start_agent()
-        return f"killed the agent; driver {owner.pid} (epoch {owner.epoch}) goes on"
+        return f"killed the agent; driver {owner.pid} (epoch {owner.epoch}) continues"
 
     def _freeze_driver(self, owner: Owner) -> str:
         frozen = [pid for pid in (owner.pid, owner.jvm_pid) if pid is not None]
@@ -226,7 +228,7 @@ class Soak:
         with contextlib.suppress(psutil.NoSuchProcess):
             for pid in frozen:
                 psutil.Process(pid).send_signal(signal.SIGCONT)
-        return f"stopped pid {owner.pid} for 15 s and let it go on"
+        return f"stopped pid {owner.pid} for 15 s and let it continue"
 
     def _drain_by_signal(self, owner: Owner) -> str:
         with contextlib.suppress(psutil.NoSuchProcess):

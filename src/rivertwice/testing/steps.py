@@ -1,6 +1,6 @@
-"""What a killed stream left behind, read from its files alone: which batch is planned, in state, committed, finished.
+"""What a killed stream left, read from its files alone: which batch is planned, in state, committed, finished.
 
-The checks are cheap enough to be asked every millisecond; they are what "kill right behind step N" means.
+The checks are cheap enough to be asked every millisecond; they are what "kill right after step N" means.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DeltaLog:
     def transaction(self, app: str) -> int | None:
         """Return the newest version that an application committed, or None."""
         self._refresh()
-        return max((found[app] for found in self._read.values() if app in found), default=None)
+        return max((commit[app] for commit in self._read.values() if app in commit), default=None)
 
     def loose_files(self) -> bool:
         """Say whether there is a new data file that no commit names: written, not committed."""
@@ -43,21 +43,21 @@ class DeltaLog:
         if not new:
             return False
         self._refresh()
-        committed = {path for found in self._read.values() for path in found if path in new}
+        committed = {path for commit in self._read.values() for path in commit if path in new}
         self._old |= committed  # looked at once: the next question costs no more than a listing
         return bool(new - committed)
 
     def _data_files(self) -> set[str]:
-        found: set[str] = set()
+        files: set[str] = set()
         try:
             for entry in os.scandir(self._table):
                 if entry.is_dir() and entry.name != "_delta_log":
-                    found |= {f"{entry.name}/{name}" for name in os.listdir(entry) if name.endswith(".parquet")}
+                    files |= {f"{entry.name}/{name}" for name in os.listdir(entry) if name.endswith(".parquet")}
                 elif entry.name.endswith(".parquet"):
-                    found.add(entry.name)
+                    files.add(entry.name)
         except FileNotFoundError:
-            return found
-        return found
+            return files
+        return files
 
     def _refresh(self) -> None:
         try:
@@ -66,24 +66,24 @@ class DeltaLog:
             return
         for name in names:
             if name.endswith(".json") and not name.startswith((".", "_")) and name not in self._read:
-                found = _read_commit(self._table / "_delta_log" / name)
-                if found is not None:
-                    self._read[name] = found
+                entries = _read_commit(self._table / "_delta_log" / name)
+                if entries is not None:
+                    self._read[name] = entries
 
 
 def _read_commit(path: Path) -> dict[str, int] | None:
     """Return application to version, and data file to 1, of a commit; None while it cannot be read."""
-    found: dict[str, int] = {}
+    entries: dict[str, int] = {}
     try:
         for line in path.read_text().splitlines():
             action = json.loads(line)
             if "txn" in action:
-                found[action["txn"]["appId"]] = int(action["txn"]["version"])
+                entries[action["txn"]["appId"]] = int(action["txn"]["version"])
             if "add" in action:
-                found[action["add"]["path"]] = 1
+                entries[action["add"]["path"]] = 1
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return found
+    return entries
 
 
 class Steps:
@@ -93,7 +93,7 @@ class Steps:
         """Watch a checkpoint and the table its sink writes.
 
         Args:
-            checkpoint: of the query.
+            checkpoint: checkpoint of the query.
             table: the sink's Delta table.
             app: application id under which the sink commits batch numbers; None if it does not.
         """
@@ -107,11 +107,11 @@ class Steps:
         return self._log.versions()
 
     def planned(self, batch: int) -> bool:
-        """`offsets/N` is there."""
-        there = (self._checkpoint / "offsets" / str(batch)).exists()
-        if there and batch not in self._seen_at:
+        """`offsets/N` exists."""
+        exists = (self._checkpoint / "offsets" / str(batch)).exists()
+        if exists and batch not in self._seen_at:
             self._seen_at[batch] = self._log.versions()
-        return there
+        return exists
 
     def in_state(self, batch: int) -> bool:
         """A state file of the batch is there (version N + 1 of some partition)."""

@@ -35,7 +35,7 @@ def versitygw_binary(build: Path) -> Path | None:
 def build_versitygw(build: Path) -> str:
     """Build the server unless it is there; return what to say about it. Never an error: tests skip without it.
 
-    Go checks the module's content against its public checksum database. Of two that build at once the second waits.
+    Go checks the module's content against its public checksum database. If two processes build at once, the second waits.
     """
     go = shutil.which("go")
     with lock(_folder(build) / "build.lock"):

@@ -168,7 +168,7 @@ def test_the_command_lists_cases_and_writes_the_page(tmp_path: Path) -> None:
     append_outcome(results, replace(outcome("F1", 2, lost=4), product="of-other-code"))
     done = runner.invoke(cli, ["faults", "report", "--results", str(results), "--file", str(page)])
     assert done.exit_code == 0
-    assert "| F1 | killed right behind offsets/N | 1 | 3 | 0 |" in page.read_text()
+    assert "| F1 | killed right after offsets/N | 1 | 3 | 0 |" in page.read_text()
 
 
 def test_the_register_holds_the_matrix_s_order_and_refuses_bad_names() -> None:

@@ -22,9 +22,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     if arguments.mutations:
-        found = run_mutations(seed=arguments.seed, most=arguments.schedules)
-        sys.stdout.write(render_mutations(found))
-        return 0 if all(one.caught for one in found) else 1
+        verdicts = run_mutations(seed=arguments.seed, most=arguments.schedules)
+        sys.stdout.write(render_mutations(verdicts))
+        return 0 if all(verdict.caught for verdict in verdicts) else 1
     result = run_campaign(arguments.seed, arguments.schedules, jobs=arguments.jobs)
     sys.stdout.write(render(result))
     for outcome in result.failures[:3]:

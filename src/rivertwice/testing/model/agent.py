@@ -110,20 +110,22 @@ def _end_of(world: World, me: Process, driver: DriverRef) -> Ended:
     if epoch is None and owner is not None and owner[1] == driver.pid:
         epoch = owner[0]
     record = world.exit
-    mine = record is not None and (record.epoch == epoch if epoch is not None else record.at >= driver.since)
+    is_of_driver = record is not None and (record.epoch == epoch if epoch is not None else record.at >= driver.since)
     code = -9 if world.parents.get(driver.pid) == me.pid else None
-    failure = world.rules.classify_exit(record.failure if mine and record else None, "", None if mine else code)
+    failure = world.rules.classify_exit(
+        record.failure if is_of_driver and record else None, "", None if is_of_driver else code
+    )
     beat = world.heartbeat
     position = None
     if beat is not None and beat.epoch == epoch and beat.batch is not None:
         position = (beat.timeline, beat.batch)
-    clean = bool(mine and record and record.clean)
+    clean = bool(is_of_driver and record and record.clean)
     if clean:
         world.judge.fell_back(restored=True, position=position)
     else:
         world.judge.driver_failed(driver.pid, failure, position)
     return Ended(
-        replace(driver, epoch=epoch), failure, clean, record.message if mine and record else "killed", position
+        replace(driver, epoch=epoch), failure, clean, record.message if is_of_driver and record else "killed", position
     )
 
 
@@ -207,13 +209,15 @@ def look_served(world: World) -> Served | None:
     publications: list[Publication] = publications_of(world.sequence)
     if not publications:
         return Served(*stamp, {end: held for end, held in streamed.items() if end <= last.batch_watermark_ms})
-    ends = sorted(streamed.keys() | {end for one in publications for end in world.correction(one.backfill)})
+    ends = sorted(
+        streamed.keys() | {end for publication in publications for end in world.correction(publication.backfill)}
+    )
     ends = [end for end in ends if end <= last.batch_watermark_ms]
     path = world.rules.trace_path(head, world.timelines.__getitem__)
     semantics = {world.timelines[part.timeline].fingerprint["semantics"] for part in path}
     starts = np.array([end - WINDOW_MS for end in ends], dtype=np.int64)
     winners = world.rules.select_winners(starts, publications, semantics).tolist()
-    by_seq = {one.seq: world.correction(one.backfill) for one in publications}
+    by_seq = {publication.seq: world.correction(publication.backfill) for publication in publications}
     chosen = {
         end: by_seq[seq].get(end) if seq >= 0 else streamed.get(end) for end, seq in zip(ends, winners, strict=True)
     }

@@ -88,12 +88,12 @@ def _compute(world: World, me: Process, plan: BackfillPlan) -> Steps:
     yield LOOKED
     chunks = plan.chunks[:-1] if world.broken == "audit skipped" else plan.chunks
     for chunk in chunks[done + 1 :]:
-        found: list[tuple[Address, Record]] = []
+        records: list[tuple[Address, Record]] = []
         for partition, runs in chunk.offsets.get(TOPIC, {}).items():
             for run in runs:
-                found += _read(world, partition, run, plan.topic_ids[TOPIC])
+                records += _read(world, partition, run, plan.topic_ids[TOPIC])
         rows: dict[int, set[Address]] = {}
-        for address, record in found:
+        for address, record in records:
             end = window_end(record.event_ms)
             if record.kind == "ok" and any(start < end <= stop for start, stop in chunk.ranges):
                 rows.setdefault(end, set()).add(address)
@@ -106,16 +106,16 @@ def _read(world: World, partition: int, run: tuple[int, int], topic_id: str) -> 
     """Read offsets, each once: what the archive has from there, the rest from Kafka."""
     old = world.archived.get(partition, (0, 0))
     inside = (max(run[0], old[0]), min(run[1], old[1]))
-    found = world.read_archive({partition: inside}) if inside[0] < inside[1] else []
+    records = world.read_archive({partition: inside}) if inside[0] < inside[1] else []
     for part in subtract([run], [inside] if inside[0] < inside[1] else []):
         if world.topic_id != topic_id:
             message = "the topic is another one now"
             raise LogGapError(message)
-        found += world.read_kafka({partition: part})
+        records += world.read_kafka({partition: part})
     if world.broken == "the seam read twice" and inside[0] < inside[1] < run[1]:
-        found += world.read_kafka({partition: (inside[1], min(inside[1] + 1, run[1]))})
-    world.judge.read_once(partition, run, found)
-    return found
+        records += world.read_kafka({partition: (inside[1], min(inside[1] + 1, run[1]))})
+    world.judge.read_once(partition, run, records)
+    return records
 
 
 def _publish(world: World, plan: BackfillPlan) -> Steps:
@@ -123,7 +123,10 @@ def _publish(world: World, plan: BackfillPlan) -> Steps:
         entries = list(world.sequence)
         yield READ
         published = publications_of(entries)
-        if any(one.backfill == plan.id for one in published) and world.broken != "published without a look":
+        if (
+            any(publication.backfill == plan.id for publication in published)
+            and world.broken != "published without a look"
+        ):
             return
         if not world.audits.get(plan.id):
             message = f"{plan.id} has no passed audit"
@@ -134,12 +137,12 @@ def _publish(world: World, plan: BackfillPlan) -> Steps:
         world.rules.check_head(plan, line, rows[-1].batch_watermark_ms if rows else 0)
         world.rules.check_not_older(plan, published)
         yield CHECKED
-        seen = entries[-1].seq if entries else 0
+        last_seq = entries[-1].seq if entries else 0
         if world.broken == "publication without its predecessor":
-            seen = world.last_seq()
-        entry = Publication(seen + 1, plan.id, plan.ranges, plan.semantics, plan.bundle, plan.as_of)
+            last_seq = world.last_seq()
+        entry = Publication(last_seq + 1, plan.id, plan.ranges, plan.semantics, plan.bundle, plan.as_of)
         try:
-            world.append_entry(PUBLICATION, entry.to_payload(), seen)
+            world.append_entry(PUBLICATION, entry.to_payload(), last_seq)
         except LostRaceError:
             continue
         yield PUBLISHED

@@ -38,8 +38,8 @@ def run_campaign(first: int, count: int, *, jobs: int = 1) -> Campaign:
     slices = [(start, min(SLICE, first + count - start)) for start in range(first, first + count, SLICE)]
     total = Coverage(states=bytearray(SKETCH_BYTES))
     failures: list[Outcome] = []
-    for part, found in _parts(slices, jobs, total):
-        failures += found
+    for part, part_failures in _parts(slices, jobs, total):
+        failures += part_failures
         if part is not total:
             _add(total, part)
     return Campaign(first, total, count_states(total), tuple(failures), time.monotonic() - began)
@@ -71,11 +71,17 @@ def run_slice(start: int, count: int, coverage: Coverage) -> list[Outcome]:
 
 
 def _add(total: Coverage, part: Coverage) -> None:
-    for mine, theirs in ((total.reached, part.reached), (total.crashed, part.crashed), (total.paused, part.paused)):
-        mine[:] = [one + other for one, other in zip(mine, theirs, strict=True)]
-    for ours, others in ((total.errors, part.errors), (total.endings, part.endings)):
-        for name, number in others.items():
-            ours[name] = ours.get(name, 0) + number
+    for total_counts, part_counts in (
+        (total.reached, part.reached),
+        (total.crashed, part.crashed),
+        (total.paused, part.paused),
+    ):
+        total_counts[:] = [
+            total_count + part_count for total_count, part_count in zip(total_counts, part_counts, strict=True)
+        ]
+    for total_by_name, part_by_name in ((total.errors, part.errors), (total.endings, part.endings)):
+        for name, number in part_by_name.items():
+            total_by_name[name] = total_by_name.get(name, 0) + number
     total.steps += part.steps
     total.schedules += part.schedules
     if total.states is not None and part.states is not None:
@@ -100,21 +106,21 @@ def uncovered(coverage: Coverage) -> list[str]:
 def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") -> Outcome:
     """Return a failing schedule with as few decisions as still break the same invariant."""
     wanted = None if outcome.violation is None else outcome.violation.invariant
-    kept: list[Decision] = list(outcome.decisions)
-    size = max(1, len(kept) // 2)
+    decisions: list[Decision] = list(outcome.decisions)
+    size = max(1, len(decisions) // 2)
     while True:
         start = 0
-        while start < len(kept):
-            fewer = kept[:start] + kept[start + size :]
-            found = run_schedule(outcome.seed, rules=rules, broken=broken, decisions=fewer)
-            if found.violation is not None and found.violation.invariant == wanted:
-                kept = fewer
+        while start < len(decisions):
+            fewer = decisions[:start] + decisions[start + size :]
+            rerun = run_schedule(outcome.seed, rules=rules, broken=broken, decisions=fewer)
+            if rerun.violation is not None and rerun.violation.invariant == wanted:
+                decisions = fewer
             else:
                 start += size
         if size == 1:
             break
         size = max(1, size // 2)
-    return run_schedule(outcome.seed, rules=rules, broken=broken, decisions=kept, trace=True)
+    return run_schedule(outcome.seed, rules=rules, broken=broken, decisions=decisions, trace=True)
 
 
 def describe_failure(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") -> str:
@@ -131,17 +137,17 @@ def describe_failure(outcome: Outcome, *, rules: Rules | None = None, broken: st
 
 def render(result: Campaign) -> str:
     """Return a campaign's figures."""
-    seen = result.coverage
-    rate = result.seconds / max(1, seen.schedules) * 1000
+    coverage = result.coverage
+    rate = result.seconds / max(1, coverage.schedules) * 1000
     lines = [
-        f"schedules {seen.schedules} from seed {result.first}; steps {seen.steps}; distinct states about {result.states}; "
-        f"kills {sum(seen.crashed)}, stops {sum(seen.paused)}; {result.seconds:.0f} s ({rate:.2f} ms each)",
+        f"schedules {coverage.schedules} from seed {result.first}; steps {coverage.steps}; distinct states about {result.states}; "
+        f"kills {sum(coverage.crashed)}, stops {sum(coverage.paused)}; {result.seconds:.0f} s ({rate:.2f} ms each)",
         f"violations {len(result.failures)}",
-        "endings: " + "; ".join(f"{name} {times}" for name, times in sorted(seen.endings.items()) if name),
+        "endings: " + "; ".join(f"{name} {times}" for name, times in sorted(coverage.endings.items()) if name),
         "point                                                    reached    killed   stopped",
     ]
-    for name, reached, crashed, paused in zip(POINTS, seen.reached, seen.crashed, seen.paused, strict=True):
+    for name, reached, crashed, paused in zip(POINTS, coverage.reached, coverage.crashed, coverage.paused, strict=True):
         lines.append(f"{name:<54}{reached:>10}{crashed:>10}{paused:>10}")
-    missing = uncovered(seen)
+    missing = uncovered(coverage)
     lines.append("never killed at: " + ("; ".join(missing) if missing else "nothing, every point was"))
     return "\n".join(lines) + "\n"

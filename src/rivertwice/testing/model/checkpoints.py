@@ -1,4 +1,4 @@
-"""What a checkpoint of the model says: its small files, the batches that it plans, and what one of them computes."""
+"""What a checkpoint of the model contains: its small files, the batches that it plans, and what one of them computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def view_of(checkpoint: Checkpoint) -> CheckpointView:
 
 
 def planned_of(checkpoint: Checkpoint, batch: int) -> PlannedBatch:
-    """Return what `offsets/N` says."""
+    """Return what `offsets/N` contains."""
     if batch not in checkpoint.offsets:
         message = f"offsets/{batch} is missing"
         raise LedgerError(message)

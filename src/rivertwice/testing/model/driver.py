@@ -149,18 +149,18 @@ def _acquire(world: World, me: Process) -> Steps:
 
 
 def _claim_shared(world: World, me: Process) -> Steps:
-    seen, since, home = world.claim, world.forward_s, f"host{me.host}"
+    claim, since, home = world.claim, world.forward_s, f"host{me.host}"
     for _ in range(10):
-        if world.claim is not seen or world.claim_renewed():
-            seen, since = world.claim, world.forward_s
-        found = world.rules.decide_takeover(
-            seen, home=home, unchanged_s=world.forward_s - since, floor=max(world.epochs, default=0)
+        if world.claim is not claim or world.claim_renewed():
+            claim, since = world.claim, world.forward_s
+        takeover = world.rules.decide_takeover(
+            claim, home=home, unchanged_s=world.forward_s - since, floor=max(world.epochs, default=0)
         )
-        if found.take:
-            world.judge.lease_is_taken(seen, home)
+        if takeover.take:
+            world.judge.lease_is_taken(claim, home)
         yield WATCHED
-        if found.take and world.claim is seen:
-            me.epoch = found.epoch
+        if takeover.take and world.claim is claim:
+            me.epoch = takeover.epoch
             world.claim = Held(me.epoch, home, TERMS, released=False)
             me.renewed_s = world.forward_s
             return
@@ -184,7 +184,7 @@ def check_lease(world: World, me: Process) -> None:
 
 def _resolve(world: World, me: Process) -> Any:
     """Do what `begin.resolve_timeline` and `damage.check_checkpoint` do; return the timeline and its ledger."""
-    rules, seen = world.rules, world.last_seq()
+    rules, last_seq = world.rules, world.last_seq()
     hashes = me.fingerprint = world.fingerprint()
     head = rules.select_head(world.sequence) if me.goal is None else me.goal.timeline
     plan = rules.plan_start(head, list(world.timelines))
@@ -198,7 +198,7 @@ def _resolve(world: World, me: Process) -> Any:
             world.timelines.setdefault(plan.timeline, line)
         yield CREATED
     if plan.move:
-        world.move_head(plan.timeline, "first start", seen)
+        world.move_head(plan.timeline, "first start", last_seq)
         yield MOVED
         if plan.create and world.broken == "head moved before the record":
             world.timelines.setdefault(plan.timeline, line)
@@ -350,10 +350,10 @@ def ledger_row(
 
 
 def _beat(world: World, me: Process, state: str, row: LedgerRow, timeline: str | None = None) -> None:
-    """Tell of a batch; before a child's first one it is its parent's last, told under the child's own name."""
+    """Report a batch; before a child's first batch report its parent's last one, with the child's own name."""
     if me.host == 1:
-        told = timeline or row.timeline
-        world.heartbeat = Heartbeat(me.epoch, me.pid, told, state, world.now, batch=row.batch, lag=0)
+        beat_timeline = timeline or row.timeline
+        world.heartbeat = Heartbeat(me.epoch, me.pid, beat_timeline, state, world.now, batch=row.batch, lag=0)
 
 
 def _say_idle(world: World, me: Process) -> None:

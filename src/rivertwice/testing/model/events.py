@@ -46,7 +46,7 @@ def harm(world: World, what: str, argument: Any) -> None:
     elif what == "rot":
         rot(world)
     elif what == "pin":
-        for saved in [one for one in world.savepoints.values() if one.exists][:1]:
+        for saved in [candidate for candidate in world.savepoints.values() if candidate.exists][:1]:
             saved.pinned = True
     elif what == "recreate topic":
         if argument:
@@ -63,7 +63,7 @@ def rot(world: World) -> None:
 
     Not while prune runs: it has read every byte of what it relies on, and cannot know of later rot.
     """
-    if any(one.kind == "prune" for one in world.processes.values()):
+    if any(process.kind == "prune" for process in world.processes.values()):
         return
     for saved in list(world.savepoints.values())[-1:]:
         saved.rotten = True
@@ -76,7 +76,7 @@ def start_process(world: World, kind: str) -> None:
     """Start a process of a kind, unless there are too many."""
     if kind == "standby" and not world.shared_lease:
         return
-    if sum(one.kind == kind for one in world.processes.values()) < ONE_AT_A_TIME:
+    if sum(process.kind == kind for process in world.processes.values()) < ONE_AT_A_TIME:
         world.spawn(kind, host=2 if kind == "standby" else 1)
 
 
@@ -105,7 +105,7 @@ def recreate_topic(world: World) -> None:
     """Delete the topic and create it again: another id, and offsets that mean other records."""
     if world.topic_id == "topic-2":
         return
-    other = [[Record("ok", record.event_ms + 5) for record in log] for log in world.logs[world.topic_id]]
+    new_logs = [[Record("ok", record.event_ms + 5) for record in log] for log in world.logs[world.topic_id]]
     world.topic_id = "topic-2"
-    world.logs[world.topic_id] = other
+    world.logs[world.topic_id] = new_logs
     world.begin = [0, 0]

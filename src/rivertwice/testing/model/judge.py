@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rivertwice.testing.model.world import Served, World
 
 Key = tuple[str, int]
-MOST_STARTS = 6  # of drivers in a row without a new batch, within the breaker's window
+MOST_STARTS = 6  # starts of drivers in a row without a new batch, within the breaker's window
 _PATIENT = {"lease_lost", "drained"}
 
 
@@ -174,7 +174,7 @@ class Judge:
             self.position = position or self.position
 
     def driver_starts(self, memory: Memory) -> None:
-        """Check that a start waits for its backoff, and that no row of starts goes on for ever."""
+        """Check that a start waits for its backoff, and that no row of starts continues for ever."""
         now = self.world.now
         if memory.broken_at is not None:
             self.failures.clear()
@@ -235,7 +235,8 @@ class Judge:
         checkpoint = self.world.checkpoints.get(target)
         if not keys or checkpoint is None or max(checkpoint.commits, default=-1) < line.first_batch - 1:
             fail(
-                "a child goes on where its parent ended", f"{target} has no checkpoint at batch {line.first_batch - 1}"
+                "a child continues where its parent ended",
+                f"{target} has no checkpoint at batch {line.first_batch - 1}",
             )
         if keys[0][1] == line.first_batch - 1 and checkpoint.state.get(keys[0][1]) != self.made[keys[0]].state:
             fail("a restored state is the recorded one", f"{target} at batch {keys[0][1]}")
@@ -251,26 +252,26 @@ class Judge:
         if entry.payload["ranges"][-1][1] > closed:
             fail("only closed windows are published", f"{entry.payload['ranges']} with {closed} closed")
         as_of = {int(p): int(o) for p, o in entry.payload["as_of"][TOPIC].items()}
-        for other in world.sequence:
-            if other.kind == HEAD or other.payload["semantics"] != entry.payload["semantics"]:
+        for earlier in world.sequence:
+            if earlier.kind == HEAD or earlier.payload["semantics"] != entry.payload["semantics"]:
                 continue
-            shared = any(a < d and c < b for a, b in other.payload["ranges"] for c, d in entry.payload["ranges"])
-            if shared and any(int(o) > as_of[int(p)] for p, o in other.payload["as_of"][TOPIC].items()):
-                fail("no publication takes records away", f"{backfill} after {other.payload['backfill']}")
+            shared = any(a < d and c < b for a, b in earlier.payload["ranges"] for c, d in entry.payload["ranges"])
+            if shared and any(int(o) > as_of[int(p)] for p, o in earlier.payload["as_of"][TOPIC].items()):
+                fail("no publication takes records away", f"{backfill} after {earlier.payload['backfill']}")
         if world.correction(backfill) != self._truth(as_of, entry.payload["ranges"]):
             fail("what is published is the truth of the log", backfill)
 
     def _truth(self, as_of: dict[int, int], ranges: Sequence[Sequence[int]]) -> dict[int, frozenset[Address]]:
         root = next(line for line in self.world.timelines.values() if line.parent is None)
         first, log = root.genesis[TOPIC], self.world.logs[root.topic_ids[TOPIC]]
-        found: dict[int, set[Address]] = {}
+        members: dict[int, set[Address]] = {}
         for partition, end in as_of.items():
             for offset in range(int(first[str(partition)]), end):
                 record = log[partition][offset]
                 stop = window_end(record.event_ms)
                 if record.kind == "ok" and any(start < stop <= last for start, last in ranges):
-                    found.setdefault(stop, set()).add((partition, offset))
-        return {stop: frozenset(held) for stop, held in found.items()}
+                    members.setdefault(stop, set()).add((partition, offset))
+        return {stop: frozenset(held) for stop, held in members.items()}
 
     def appended(self, entry: Entry) -> None:
         """Note an entry."""
@@ -321,18 +322,23 @@ class Judge:
         world = self.world
         if saved.manifest is None:
             return
-        # A lease counts once its holder has looked for the mark; before that, whoever finds the mark gives it back.
+        # A lease counts once its holder has looked for the mark; before that, the process that finds the mark gives it back.
         if saved.pinned or any(until > world.now for until in saved.using.values()):
             fail("prune spares the pinned and the leased", saved.name)
         if saved.name in world.needed():
             fail("prune spares what a restore needs", saved.name)
         if saved.proof is not None and not saved.rotten:
             newer = [
-                one
-                for one in world.savepoints.values()
-                if one.manifest is not None and one.proof is not None and not one.rotten and not one.deleting
+                savepoint
+                for savepoint in world.savepoints.values()
+                if savepoint.manifest is not None
+                and savepoint.proof is not None
+                and not savepoint.rotten
+                and not savepoint.deleting
             ]
-            if not any(one.manifest.created_at >= saved.manifest.created_at for one in newer if one.manifest):
+            if not any(
+                savepoint.manifest.created_at >= saved.manifest.created_at for savepoint in newer if savepoint.manifest
+            ):
                 fail("prune spares the newest proved", saved.name)
 
     def archived(self, chunk: OffsetRanges) -> None:
@@ -342,10 +348,10 @@ class Judge:
                 fail("the archive has no gap and no overlap", f"[{start}, {end}) after {self.ends[partition]}")
             self.ends[partition] = end
 
-    def read_once(self, partition: int, run: tuple[int, int], found: Sequence[tuple[Address, Record]]) -> None:
+    def read_once(self, partition: int, run: tuple[int, int], records: Sequence[tuple[Address, Record]]) -> None:
         """Check that a read across the seam gave each offset once."""
-        if sorted(address for address, _ in found) != [(partition, offset) for offset in range(*run)]:
-            fail("each offset is read once", f"{run} gave {[address for address, _ in found]}")
+        if sorted(address for address, _ in records) != [(partition, offset) for offset in range(*run)]:
+            fail("each offset is read once", f"{run} gave {[address for address, _ in records]}")
 
     def replay_differed(self, message: str) -> NoReturn:
         """Report a replay of recorded ranges that gave something else."""

@@ -129,13 +129,13 @@ def _unprotected(*reasons: str) -> Any:
 
 def _unheld(reason: str) -> Any:
     def find(*args: Any, **named: Any) -> str | None:
-        found = prune.find_holder(*args, **named)
-        return None if found is not None and found.startswith(reason) else found
+        holder = prune.find_holder(*args, **named)
+        return None if holder is not None and holder.startswith(reason) else holder
 
     return find
 
 
-def _extend_anew(archived: Any, retained: Any, upto: Any) -> Any:
+def _extend_again(archived: Any, retained: Any, upto: Any) -> Any:
     return archive.plan_extension({}, retained, upto)
 
 
@@ -174,11 +174,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         focus=SHARED,
     ),
     Mutation(
-        "a holder that cannot renew goes on writing", "lease not checked", {"must_stop": lambda **_: False}, SHARED
+        "a holder that cannot renew continues writing", "lease not checked", {"must_stop": lambda **_: False}, SHARED
     ),
     Mutation(
         "an epoch is used again",
-        rules={"decide_takeover": lambda held, **seen: _same_epoch(held, **seen)},
+        rules={"decide_takeover": lambda held, **observed: _same_epoch(held, **observed)},
         focus=SHARED,
     ),
     Mutation(
@@ -263,7 +263,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a restore replays with other ranges", "replay with other ranges", focus=RESTORES),
     Mutation("hashes and digests are not compared", "hashes not compared", focus=replace(RESTORES, wild=True)),
     Mutation("a restore writes into the timeline it came from", "restored into the same timeline", focus=RESTORES),
-    Mutation("a restore goes on from the savepoint's own batch", "restore forks at the savepoint", focus=RESTORES),
+    Mutation("a restore continues from the savepoint's own batch", "restore forks at the savepoint", focus=RESTORES),
     Mutation(
         "a child's record of another fork is taken for this one", rules={"is_same_fork": lambda *_: True}, focus=AGAIN
     ),
@@ -300,11 +300,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the archive begins again each time",
         "archive without its lock",
-        {"plan_extension": _extend_anew, "check_unmoved": _nothing},
+        {"plan_extension": _extend_again, "check_unmoved": _nothing},
         focus=ARCHIVES,
     ),
     Mutation(
-        "the archive goes on behind a gap",
+        "the archive continues after a gap",
         "archive without its lock",
         {"plan_extension": _extend_over_gaps, "check_unmoved": _nothing},
         focus=replace(ARCHIVES, wild=True),
@@ -328,10 +328,10 @@ def _take(held: Any, floor: int) -> Any:
     return Takeover(True, max(0 if held is None else held.epoch, floor) + 1, "taken")
 
 
-def _same_epoch(held: Any, **seen: Any) -> Any:
+def _same_epoch(held: Any, **observed: Any) -> Any:
     from rivertwice.store.lease_terms import decide_takeover
 
-    return replace(decide_takeover(held, **seen), epoch=1 if held is None else held.epoch)
+    return replace(decide_takeover(held, **observed), epoch=1 if held is None else held.epoch)
 
 
 def _first(timelines: Any) -> Any:
@@ -359,8 +359,8 @@ def render_mutations(verdicts: list[Verdict]) -> str:
     """Return the table: what was broken, after how many schedules it was caught, and by which invariant."""
     lines = ["| broken on purpose | schedules until caught | invariant |", "|---|---|---|"]
     lines += [
-        f"| {one.mutation.name} | {one.schedules if one.caught else f'SURVIVED {one.schedules}'} | {one.invariant} |"
-        for one in verdicts
+        f"| {verdict.mutation.name} | {verdict.schedules if verdict.caught else f'SURVIVED {verdict.schedules}'} | {verdict.invariant} |"
+        for verdict in verdicts
     ]
-    caught = sum(one.caught for one in verdicts)
+    caught = sum(verdict.caught for verdict in verdicts)
     return "\n".join([*lines, "", f"{caught} of {len(verdicts)} caught"]) + "\n"

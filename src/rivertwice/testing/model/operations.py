@@ -47,10 +47,10 @@ class WorldEffects(ABC, Generic[R]):
 
     def operations(self) -> Sequence[Operation]:
         """Return all operations, oldest first."""
-        found = list(self.world.operations.values())
+        all_operations = list(self.world.operations.values())
         if self.world.broken == "begun under another operation":
-            return [one for one in found if isinstance(one, self.kind)]
-        return found
+            return [operation for operation in all_operations if isinstance(operation, self.kind)]
+        return all_operations
 
     def write(self, record: Operation) -> None:
         """Write the record."""
@@ -61,7 +61,7 @@ class WorldEffects(ABC, Generic[R]):
         self.world.operations.pop(record.id, None)
 
     def accept(self, interrupted: R) -> None:
-        """Go on with whatever was cut off."""
+        """Continue the operation that was cut off."""
 
     @abstractmethod
     def begin(self, savepoint: str | None) -> R:

@@ -19,7 +19,7 @@ END = "the end of the log"
 
 
 def make_peace(world: World, step: Callable[[Process], None]) -> str:
-    """Let everything run fairly; return how it ended: at the log's end, or with the named reason to stand.
+    """Let everything run fairly; return how it ended: at the log's end, or with the named reason why the stream stopped.
 
     Raises:
         ViolationError: neither.
@@ -61,7 +61,7 @@ def put_definition_back(world: World) -> None:
 
 
 class People:
-    """What people do about a stream that stands: finish or give up a restore, ask again, restore by hand."""
+    """What people do about a stream that stopped: finish or give up a restore, ask again, restore by a command."""
 
     def __init__(self, world: World) -> None:
         """Watch a world."""
@@ -127,7 +127,7 @@ def _cannot_replay(world: World, head: str) -> bool:
 
 
 def reason_to_stand(world: World) -> str:
-    """Return the named reason for which the stream may stand, empty if there is none. Looked up in the truth."""
+    """Return the named reason why the stream may stop, empty if there is none. Looked up in the truth."""
     head = world.head()
     if any(line.topic_ids[TOPIC] != world.topic_id for line in world.timelines.values()):
         return "the topic was deleted and created again"
@@ -138,7 +138,11 @@ def reason_to_stand(world: World) -> str:
             return "records are gone before they were read"
         if _cannot_replay(world, head):
             return "records of an unfinished batch are gone"
-    usable = [one for one in world.savepoints.values() if one.exists and one.proof is not None and not one.rotten]
+    usable = [
+        savepoint
+        for savepoint in world.savepoints.values()
+        if savepoint.exists and savepoint.proof is not None and not savepoint.rotten
+    ]
     if world.judge.damaged:
         if not usable:
             return "the checkpoint is damaged and no savepoint is proved"

@@ -36,11 +36,11 @@ class Process:
         name: unique in a schedule, and the same in every repetition of it.
         kind: which actor it runs.
         host: 1, or 2 for a second host that shares the pipeline.
-        at: the point it stands at, -1 before its first step.
+        at: the point that it has reached, -1 before its first step.
         paused: stopped by a signal; it wakes later and knows nothing of what passed.
-        epoch: of its lease, for a driver.
+        epoch: epoch of its lease, for a driver.
         renewed_s: by the forward clock, when it last renewed a lease on a store.
-        fingerprint: of the definition it loaded.
+        fingerprint: fingerprint of the definition it loaded.
         goal: for a driver that catches up: what, and how far. asked: by a signal, to end at the next batch.
         clean: it drained, or came to its goal.
     """

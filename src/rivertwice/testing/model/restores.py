@@ -33,7 +33,7 @@ RESTORED = point("fall-back: restored")
 
 
 def run_restore(world: World, me: Process) -> Steps:
-    """Restore the newest proved savepoint, or go on with what was interrupted."""
+    """Restore the newest proved savepoint, or continue what was interrupted."""
     yield from run_operation(RESTORE, RestoreEffects(world, me, Restore), None)
 
 
@@ -61,8 +61,8 @@ def _try_all(world: World, me: Process) -> Any:
     interrupted = [restore.savepoint for restore in world.unfinished(Restore)]
     head = world.head()
     path = [] if head is None else world.rules.trace_path(head, world.timelines.__getitem__)
-    there = [one.view() for one in world.savepoints.values() if one.exists]
-    names = interrupted + [one.id for one in select_candidates(there, path) if one.id not in interrupted]
+    views = [savepoint.view() for savepoint in world.savepoints.values() if savepoint.exists]
+    names = interrupted + [view.id for view in select_candidates(views, path) if view.id not in interrupted]
     for name in names:
         try:
             effects = RestoreEffects(world, me, Restore, keep_intent=True)
@@ -97,9 +97,9 @@ class RestoreEffects(WorldEffects[Restore]):
                 raise SavepointError(message)
             name = chosen.name
             older = [
-                one.name
-                for one in world.savepoints.values()
-                if one.exists and one.proof is not None and is_on_path(one.view().manifest, path)
+                candidate.name
+                for candidate in world.savepoints.values()
+                if candidate.exists and candidate.proof is not None and is_on_path(candidate.view().manifest, path)
             ]
             if world.nonce % 4 == 3 and older[0] not in world.refused:
                 name = older[0]  # a person may name another one

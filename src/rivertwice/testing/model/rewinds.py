@@ -34,7 +34,7 @@ CATCHES_UP = point("rewind: waits for it")
 
 
 def run_rewind(world: World, me: Process) -> Steps:
-    """Rewind to a proved savepoint, or go on with what was interrupted; every second one stops before the head first."""
+    """Rewind to a proved savepoint, or continue what was interrupted; every second one stops before the head first."""
     cut_off = world.unfinished(Rewind)
     number = int(cut_off[-1].id[-1], 16) if cut_off else world.nonce + 1
     first = not cut_off or cut_off[-1].step < COMPARED
@@ -54,7 +54,9 @@ class RewindEffects(WorldEffects[Rewind]):
         """Decide what is to be done; a person names any proved savepoint, on the path or off it."""
         world = self.world
         head = world.head()
-        proved = [one for one in world.savepoints.values() if one.exists and one.proof is not None]
+        proved = [
+            candidate for candidate in world.savepoints.values() if candidate.exists and candidate.proof is not None
+        ]
         if head is None or not proved:
             message = "there is no head, or no savepoint is proved"
             raise SavepointError(message)
@@ -65,7 +67,7 @@ class RewindEffects(WorldEffects[Rewind]):
         if not old:
             message = f"{head} has no batch"
             raise SavepointError(message)
-        seen = Seen(
+        facts = Seen(
             head=head,
             old_rows=old,
             new_rows=new,
@@ -77,7 +79,7 @@ class RewindEffects(WorldEffects[Rewind]):
             publications=(),
             semantics=frozenset(),
         )
-        for refusal in world.rules.find_refusals(manifest, seen, proved=True):
+        for refusal in world.rules.find_refusals(manifest, facts, proved=True):
             raise refusal
         return Rewind(
             id=f"rewind-{world.nonce:08x}",

@@ -47,7 +47,7 @@ SPARED = point("prune: mark taken away again")
 
 
 def copy_committed(world: World, timeline: str) -> Any:
-    """Copy a timeline's checkpoint hot and trim it; return the copy and the ledger row it stands at."""
+    """Copy a timeline's checkpoint hot and trim it; return the copy and the ledger row of its last batch."""
     live = world.checkpoints.get(timeline)
     if live is None:
         message = f"timeline {timeline} has no checkpoint"
@@ -177,12 +177,14 @@ def fetch(world: World, saved: Saved) -> Checkpoint:
 def newest(world: World, *, proved: bool, path: Sequence[Segment] = ()) -> Saved | None:
     """Return the newest savepoint that exists, or the newest proved one; a person passes over what was refused.
 
-    With a path it must stand on it.
+    With a path it must be on that path.
     """
-    there = [one for one in world.savepoints.values() if one.exists and one.name not in world.refused]
-    there = [one for one in there if not path or is_on_path(one.view().manifest, path)]
-    fitting = [one for one in there if one.proof is not None or not proved]
-    return max(fitting, key=lambda one: (one.manifest.created_at, one.name), default=None)  # type: ignore[union-attr]
+    candidates = [
+        savepoint for savepoint in world.savepoints.values() if savepoint.exists and savepoint.name not in world.refused
+    ]
+    candidates = [savepoint for savepoint in candidates if not path or is_on_path(savepoint.view().manifest, path)]
+    fitting = [savepoint for savepoint in candidates if savepoint.proof is not None or not proved]
+    return max(fitting, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.name), default=None)  # type: ignore[union-attr]
 
 
 def replay(world: World, work: Checkpoint, plan: ReplayPlan, manifest: Manifest) -> None:
@@ -224,7 +226,7 @@ def replay_in_one(world: World, work: Checkpoint, plan: ReplayPlan) -> None:
 
 def _from_topic(world: World, ranges: Mapping[int, tuple[int, int]], manifest: Manifest) -> Any:
     """Read as `read_ranges` does for a replay topic: the archive first, Kafka for the rest, each offset once."""
-    found: list[Any] = []
+    records: list[Any] = []
     for partition, (start, end) in ranges.items():
         low, high = world.archived.get(partition, (0, 0))
         inside = (max(start, low), min(end, high))
@@ -234,13 +236,13 @@ def _from_topic(world: World, ranges: Mapping[int, tuple[int, int]], manifest: M
             message = "the topic is another one now"
             raise LogGapError(message)
         if inside[0] > start:
-            found += world.read_kafka({partition: (start, inside[0])})
-        found += world.read_archive({partition: inside})
+            records += world.read_kafka({partition: (start, inside[0])})
+        records += world.read_archive({partition: inside})
         if manifest.topic_ids[TOPIC] != world.topic_id and inside[1] < end:
             message = "the topic is another one now"
             raise LogGapError(message)
-        found += world.read_kafka({partition: (inside[1], end)})
-    return found
+        records += world.read_kafka({partition: (inside[1], end)})
+    return records
 
 
 def plan_rows(world: World, manifest: Manifest, rows: Sequence[LedgerRow], until: int) -> ReplayPlan:
@@ -254,7 +256,7 @@ def plan_rows(world: World, manifest: Manifest, rows: Sequence[LedgerRow], until
 
 def run_prove(world: World, me: Process) -> Steps:
     """Prove a savepoint that is not proved yet."""
-    fitting = [one for one in world.savepoints.values() if one.exists and one.proof is None]
+    fitting = [savepoint for savepoint in world.savepoints.values() if savepoint.exists and savepoint.proof is None]
     if not fitting:
         return
     saved = fitting[me.pid % len(fitting)]
@@ -311,18 +313,18 @@ def run_prune(world: World, me: Process) -> Steps:
     if world.broken != "prune without its lock" and not world.lock("prune", me):
         message = "another process prunes"
         raise LostRaceError(message)
-    there = [one.view() for one in world.savepoints.values() if one.exists]
-    damaged = [one.id for one in there if world.savepoints[one.id].rotten]
+    views = [savepoint.view() for savepoint in world.savepoints.values() if savepoint.exists]
+    damaged = [view.id for view in views if world.savepoints[view.id].rotten]
     needed = dict.fromkeys(_restoring(world), "a restore") if world.broken != "prune forgets restores" else {}
     head = world.head()
     path = [] if head is None else world.rules.trace_path(head, world.timelines.__getitem__)
-    protected = world.rules.select_protected(there, now=world.now, needed=needed, damaged=damaged, path=path)
-    chosen = world.rules.select_prunable(there, protected, keep=0)
+    protected = world.rules.select_protected(views, now=world.now, needed=needed, damaged=damaged, path=path)
+    chosen = world.rules.select_prunable(views, protected, keep=0)
     yield LISTED
-    for one in chosen:
-        saved = world.savepoints.get(one.id)
+    for view in chosen:
+        saved = world.savepoints.get(view.id)
         if saved is not None:
-            yield from _delete(world, saved, proved=one.proof is not None)
+            yield from _delete(world, saved, proved=view.proof is not None)
     for saved in list(world.savepoints.values()):
         if saved.deleting or (
             saved.manifest is None and saved.taking is not None and saved.taking + ABANDONED < world.now

@@ -105,7 +105,7 @@ class Outcome:
     Attributes:
         violation: what does not hold, or None.
         decisions: all that was decided, so that it can be repeated and made smaller.
-        ending: `end of the log`, or the named reason for which the stream stands.
+        ending: `end of the log`, or the named reason why the stream stopped.
         trace: what happened, if it was asked for.
     """
 
@@ -168,7 +168,7 @@ class Run:
             return story
         chance = draw.random()
         names = list(world.names)
-        if not any(one.kind == "agent" for one in world.processes.values()) and chance > 0.8:
+        if not any(running.kind == "agent" for running in world.processes.values()) and chance > 0.8:
             return ("spawn", "agent")
         if not names:
             return ("spawn", "keeper")
@@ -176,8 +176,8 @@ class Run:
             return self._rare(draw, names)
         name = draw.choice(names)
         if draw.random() < 0.7:  # the agent and the keeper need not look all the time
-            calm = ("ag", "ke", "re") if any(one.startswith("catcher") for one in names) else ("ag", "ke")
-            name = draw.choice([one for one in names if one[:2] not in calm] or names)
+            calm = ("ag", "ke", "re") if any(candidate.startswith("catcher") for candidate in names) else ("ag", "ke")
+            name = draw.choice([candidate for candidate in names if candidate[:2] not in calm] or names)
         process = world.processes[world.names[name]]
         if process.paused:
             return ("wake", name) if draw.random() < 0.15 else ("tick", 1)
@@ -192,7 +192,7 @@ class Run:
         """Start what the story has next, once it is its turn."""
         draw, world = self.random, self.world
         if self.plan and number >= self.next_at and (world.commits or number > 100):
-            busy = not self.crowd and any(one.kind in TASKS for one in world.processes.values())
+            busy = not self.crowd and any(process.kind in TASKS for process in world.processes.values())
             if not busy or draw.random() < 0.08:
                 self.next_at = number + draw.randint(1, 4 if self.crowd else 10)
                 if self.plan[0].startswith("hold "):
@@ -208,9 +208,11 @@ class Run:
         return None
 
     def _again(self) -> Decision | None:
-        """Let a person go on with a rewind that stands, or give it up."""
+        """Let a person continue a rewind that stopped, or give it up."""
         draw, world = self.random, self.world
-        if not world.unfinished(Rewind) or any(one.kind in ("rewind", "give up") for one in world.processes.values()):
+        if not world.unfinished(Rewind) or any(
+            process.kind in ("rewind", "give up") for process in world.processes.values()
+        ):
             return None
         if draw.random() > 0.15:
             return None
@@ -221,7 +223,7 @@ class Run:
         draw, world = self.random, self.world
         if number % 12 == 11:
             return ("produce", 1)
-        kinds = {one.kind: one.name for one in world.processes.values()}
+        kinds = {process.kind: process.name for process in world.processes.values()}
         if number > 25 and self.prelude and world.commits and not {"take", "prove"} & set(kinds):
             return ("spawn", self.prelude.pop())
         if draw.random() < 0.8:
@@ -326,13 +328,16 @@ class Run:
         assert states is not None
         key = (
             tuple(world.applied.values()),
-            tuple((len(one.offsets), max(one.commits, default=-1)) for one in world.checkpoints.values()),
-            tuple((one.kind, one.at, one.paused) for one in world.processes.values()),
+            tuple(
+                (len(checkpoint.offsets), max(checkpoint.commits, default=-1))
+                for checkpoint in world.checkpoints.values()
+            ),
+            tuple((process.kind, process.at, process.paused) for process in world.processes.values()),
             len(world.sequence),
             len(world.epochs),
             tuple(
-                (one.deleting, one.proof is None, one.manifest is None, len(one.leases))
-                for one in world.savepoints.values()
+                (savepoint.deleting, savepoint.proof is None, savepoint.manifest is None, len(savepoint.leases))
+                for savepoint in world.savepoints.values()
             ),
             tuple(operation.step for operation in world.operations.values()),
             tuple(world.archived.values()),

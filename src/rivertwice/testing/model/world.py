@@ -151,14 +151,14 @@ class World:
         Raises:
             LogGapError: Kafka has deleted some.
         """
-        found: list[tuple[Address, Record]] = []
+        records: list[tuple[Address, Record]] = []
         for partition, (start, end) in ranges.items():
             if start < end and (start < self.begin[partition] or end > self.produced[partition]):
                 message = f"offsets [{start}, {end}) of partition {partition}: Some data may have been lost"
                 raise LogGapError(message)
             log = self.logs[self.topic_id][partition]
-            found += [((partition, offset), log[offset]) for offset in range(start, end)]
-        return found
+            records += [((partition, offset), log[offset]) for offset in range(start, end)]
+        return records
 
     def read_archive(self, ranges: Mapping[int, tuple[int, int]]) -> list[tuple[Address, Record]]:
         """Return the records of ranges from the archive, as often as it holds them.
@@ -166,16 +166,16 @@ class World:
         Raises:
             LogGapError: it does not hold all of them.
         """
-        found: list[tuple[Address, Record]] = []
+        records: list[tuple[Address, Record]] = []
         for partition, (start, end) in ranges.items():
             for held, first, last in self.archive:
                 if held == partition:
                     inside = range(max(first, start), min(last, end))
-                    found += [((partition, offset), self.logs["topic-1"][partition][offset]) for offset in inside]
-        if len(found) < sum(max(0, end - start) for start, end in ranges.values()):
+                    records += [((partition, offset), self.logs["topic-1"][partition][offset]) for offset in inside]
+        if len(records) < sum(max(0, end - start) for start, end in ranges.values()):
             message = f"the archive does not hold {dict(ranges)}"
             raise LogGapError(message)
-        return found
+        return records
 
     # locks and processes
 
@@ -219,8 +219,10 @@ class World:
     def claim_renewed(self) -> bool:
         """Say whether the holder of the shared lease lives and is awake, so that it has renewed it since."""
         return self.claim is not None and any(
-            one.epoch == self.claim.epoch and one.kind in ("driver", "standby", "catcher") and not one.paused
-            for one in self.processes.values()
+            process.epoch == self.claim.epoch
+            and process.kind in ("driver", "standby", "catcher")
+            and not process.paused
+            for process in self.processes.values()
         )
 
     def start_epoch(self, process: Process) -> None:
@@ -250,8 +252,8 @@ class World:
 
     def head(self) -> str | None:
         """Return the head timeline."""
-        found: str | None = self.rules.select_head(self.sequence)
-        return found
+        timeline: str | None = self.rules.select_head(self.sequence)
+        return timeline
 
     def last_seq(self) -> int:
         """Return the newest entry's number."""
@@ -366,11 +368,13 @@ class World:
 
     def unfinished(self, kind: type[Found]) -> list[Found]:
         """Return the operations of a kind that are not done."""
-        return [found for found in self.operations.values() if found.step < DONE and isinstance(found, kind)]
+        return [
+            operation for operation in self.operations.values() if operation.step < DONE and isinstance(operation, kind)
+        ]
 
     def needed(self) -> list[str]:
-        """Return the savepoints that an interrupted operation will go on with."""
-        return [found.savepoint for found in self.operations.values() if found.step < DONE]
+        """Return the savepoints that an interrupted operation will continue with."""
+        return [operation.savepoint for operation in self.operations.values() if operation.step < DONE]
 
     def fingerprint(self) -> dict[str, str]:
         """Return the hashes of the definition as it is now."""

@@ -1,1 +1,1 @@
-"""The oracle: a program of its own that says what must have come out of lab_sums. It imports no room of rivertwice."""
+"""The oracle: a program of its own that computes what lab_sums must have emitted. It imports no room of rivertwice."""

@@ -62,7 +62,7 @@ def compare_ledger(
         if before is not None and batch.epoch < before.epoch:
             tally.add("unexplained", f"{name} was written by epoch {batch.epoch} after epoch {before.epoch}")
         if batch.text_end != batch.end or batch.text_watermark_ms != batch.watermark_ms:
-            tally.add("unexplained", f"{name} does not say what its offsets file says")
+            tally.add("unexplained", f"{name} differs from its offsets file")
         if batch.watermark_ms != counted.watermark_ms:
             tally.add(
                 "unexplained", f"{name} has watermark {batch.watermark_ms}, its events give {counted.watermark_ms}"
@@ -80,11 +80,11 @@ def compare_ledger(
 
 def compare_rows(tally: Tally, expected: Expected, emitted: list[Emitted], window_ms: int) -> None:
     """The result rows: each closed window's once, with its values, from the one batch that had to emit it."""
-    found: dict[Window, list[Emitted]] = {}
+    by_window: dict[Window, list[Emitted]] = {}
     for row in emitted:
-        found.setdefault(row.window, []).append(row)
+        by_window.setdefault(row.window, []).append(row)
     for window, sums in sorted(expected.rows.items()):
-        rows = found.pop(window, [])
+        rows = by_window.pop(window, [])
         if sums.batch is None:
             for row in rows:
                 tally.add("unexplained", f"{window} was emitted in batch {row.batch}, but it is still open")
@@ -95,13 +95,13 @@ def compare_rows(tally: Tally, expected: Expected, emitted: list[Emitted], windo
             continue
         if len(rows) > 1:
             tally.add("duplicated", f"{window} was emitted in batches {[row.batch for row in rows]}", len(rows) - 1)
-        said = [(Sums(row.n, row.total, row.top, row.batch), row.end_ms - window[0]) for row in rows]
-        if (sums, window_ms) not in said:
-            tally.add("wrong", f"{window} says {said}, it must say {sums}")
+        values = [(Sums(row.n, row.total, row.top, row.batch), row.end_ms - window[0]) for row in rows]
+        if (sums, window_ms) not in values:
+            tally.add("wrong", f"{window} has {values}, it must have {sums}")
             missing = sums.n - max(row.n for row in rows)
             if missing > 0:
                 tally.add("lost", f"{missing} records of {window} are not in its row", missing)
-    for window, rows in sorted(found.items()):
+    for window, rows in sorted(by_window.items()):
         tally.add("unexplained", f"{window} was emitted, but no record belongs to it", len(rows))
 
 
@@ -109,27 +109,27 @@ def compare_dead(
     tally: Tally, expected: Expected, letters: list[tuple[Any, ...]], records: dict[tuple[int, int], Record]
 ) -> None:
     """The dead letters: (place of batch, reason, partition, offset, value) of each, against the oracle's own decoder."""
-    seen: set[tuple[int, int]] = set()
+    addresses: set[tuple[int, int]] = set()
     for place, reason, partition, offset, value in letters:
         address = (partition, offset)
         due = expected.dead.get(address)
         if due is None:
             tally.add("unexplained", f"dead letter {address} ({reason}) is an acceptable record")
-        elif address in seen:
+        elif address in addresses:
             tally.add("duplicated", f"dead letter {address} is recorded twice")
         elif (reason, place) != due or value != records[address].value:
             tally.add(
-                "wrong", f"dead letter {address} says {(reason, place)}, it must say {due}, with the record's bytes"
+                "wrong", f"dead letter {address} has {(reason, place)}, it must have {due}, with the record's bytes"
             )
-        seen.add(address)
-    for address in sorted(expected.dead.keys() - seen):
+        addresses.add(address)
+    for address in sorted(expected.dead.keys() - addresses):
         tally.add("lost", f"dead letter {address} {expected.dead[address]} was never recorded")
 
 
 def compare_served(tally: Tally, expected: Expected, served: list[tuple[Any, ...]]) -> None:
     """What is served: (start, key, n, total, top, status); each window once, and the stream's rows as the stream's."""
-    seen: Counter[Window] = Counter((start, key) for start, key, *_ in served)
-    for window, count in seen.items():
+    counts: Counter[Window] = Counter((start, key) for start, key, *_ in served)
+    for window, count in counts.items():
         if count > 1:
             tally.add("duplicated", f"{window} is served {count} times", count - 1)
     for start, key, n, total, top, status in served:
@@ -154,4 +154,4 @@ def balance(expected: Expected, lost: set[Window]) -> dict[str, dict[str, int]]:
     ):  # fmt: skip
         for address in group:
             count(address, part)
-    return {str(partition): dict(sorted(found.items())) for partition, found in sorted(parts.items())}
+    return {str(partition): dict(sorted(counts.items())) for partition, counts in sorted(parts.items())}

@@ -62,7 +62,7 @@ def expect(records: dict[tuple[int, int], Record], batches: list[Batch]) -> Expe
     too late if its window had ended by the watermark of the batch before its own. A window is emitted by the first
     batch whose watermark has reached its end.
     """
-    found = Expected()
+    expected = Expected()
     windows: dict[Window, list[Row]] = defaultdict(list)
     members: dict[Window, list[tuple[int, int]]] = defaultdict(list)
     largest = late_by = 0
@@ -72,28 +72,28 @@ def expect(records: dict[tuple[int, int], Record], batches: list[Batch]) -> Expe
             counted.read += 1
             record = records.get(address)
             if record is None:
-                found.gone.append(address)
+                expected.gone.append(address)
                 continue
             row = read_record(record)
             if isinstance(row, str):
                 counted.bad += 1
-                found.dead[address] = (row, place)
+                expected.dead[address] = (row, place)
                 continue
             counted.accepted += 1
             counted.events.append(row.event_ms)
             if row.excluded:
-                found.excluded.append(address)
+                expected.excluded.append(address)
             elif row.window + WINDOW_MS <= late_by:
-                found.late.append(address)
+                expected.late.append(address)
             else:
                 windows[row.window, row.key].append(row)
                 members[row.window, row.key].append(address)
-        found.batches.append(counted)
+        expected.batches.append(counted)
         largest = max([largest, *counted.events])
         late_by = counted.watermark_ms
-    found.members = dict(members)
-    found.rows = {window: sum_rows(rows, _emitter(window, found.batches)) for window, rows in windows.items()}
-    return found
+    expected.members = dict(members)
+    expected.rows = {window: sum_rows(rows, _emitter(window, expected.batches)) for window, rows in windows.items()}
+    return expected
 
 
 def addresses(batch: Batch) -> list[tuple[int, int]]:

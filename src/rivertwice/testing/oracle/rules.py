@@ -1,4 +1,4 @@
-"""What lab_sums means, written down a second time and by hand: which record counts, where, and when it comes too late."""
+"""What lab_sums means, written a second time without its code: which record counts, where, and when it comes too late."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Row:
-    """What an accepted record says."""
+    """What an accepted record contains."""
 
     event_ms: int
     key: str
@@ -93,12 +93,12 @@ def _parse(record: Record) -> dict[str, Any]:
     if text.count("{") + text.count("[") > MAX_DEPTH:
         raise _RefusedError("json")
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        document = json.loads(text, parse_constant=_no_constant)
     except ValueError:
         raise _RefusedError("json") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise _RefusedError("json")
-    return found
+    return document
 
 
 def _no_constant(name: str) -> NoReturn:

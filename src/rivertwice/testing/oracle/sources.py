@@ -34,14 +34,14 @@ class Log:
 
 def read_log(bootstrap: str, topic: str, notes: Path | None) -> Log:
     """Consume the topic and hold it against what the producer noted when its records were acknowledged."""
-    found, begins = _consume(bootstrap, topic)
+    records, begins = _consume(bootstrap, topic)
     changed = []
     for record in _read_notes(notes):
         if record.offset < begins.get(record.partition, 0):
-            found[record.address] = record
-        elif found.get(record.address) != record:
+            records[record.address] = record
+        elif records.get(record.address) != record:
             changed.append(record.address)
-    return Log(found, changed)
+    return Log(records, changed)
 
 
 def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record], Offsets]:
@@ -56,7 +56,7 @@ def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record],
     partitions = list(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
     marks = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=PATIENCE_S) for p in partitions}
     consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in marks.items()])
-    found: dict[tuple[int, int], Record] = {}
+    records: dict[tuple[int, int], Record] = {}
     at_end: set[int] = set()
     deadline = time.monotonic() + PATIENCE_S
     while len(at_end) < len(partitions):
@@ -65,7 +65,7 @@ def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record],
             raise TimeoutError(text)
         messages: list[Any] = consumer.consume(5_000, 0.5)
         for each in messages:
-            if each.error() is not None:  # the end of a partition is told as one
+            if each.error() is not None:  # the end of a partition is reported as an error
                 at_end.add(each.partition())
                 continue
             record = Record(
@@ -75,9 +75,9 @@ def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record],
                 each.timestamp()[1],
                 tuple(map(tuple, each.headers() or ())),
             )
-            found[record.address] = record
+            records[record.address] = record
     consumer.close()
-    return found, {p: low for p, (low, _) in marks.items()}
+    return records, {p: low for p, (low, _) in marks.items()}
 
 
 def _read_notes(notes: Path | None) -> list[Record]:
@@ -102,7 +102,7 @@ def select(table: Path, columns: str) -> list[tuple[Any, ...]]:
     files = [unquote(uri) for uri in DeltaTable(str(table)).file_uris()]
     if not files:
         return []
-    import duckdb  # of requirements-dev.txt: who only lists the cases needs none
+    import duckdb  # from requirements-dev.txt: listing the cases needs none
 
     with duckdb.connect() as db:
         return db.read_parquet(files, hive_partitioning=False, union_by_name=True).select(columns).fetchall()
@@ -160,18 +160,18 @@ _LEDGER = (
 
 def read_batches(tables: Path, topic: str) -> list[Batch]:
     """Return every recorded batch, from the ledger table and from the changelog's commits; equal ones once."""
-    found: set[str] = set()
+    row_texts: set[str] = set()
     for values in select(tables / "ledger", _LEDGER):
         row = dict(zip(_LEDGER.split(", "), values, strict=True))
         row |= {name: json.loads(row[name]) for name in ("start_offsets", "end_offsets")}
-        found.add(json.dumps(row, sort_keys=True))
+        row_texts.add(json.dumps(row, sort_keys=True))
     for commit in sorted((tables / "changelog" / "_delta_log").glob("*.json")):
         for line in commit.read_text().splitlines():
-            told = json.loads(line).get("commitInfo", {}).get("ledger")
-            if told is not None:
-                row = json.loads(told)
-                found.add(json.dumps({name: row[name] for name in _LEDGER.split(", ")}, sort_keys=True))
-    rows = [json.loads(text) for text in sorted(found)]
+            ledger_text = json.loads(line).get("commitInfo", {}).get("ledger")
+            if ledger_text is not None:
+                row = json.loads(ledger_text)
+                row_texts.add(json.dumps({name: row[name] for name in _LEDGER.split(", ")}, sort_keys=True))
+    rows = [json.loads(text) for text in sorted(row_texts)]
     return [_batch(row, topic) for row in rows]
 
 
