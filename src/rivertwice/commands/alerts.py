@@ -60,7 +60,7 @@ def alerts_test(frame: Frame, name: str | None) -> None:
     if not routes:
         configured = ", ".join(config.routes) or "none"
         what = f"no route {name!r}" if name else "no route is configured"
-        message = f"{what} in {config_file(frame.settings)} (configured are: {configured}); docs/howto-alerts.md shows how to write one"
+        message = f"{what} in {config_file(frame.settings)} (configured: {configured}); docs/howto-alerts.md shows how to write one"
         raise RequestError(message)
     now = utc_now()
     text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"

@@ -120,7 +120,7 @@ def describe_restore(plan: RestorePlan) -> str:
     source = {None: "", "kafka": ", from Kafka"}.get(plan.source, ", from the archive: Kafka lacks some")
     rows: list[list[Any]] = [
         ["savepoint", f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"],
-        ["taken at", f"batch {plan.batch} of timeline {plan.timeline}"],
+        ["position", f"batch {plan.batch} of timeline {plan.timeline}"],
         ["new timeline", f"leaves {plan.parent} after its last batch, now {plan.forks_at}"],
         ["replayed and compared", f"{plan.replay} recorded batches{source}"],
         ["served", "as now"],
