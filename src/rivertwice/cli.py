@@ -1,4 +1,4 @@
-"""The command line: one group, a verb per thing a person does. Commands import their rooms when they run.
+"""The command line: one group, a verb per task of a person. Commands import their rooms when they run.
 
 What not every user needs (the example data, the fault lab) adds its commands by entry points of the group
 `rivertwice.commands`, so that nothing here imports it. Any installed package can add commands in the same way.

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def acknowledge(frame: Frame, name: str, why: str | None, until: str | None, ended: str | None, listed: bool) -> None:
     """Acknowledge that the newest reconcile of NAME could compare nothing, for instance after an upgrade or an accepted gap.
 
-    Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up. A
-    DEFECT, a finding or a gap that was not there fails the gate all the same.
+    Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
+    A DEFECT, a finding or a gap that is new still fails the gate.
     """
     from rivertwice.instants import parse_instant, utc_now
     from rivertwice.reconcile.acknowledge import acknowledge as record

@@ -48,7 +48,7 @@ def alerts(ctx: click.Context, check: bool) -> None:
 @click.option("--route", "name", metavar="NAME", help="Only this one; default: all.")
 @pass_frame
 def alerts_test(frame: Frame, name: str | None) -> None:
-    """Send a test message to the routes now, and say what each made of it. Exit 1 if one did not take it."""
+    """Send a test message to the routes now, and show the result of each. Exit 1 if a route did not take it."""
     import os
 
     from rivertwice.alerts.model import WARNING, Alert, AlertCause

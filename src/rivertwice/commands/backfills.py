@@ -24,10 +24,10 @@ def backfill() -> None:
 
 
 def parse_range(start: str | None, end: str | None) -> TimeRange | None:
-    """Return the range two options give, or None if neither is given.
+    """Return the range that two options give, or None if neither is given.
 
     Raises:
-        RequestError: only one is given, or they are no half-open range.
+        RequestError: only one is given, or they are not a half-open range.
     """
     from rivertwice.instants import TimeRange
 
@@ -86,9 +86,9 @@ def _plan(
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
 @pass_frame
 def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool, reason: str, save: bool) -> None:
-    """Say what a backfill of NAME would do. Without a range: the windows the newest reconcile found stale.
+    """Show what a backfill of NAME would do. Without a range: the windows that the newest reconcile found stale.
 
-    Sessions are looked up in the log, so that takes a Spark job.
+    Sessions are looked up in the log, so they need a Spark job.
     """
     from rivertwice.backfill.explain import explain_plan
     from rivertwice.backfill.store import save_plan

@@ -1,4 +1,4 @@
-"""dead list, show, amend, discard: dead letters, one by one or by reason."""
+"""dead list, show, amend, discard: dead letters, each alone or by reason."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SHOWN = 120
     ),
 )
 def dead() -> None:
-    """Records that could not be accepted: look at them, say what they should have been, or leave them out for good.
+    """Records that could not be accepted: look at them, enter what they should have been, or leave them out for good.
 
     They stay in the log as they are. An amendment names the address and the cure: the truth of a reconcile counts it, and a
-    backfill of its window makes what is served so. The stream is left as it is.
+    backfill of its window brings it into what is served. The stream does not change.
     """
 
 
@@ -82,7 +82,10 @@ def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[Dead
 )
 @pass_frame
 def list_letters(frame: Frame, name: str, state: str | None, reason: str | None, limit: int) -> None:
-    """List the dead letters of NAME by place (PARTITION@OFFSET, of several topics TOPIC/PARTITION@OFFSET), with reason and state, and count them."""
+    """List and count the dead letters of NAME by place, with reason and state.
+
+    A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
+    """
     from rivertwice.deadletters.model import count_states
 
     chosen = [
@@ -146,7 +149,7 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 @click.option("--why", required=True, help="Kept with the amendment.")
 @pass_frame
 def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, why: str) -> None:
-    """Say what the record at PLACE should have been. It is decoded at once, and refused if it is still not acceptable.
+    """Enter what the record at PLACE should have been. It is decoded at once, and refused if it is still not acceptable.
 
     Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
     backfill of the record's window, which the next reconcile finds stale.

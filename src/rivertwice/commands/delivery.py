@@ -35,7 +35,7 @@ def deliver() -> None:
 def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool) -> None:
     """Deliver what NAME committed and published, in the foreground.
 
-    The agent does it by itself while the stream is wanted running; a sink has one deliverer at a time.
+    The agent does it by itself while running is wanted for the stream; a sink has one deliverer at a time.
     """
     from rivertwice.delivery.deliver import Delivered, Deliverer
     from rivertwice.errors import RivertwiceError
@@ -164,7 +164,7 @@ def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
 @pass_frame
 def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
-    """Deliver refused keys of NAME again, with what is served of them now. Those that are refused again stay listed."""
+    """Deliver refused keys of NAME again, with the rows that are served now. Keys that are refused again stay listed."""
     _ask(frame, name, sink, keys, what="retry", why="")
 
 
@@ -175,12 +175,12 @@ def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
 @click.option("--why", required=True, help="Kept with the decision.")
 @pass_frame
 def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], why: str) -> None:
-    """Leave refused deliveries of NAME out for good. A later change of the same key is delivered all the same."""
+    """Leave refused deliveries of NAME out for good. A later change of the same key is still delivered."""
     _ask(frame, name, sink, keys, what="discard", why=why)
 
 
 def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str, why: str) -> None:
-    """Ask the sink's deliverer for it; be it if there is none."""
+    """Ask the sink's deliverer for it; deliver here if there is none."""
     from rivertwice.delivery.aside import ask
     from rivertwice.delivery.deliver import Deliverer
     from rivertwice.delivery.status import view_refused

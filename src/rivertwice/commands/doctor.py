@@ -1,4 +1,4 @@
-"""doctor: what this machine lacks, and the exact remedy for each."""
+"""doctor: what this machine lacks, and the exact remedy for each problem."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_java(settings: Settings) -> Finding:
 
 
 def check_packages(settings: Settings) -> Finding:
-    """Is every direct requirement there in its pinned version? The two pyspark packages are among them."""
+    """Is every direct requirement installed in its pinned version? The two pyspark packages are among them."""
     from rivertwice.setup.packages import direct_pins, normalized, select_mismatched
 
     pins = direct_pins((settings.project / "requirements.txt").read_text())
@@ -57,7 +57,7 @@ def check_packages(settings: Settings) -> Finding:
 
 
 def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Callable[[Settings], Finding]:
-    """Return a check that every locked jar is there with its hash, and no other."""
+    """Return a check that the folder has every locked jar with its hash, and no other jar."""
 
     def check(settings: Settings) -> Finding:
         from rivertwice.setup.jars import hash_jars, load_lock, select_strangers, select_wrong
@@ -129,7 +129,7 @@ CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
 
 
 OF_A_CLONE = {"packages", "broker jars", "connector jars"}
-"""Checks that read the clone's locks; without a clone each would only say that its lock is missing."""
+"""Checks that read the clone's locks; without a clone each would only report that its lock is missing."""
 
 
 def examine(settings: Settings) -> list[Finding]:
@@ -149,7 +149,7 @@ def examine(settings: Settings) -> list[Finding]:
 @click.command(epilog=example("rivertwice doctor"))
 @pass_frame
 def doctor(frame: Frame) -> None:
-    """Say what this machine lacks, with the exact remedy. Exit 1 if something is missing. Works offline."""
+    """Show what this machine lacks, with the exact remedy. Exit 1 if something is missing. Works offline."""
     findings = examine(frame.settings)
     rows = [("ok" if item.ok else "MISSING", item.name, item.found, item.remedy) for item in findings]
     frame.emit(findings, lambda: as_table(("", "what", "found", "remedy"), rows))

@@ -1,4 +1,4 @@
-"""fast: the fast path of a pipeline, and whether it sent what its log calls for."""
+"""fast: the fast path of a pipeline, and whether it sent what its log requires."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rivertwice.commands.frame import DEFECT, Frame, as_fields, example, pass_fr
 
 @click.group(epilog=example("rivertwice fast status fraud_scores", "rivertwice fast check fraud_scores"))
 def fast() -> None:
-    """Rows of single records, sent within milliseconds (docs/howto-fast.md). The agent runs it while the stream is wanted running."""
+    """Rows of single records, sent within milliseconds (docs/howto-fast.md). The agent runs it while the stream is to run."""
 
 
 @fast.command(epilog=example("rivertwice fast status fraud_scores"))
 @click.argument("name")
 @pass_frame
 def status(frame: Frame, name: str) -> None:
-    """Say whether the fast path of NAME runs, since when it means what it means, and how far it is for sure."""
+    """Show whether the fast path of NAME runs, since when it has its present meaning, and how far it has certainly come."""
     from rivertwice.fast.owner import read_fast_owner
     from rivertwice.fast.runs import committed_offsets, read_runs
     from rivertwice.pipeline.definition import load_definition

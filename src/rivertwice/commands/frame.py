@@ -84,7 +84,7 @@ class Frame:
                 say(f"rivertwice: warning: {each}: {warning}", err=True)
 
     def known_pipeline(self, name: str) -> str:
-        """Return the name if the project defines it or the home has state of it.
+        """Return the name if the project defines it or the home has its state.
 
         Raises:
             ConfigError: the name is not safe.
@@ -120,12 +120,12 @@ class Frame:
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print text for people. What comes from records may hold what a terminal obeys: control characters are written out."""
+    """Print text for people. Text from records may hold control characters, which a terminal would obey: they are escaped."""
     click.echo(printable(text), err=err, nl=nl)
 
 
 def say_json(value: Any, *, err: bool = False) -> None:
-    """Print JSON, exact: control characters lie in it as JSON's escapes, also those that JSON lets lie raw."""
+    """Print JSON, exact: control characters are in it as JSON's escapes, also those that JSON allows raw."""
     click.echo(printable_json(json.dumps(value, ensure_ascii=False, sort_keys=True)), err=err)
 
 
@@ -167,7 +167,7 @@ def exit_code_of(error: RivertwiceError) -> int:
 
 
 def as_unexpected(error: Exception) -> RivertwiceError:
-    """Return an error of no room of ours (Spark's can have hundreds of lines) as one line of ours."""
+    """Return an error from outside our rooms (Spark's can have hundreds of lines) as one line of ours."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0][:500] if lines else "it has no message"
     if is_thrown(str(error)):
@@ -219,7 +219,7 @@ def to_plain(value: Any) -> Any:
 
 
 def as_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> str:
-    """Return a table as text, as wide as it needs to be when nobody looks (pipes, tests)."""
+    """Return a table as text; without a terminal (pipes, tests) it is as wide as it needs to be."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

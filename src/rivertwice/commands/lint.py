@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 )
 @pass_frame
 def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
-    """Check a definition with Spark and against the well-known pitfalls of streams; say what it promises (its contract).
+    """Check a definition with Spark and against the well-known pitfalls of streams; show what it promises (its contract).
 
     Every verdict is `holds` (it was checked), `broken`, or `not checked`, with the reason and the command that checks it.
     Works offline: what only Kafka knows is `not checked` then. Exit 3 if something is broken.
@@ -71,7 +71,7 @@ def _lint_one(
 
 
 def kafka_answers(frame: Frame) -> bool:
-    """Say whether Kafka answers: asked once, for a broker that is down is waited for as long as each question allows."""
+    """Say whether Kafka answers. It is asked once: a broker that is down would delay each question by its timeout."""
     from rivertwice.errors import RivertwiceError
     from rivertwice.log import kafka
 

@@ -25,7 +25,7 @@ def _measure(frame: Frame, name: str) -> Measures:
 
 
 def _definitions(frame: Frame, name: str | None) -> tuple[dict[str, Definition], dict[str, str]]:
-    """Return the definitions asked for, and why others of the project could not be loaded; a named one must be."""
+    """Return the definitions asked for, and why others could not be loaded; a named one must be loadable."""
     from rivertwice.pipeline.definition import load_definition, load_each
 
     root = frame.settings.definitions
@@ -34,7 +34,7 @@ def _definitions(frame: Frame, name: str | None) -> tuple[dict[str, Definition],
 
 
 HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures")
-"""Not shown as one line of a table: the instant is its title, the others are one figure each for partitions and sinks."""
+"""Not shown as one line of a table: the instant is its title, the others have one figure for each partition or sink."""
 
 
 @click.command(
@@ -51,8 +51,8 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
 def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> None:
     """Measure the streams: throughput, lag, latency, backpressure, state, savepoints, lateness; and the alerts on them.
 
-    Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under `alerts`.
-    Exit 3 while an alert fires, 1 if a definition cannot be loaded.
+    Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
+    `alerts`. Exit 3 while an alert fires, 1 if a definition cannot be loaded.
     """
     from rivertwice.metrics.prometheus import alerting_rules, exposition
     from rivertwice.metrics.rules import firing, judge_alerts

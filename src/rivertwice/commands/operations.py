@@ -23,7 +23,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be
 
 
 def refuse_both(*, confirm: bool, dry_run: bool) -> None:
-    """Refuse to do and not to do at once.
+    """Refuse `--confirm` and `--dry-run` together.
 
     Raises:
         UsageError: both are asked for.

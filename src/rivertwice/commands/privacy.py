@@ -1,4 +1,4 @@
-"""privacy erase, list, resume: replace a person's key wherever it is kept."""
+"""privacy erase, list, resume: replace a person's key in every place that keeps it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def privacy() -> None:
     """Erase a person's key from archive, tables, dead letters and savepoints, and keep a record that it happened.
 
-    The value is replaced by a pseudonym that leads back to nobody, in the log that is kept and in everything made of it. So
-    what was counted stays counted: a reconcile afterwards gives the verdicts of before.
+    The value is replaced by a pseudonym that leads to no person, in the kept log and in everything computed from it. So
+    the counts stay the same: a reconcile afterwards gives the same verdicts as before.
     """
 
 

@@ -1,4 +1,4 @@
-"""repair: find what tables lost, say what it means, and write it again from what was recorded."""
+"""repair: find what tables lost, show what it means, and write it again from what was recorded."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _TABLES = ("sequence", "amendments", "corrections")
 )
 @pass_frame
 def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> None:
-    """Find damage of NAME's tables, say what it means for what is served, and write again what was lost.
+    """Find damage of NAME's tables, show what it means for what is served, and write again what was lost.
 
-    Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted are
-    named. With --yes the stream is drained, damaged files are set aside, and lost rows come back out of their own data files where
-    those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3 while anything is
-    damaged.
+    Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted
+    are named. With --yes the stream is drained, damaged files are set aside, and lost rows come back out of their own data
+    files where those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3
+    while anything is damaged.
     """
     from rivertwice.instants import utc_now
     from rivertwice.privacy.record import erased_topics

@@ -1,4 +1,4 @@
-"""retention: who needs which part of the log, and for how long it is there."""
+"""retention: who needs which part of the log, and how long Kafka still keeps it."""
 
 from __future__ import annotations
 

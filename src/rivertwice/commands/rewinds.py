@@ -90,7 +90,7 @@ def plain_reread(plan: RewindPlan) -> list[dict[str, Any]]:
 def confirm_rewind(
     frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool, stop_before_head: bool
 ) -> None:
-    """Rewind and print what came of it."""
+    """Rewind and print the result."""
     from rivertwice.savepoint.operations.rewind import rewind_stream
 
     report = rewind_stream(

@@ -99,7 +99,7 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 
     Every earlier version is asked, for the log holds records of all of them. `backward`: it can read their records;
     `forward`: they can read its records; `full`: both. A changed meaning (milliseconds for microseconds, another scale)
-    is a break too, though Avro alone would let it pass.
+    is a break too, though Avro alone would accept it.
     """
     from rivertwice.schemas.registry import check_new, open_registry
 
@@ -267,7 +267,7 @@ def _source_of(draft: DefinitionFile, chosen: str | None) -> tuple[str, Source]:
 
 
 def _begun_otherwise(frame: Frame, name: str, write: Mapping[str, str]) -> str | None:
-    """Return the head timeline if it decodes otherwise than the definition will."""
+    """Return the head timeline if it decodes in another way than the definition will."""
     from rivertwice.pipeline.definition import parse_files, read_files
     from rivertwice.pipeline.fingerprint import fingerprint_of
     from rivertwice.timeline.lineage import load_timeline

@@ -64,7 +64,7 @@ def up(frame: Frame, airflow: bool) -> None:
 
 
 def check_definitions(frame: Frame) -> list[Judgement]:
-    """Return what every definition of the project is worth; Spark is started only for those that were not checked yet."""
+    """Return the judgement on every definition of the project; Spark is started only for those that were not checked yet."""
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.checked import judge_folder
     from rivertwice.pipeline.engine import spark_on_demand
@@ -189,7 +189,7 @@ def _status_text(view: dict[str, Any]) -> str:
 
 
 def _patience_text(item: dict[str, Any]) -> str | None:
-    """Return when the lag will be gone, or when the agent tries again; None if neither is to be waited for."""
+    """Return when the lag will be gone, or when the agent tries again; None if neither is expected."""
     if item["is_backing_off"]:
         return (
             f"{item['name']}: {item['consecutive_failures']} failures in a row, next attempt at {item['next_attempt']}"

@@ -18,7 +18,7 @@ def topics_create(frame: Frame) -> None:
     """Wait for Kafka, then create the topics that are absent.
 
     `rivertwice up` does the same; this is for a Kafka that is not the embedded one, once per deployment. A topic that exists
-    is left as it is; one with another number of partitions than its definition says is refused.
+    is left as it is; one whose number of partitions differs from its definition is refused.
     """
     from rivertwice.log.answer import await_kafka
     from rivertwice.log.topics import create_topics

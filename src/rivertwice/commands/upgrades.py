@@ -41,10 +41,10 @@ def upgrade(
 ) -> None:
     """Continue NAME with its definition as it is now; shows first what changed and whether that can be done.
 
-    Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a proved savepoint and
-    the recorded batches after it give its state again, and a new timeline continues from there with the new definition. What
-    is served does not change. A change of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot
-    be done.
+    Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a proved savepoint
+    and the recorded batches after it give its state again, and a new timeline continues from there with the new definition.
+    What is served does not change. A change of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it
+    cannot be done.
     """
     from rivertwice.savepoint.operations.steps import UPGRADE
     from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream

@@ -1,4 +1,4 @@
-"""upkeep: merge small files of the tables and remove what nothing names any more."""
+"""upkeep: merge small files of the tables and remove files that no commit names any more."""
 
 from __future__ import annotations
 
