@@ -1,4 +1,4 @@
-"""A small client of Airflow's REST API: trigger a run, watch it, say why it failed."""
+"""A small client of Airflow's REST API: trigger a run, watch it, show why it failed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AirflowClient:
         return {str(dag["dag_id"]) for dag in body["dags"]}
 
     def import_errors(self) -> list[str]:
-        """Return what kept DAG files from loading."""
+        """Return why DAG files could not be loaded."""
         body = self._checked(self._request("GET", "/api/v2/importErrors", params={"limit": 100}))
         return [f"{error['filename']}: {error['stack_trace']}" for error in body["import_errors"]]
 
@@ -84,7 +84,7 @@ class AirflowClient:
             time.sleep(0.5)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Start a run and return its id. The id is chosen here, so that asking again after a server error starts no second run.
+        """Start a run and return its id. The id is chosen here, so asking again after a server error starts no second run.
 
         Raises:
             RequestError: Airflow refuses the form (HTTP 400, 404, 409, 422); nothing has started.
@@ -158,7 +158,7 @@ class AirflowClient:
         ]
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        """Return what a task handed on."""
+        """Return the value that a task passed on."""
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
         return self._checked(self._request("GET", path))["value"]
 

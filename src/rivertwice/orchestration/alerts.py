@@ -1,4 +1,4 @@
-"""What Airflow reports: failed tasks, and what the gate of a reconcile found. Routes and repetition are the alerts' room's."""
+"""What Airflow reports: failed tasks, and findings of a reconcile's gate. The alerts' room has routes and repetition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GATE_KINDS = (
     "defect", "finding", "gap", "balance", "late_share", "not_comparable", "nothing_compared", "suite", "suite_errored",
 )  # fmt: skip
 _VERDICTS = {"defect": DEFECT, "late_share": LATE, "not_comparable": NOT_COMPARABLE}
-"""The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream once emitted."""
+"""The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream emitted."""
 
 
 class ReportedError(Exception):
@@ -55,7 +55,7 @@ class Place:
 
 
 def report_failure(settings: Settings, pipeline: str, place: Place, message: str) -> None:
-    """Report that a task finally failed, once for as long as it does."""
+    """Report that a task finally failed, once while it fails."""
     cause = AlertCause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
     _send(settings, [Report(cause, CRITICAL, message, "airflow", place.details)])
 
@@ -79,9 +79,9 @@ def report_success(settings: Settings, pipeline: str, place: Place, *, watched: 
 
     Args:
         settings: where things lie.
-        pipeline: the task's.
-        place: the task's.
-        watched: it is the one that watches the stream.
+        pipeline: pipeline of the task.
+        place: place of the task.
+        watched: the task is the one that watches the stream.
     """
     failed = AlertCause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
     faults = (
@@ -127,8 +127,8 @@ def judge_gate(
 ) -> dict[str, tuple[str, str]]:
     """Return kind to (severity, message) of what a person should know now. Pure.
 
-    Several alerts of one kind (a late share per partition) are one. What a backfill has repaired is none: the stream's
-    own rows keep their verdict for ever, but no served number is touched by it any more.
+    Several alerts of one kind (a late share per partition) are one. What a backfill has repaired is no alert: the stream's
+    own rows keep their verdict for ever, but it affects no served number any more.
     """
     served = counts.get(SERVED, {})
     by_kind: dict[str, list[Mapping[str, str]]] = {}
@@ -154,7 +154,7 @@ def _is_about(alert: Alert, pipeline: str) -> bool:
 
 
 def _send(settings: Settings, reports: Sequence[Report]) -> None:
-    """Record reports and send what is due here and now: the agent may be dead, or lack the address of a route."""
+    """Record reports and send in this process what is due: the agent may be dead, or lack the address of a route."""
     from rivertwice.alerts.sender import Sender
 
     for report in reports:

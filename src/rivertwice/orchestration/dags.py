@@ -1,4 +1,4 @@
-"""The DAGs of a pipeline, one per verb: `supervise__P`, `rotate__P`, `archive__P`, `reconcile__P`, `backfill__P`, `correct__P`."""
+"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, correct__P."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ BACKFILL_EVERY = "45 2 * * *"
 CORRECT_EVERY = "*/10 * * * *"
 
 RUN_TYPES = ("scheduled", "manual", "operator_triggered")
-"""No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill, which
-starts a run for each date of a range, is refused, and its forms do not offer it."""
+"""No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill,
+which starts a run for each date of a range, is refused, and its forms do not offer it."""
 
 # A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.
 _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
-    """Watch the stream, epoch after epoch. Starting and stopping it is the agent's, by intent."""
+    """Watch the stream, epoch after epoch. The agent starts and stops it, by its intent."""
     name = definition.name
     stream = Asset(name=f"stream.{name}", uri=f"x-rivertwice://streams/{name}")
     with DAG(
@@ -64,7 +64,7 @@ def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
 
 
 def rotate_dag(settings: Settings, definition: Definition) -> DAG:
-    """Take a savepoint while the stream runs, prove it by a replay, prune what nothing protects."""
+    """Take a savepoint while the stream runs, prove it by a replay, prune what is not protected."""
     name = definition.name
     params = {
         "prove": Param(
@@ -229,7 +229,7 @@ def _common(name: str, verb: str, description: str) -> dict[str, Any]:
         "doc_md": f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
         "default_args": {
             "owner": "rivertwice",
-            # An API server that is restarted, a lost race, a killed worker: worth another try. What no retry can cure fails
+            # An API server that is restarted, a lost race, a killed worker: worth another try. A failure that no retry can cure fails
             # at once (AirflowFailException).
             "retries": 2,
             "retry_delay": timedelta(seconds=5),
@@ -256,7 +256,7 @@ def _instant_param(title: str, description: str) -> Param:
 
 
 def _reason_param() -> Param:
-    # Nothing, not an empty text: a field that only takes texts is required, and the form would open red.
+    # None, not an empty text: a field that only takes texts is required, and the form would open with an error.
     return Param(
         None,
         type=["null", "string"],

@@ -18,7 +18,7 @@ SPARK_POOL = "spark_batch"
 def submit_confs(settings: Settings) -> dict[str, str]:
     """Return what only the submission can set, as a driver's own start does; the jobs set the SQL settings themselves."""
     confs = start_confs(settings, sorted(settings.spark_jars.glob("*.jar")))
-    del confs["spark.master"]  # the connection's
+    del confs["spark.master"]  # from the connection
     return confs
 
 

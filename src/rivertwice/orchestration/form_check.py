@@ -1,7 +1,7 @@
-"""Refuses a form that cannot be meant before Airflow makes a run of it.
+"""Refuses an invalid form before Airflow makes a run of it.
 
-The schema of a form knows one field at a time, so a reversed range passes it. This part of the API server reads what is asked
-for as a whole. A run that comes in another way (Airflow's own command line, another DAG) is refused by its first task.
+The schema of a form knows one field at a time, so a reversed range passes it. This part of the API server reads the whole
+request. A run that comes in another way (Airflow's own command line, another DAG) is refused by its first task.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TRIGGER = re.compile(r"/api/v2/dags/(?P<verb>[a-z]+)__[a-z0-9_-]+/dagRuns/?$")
 
 
 class FormCheck:
-    """ASGI middleware that answers 400, with the reason, where a run of one of our DAGs is asked for that its form cannot mean.
+    """ASGI middleware that answers 400, with the reason, to a request for a run of one of our DAGs whose form is invalid.
 
     Args:
-        app: Airflow's.
-        now: the time, by which a range lies in the future.
+        app: the app of Airflow.
+        now: the time by which a range is in the future.
     """
 
     def __init__(self, app: ASGIApp, now: Callable[[], datetime] = utc_now) -> None:
@@ -56,7 +56,7 @@ class FormCheck:
 
 
 def find_refusal(verb: str, body: bytes, now: datetime) -> str | None:
-    """Return why the run that `body` asks for cannot be meant; None if it can, or if Airflow itself refuses such a body. Pure."""
+    """Return why the run that `body` asks for is invalid; None if it is valid, or if Airflow itself refuses the body. Pure."""
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ def _is_post(scope: Scope) -> bool:
 
 
 async def _read(receive: Receive) -> list[Message]:
-    """Return the messages of a body, up to the one that makes it longer than any form is."""
+    """Return the messages of a body, up to the first that makes it longer than any form."""
     messages: list[Message] = []
     size, more = 0, True
     while more and size <= LONGEST_BODY:
@@ -92,7 +92,7 @@ def _body(messages: list[Message]) -> bytes:
 
 
 def _again(messages: list[Message], receive: Receive) -> Receive:
-    """Return what gives the messages that were read, then those that come."""
+    """Return a function that gives the messages that were read, then those that follow."""
     waiting = list(messages)
 
     async def read_again() -> Message:
@@ -102,5 +102,5 @@ def _again(messages: list[Message], receive: Receive) -> Receive:
 
 
 def middleware() -> dict[str, Any]:
-    """Return the middleware as a plugin of Airflow names it."""
+    """Return the middleware in the form that a plugin of Airflow needs."""
     return {"middleware": FormCheck, "args": [], "kwargs": {}, "name": "rivertwice forms"}

@@ -24,11 +24,11 @@ from rivertwice.supervise.health import choose_grace
 class SuperviseEpoch(BaseOperator):
     """One epoch of watching a stream, deferred to the triggerer: it holds no worker and owns no process.
 
-    What was seen last is cached in the asset store, where the UI and the REST API show it; the truth stays in the home.
+    The last observation is cached in the asset store, where the UI and the REST API show it; the truth stays in the home.
 
     Args:
         pipeline: name of the pipeline.
-        stream: the asset whose store caches what was seen.
+        stream: the asset whose store caches the observation.
         epoch: length of the epoch in seconds.
         grace: seconds a fault may last before it fails the epoch.
         poll: seconds between two looks.
@@ -63,7 +63,7 @@ class SuperviseEpoch(BaseOperator):
         self.defer(trigger=trigger, method_name="finish")
 
     def finish(self, context: Any, event: dict[str, Any]) -> str:
-        """Cache what was seen, and fail if a fault lasted too long.
+        """Cache the observation, and fail if a fault lasted too long.
 
         Raises:
             AirflowFailException: the agent is dead, has given up, or the driver is not back in time.
@@ -81,8 +81,8 @@ class SuperviseEpoch(BaseOperator):
 class RivertwiceSparkOperator(SparkSubmitOperator):
     """Submits one of this project's Spark jobs through the connection `spark_default`.
 
-    Arguments go to the job as a list, never through a shell. What no retry can cure fails the task at once; any other failure is
-    retried.
+    Arguments go to the job as a list, never through a shell. A failure that no retry can cure fails the task at once; any
+    other failure is retried.
 
     Args:
         settings: where the project, its state and the connector's jars lie.
@@ -127,7 +127,7 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
 
 
 class ReconcileOperator(RivertwiceSparkOperator):
-    """Submits the reconcile job under a name of the DAG run's own, by which the run's gate finds it."""
+    """Submits the reconcile job under a name of its own for each DAG run, by which the run's gate finds it."""
 
     def arguments_of(self, context: Any) -> list[str]:
         """Return the job's arguments and the name of the reconcile."""

@@ -1,4 +1,4 @@
-"""What a Spark job's end means for its task: retry, or not. Pure."""
+"""Whether the task of a Spark job that ended is retried. Pure."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def pipelines(user: GetUserDep) -> dict[str, Any]:
 
 
 class RivertwicePlugin(AirflowPlugin):
-    """Adds the page to Airflow, an app of its own and an entry in the navigation, and the check of forms before a run exists."""
+    """Adds the page to Airflow (an app of its own, and an entry in the navigation), and the check of forms before a run."""
 
     name = "rivertwice"
     fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "rivertwice"}]  # noqa: RUF012

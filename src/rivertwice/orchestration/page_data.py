@@ -1,4 +1,4 @@
-"""What the page shows of a pipeline: plain values, read afresh from the home at each request."""
+"""What the page shows of a pipeline: plain values, read from the home again at each request."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def describe_ledger(rows: Sequence[LedgerRow]) -> dict[str, Any] | None:
 def describe_windows(
     verdicts: Iterable[Mapping[str, Any]], causes: Iterable[Mapping[str, Any]], limit: int = WINDOWS
 ) -> dict[str, Any]:
-    """Return the result rows whose verdict is not AGREES in some pair, gravest first, with their causes by address."""
+    """Return the result rows whose verdict is not AGREES in some pair, most serious first, with their causes by address."""
     rows: dict[tuple[Any, str], dict[str, Any]] = {}
     for verdict in verdicts:
         place = (verdict["window_start"], verdict["key"])

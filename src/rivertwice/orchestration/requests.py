@@ -1,8 +1,8 @@
-"""What a run was asked for, checked again before anything starts. Pure, but for a note on an old word.
+"""The request for a run, checked again before anything starts. Pure, but for a note on an old word.
 
-Airflow's API server asks here before it makes a run (`form_check.py`) and answers 400. But a run can also be started by
-Airflow's own command line, by another DAG, or by one that was edited; so the first task checks all of it once more, and only
-a run that passes here continues.
+Airflow's API server checks a request here before it makes a run (`form_check.py`) and answers 400. But a run can also be
+started by Airflow's own command line, by another DAG, or by one that was edited; so the first task checks all of it once
+more, and only a run that passes here continues.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 SCOPES = ("stale", "range")
 DEFAULT_SCOPE = "stale"
 OLD_SCOPES = {"wanting": "stale"}
-"""Words that 0.1 had for a scope, to what they are called now; they are still taken."""
+"""Words that 0.1 had for a scope, to the words of now; the old ones are still accepted."""
 
 
 @dataclass(frozen=True)
 class BackfillForm:
-    """A checked request for a backfill; `range` None means the windows that the newest reconcile found stale, `reason` "" none."""
+    """A checked request for a backfill; `range` None: the windows that the newest reconcile found stale; `reason` "": none."""
 
     range: TimeRange | None
     reason: str
@@ -51,10 +51,10 @@ class RotateForm:
 
 
 def check_form(verb: str, conf: Mapping[str, Any], now: datetime) -> None:
-    """Check what a run of a verb's DAG is asked for; a field that is left out has its form's default. A verb without a form passes.
+    """Check the request for a run of a verb's DAG; a field that is left out has its default. A verb without a form passes.
 
     Raises:
-        RequestError: the form cannot be meant.
+        RequestError: the form is invalid.
     """
     if verb == "backfill":
         read_backfill(conf, {"scope": DEFAULT_SCOPE, **conf}, now)
@@ -70,7 +70,7 @@ def read_backfill(conf: Mapping[str, Any], params: Mapping[str, Any], now: datet
     """Check a backfill's form.
 
     Raises:
-        RequestError: an unknown key, a value of another type, or a range that cannot be meant.
+        RequestError: an unknown key, a value of another type, or an invalid range.
     """
     _refuse_unknown(conf, ("scope", "start", "end", "reason", "dry_run"))
     scope = _choice(params, "scope", SCOPES, OLD_SCOPES)
@@ -91,7 +91,7 @@ def read_reconcile(conf: Mapping[str, Any], params: Mapping[str, Any], now: date
     """Check a reconcile's form; None means everything that is closed.
 
     Raises:
-        RequestError: an unknown key, or a range that cannot be meant.
+        RequestError: an unknown key, or an invalid range.
     """
     _refuse_unknown(conf, ("start", "end"))
     return read_range(params, now)
@@ -111,7 +111,7 @@ def read_nothing(conf: Mapping[str, Any]) -> None:
     """Check the form of a DAG that takes no values.
 
     Raises:
-        RequestError: some were given.
+        RequestError: values were given.
     """
     _refuse_unknown(conf, ())
 
@@ -120,7 +120,8 @@ def read_range(params: Mapping[str, Any], now: datetime) -> TimeRange | None:
     """Return the range that `start` and `end` name, or None if both are empty.
 
     Raises:
-        RequestError: only one is given, one is no instant, or the range is reversed, empty, longer than a year, or in the future.
+        RequestError: only one is given, one is no instant, or the range is reversed, empty, longer than a year or in the
+        future.
     """
     start, end = _instant(params, "start"), _instant(params, "end")
     if start is None and end is None:

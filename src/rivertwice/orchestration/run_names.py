@@ -13,7 +13,7 @@ def request_of(run_id: str) -> str:
 def reconcile_of(run_id: str, attempt: int) -> str:
     """Return the name of the reconcile that one attempt of a DAG run's job stores.
 
-    Each attempt has its own: a name stores its rows once, and a task that a person cleared compares again.
+    Each attempt has its own name: rows are stored once under a name, and a task that a person cleared compares again.
     """
     return f"{_reconciles(run_id)}{attempt}"
 

@@ -1,4 +1,4 @@
-"""What the tasks of our DAGs do: check the form, call the room that does it, say what came out.
+"""What the tasks of our DAGs do: check the form, call the room that does the work, return the result.
 
 Everything heavy is imported inside the functions: they run in a task's process, never while a DAG file is parsed.
 """
@@ -62,7 +62,7 @@ def is_proof_wanted(_savepoint: str) -> bool:
 
 
 def prune_savepoints(pipeline: str) -> list[str]:
-    """Remove the savepoints that nothing protects; return their ids."""
+    """Remove the savepoints that are not protected; return their ids."""
     from rivertwice.savepoint.prune import KEPT
     from rivertwice.savepoint.prune import prune_savepoints as prune
 
@@ -145,7 +145,7 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
 
 
 def plan_backfill(pipeline: str) -> str:
-    """Check the form, plan, explain and save; return the backfill's id, or nothing when nothing is to be done."""
+    """Check the form, plan, explain and save; return the backfill's id, or an empty text when nothing is to be done."""
     from rivertwice.backfill.model import BackfillRequest
     from rivertwice.backfill.prepare import plan_if_needed
     from rivertwice.backfill.store import save_plan
@@ -166,7 +166,7 @@ def plan_backfill(pipeline: str) -> str:
 
 
 def check_backfill(pipeline: str) -> list[str]:
-    """Check the form of a backfill of sessions and return the arguments of the job that plans it, none when nothing is stale."""
+    """Check the form of a backfill of sessions and return the arguments of the job that plans it; none if nothing is stale."""
     from rivertwice.backfill.prepare import find_nothing_stale
 
     settings, context = Settings.from_env(), get_current_context()
@@ -185,7 +185,7 @@ def check_backfill(pipeline: str) -> list[str]:
 
 
 def find_planned(pipeline: str) -> str:
-    """Return the backfill that the job planned for this run, or nothing when nothing is to be done."""
+    """Return the backfill that the job planned for this run, or an empty text when nothing is to be done."""
     from rivertwice.backfill.store import planned_for
 
     context = get_current_context()
@@ -212,7 +212,7 @@ def plan_correction(pipeline: str) -> str:
 
 
 def _no_spark() -> NoReturn:
-    """Give no session: a worker has none, so the DAG lets a Spark job plan what only records tell."""
+    """Give no session: a worker has none, so the DAG lets a Spark job plan what needs the records."""
     message = "this pipeline's windows are known from their records alone; its DAG plans them in a Spark job"
     raise RequestError(message)
 
