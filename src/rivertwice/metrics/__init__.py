@@ -1,1 +1,1 @@
-"""What is measured of a stream: figures with their units, the alerts on them, and likely causes. Reads only."""
+"""Measurements of a stream: figures with their units, the alerts on them, and likely causes. Reads only."""

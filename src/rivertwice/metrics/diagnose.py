@@ -1,6 +1,6 @@
-"""Likely causes of what hurts, each with the figures it was read from. Pure: figures in, findings out.
+"""Likely causes of problems, each with the figures that show it. Pure: figures in, findings out.
 
-A symptom may have several causes; all that the figures support are named, the most telling first. Nothing is named
+A symptom may have several causes; all that the figures support are named, the most likely first. No cause is named
 that no figure supports.
 """
 
@@ -24,7 +24,7 @@ class Diagnosis:
 
     Attributes:
         symptom: lag, delivery, silence, late, dead, defect, checkpoint, savepoint or retention.
-        evidence: the figures it was read from.
+        evidence: the figures that show it.
         cause: what is likely wrong. remedy: what to do.
     """
 
@@ -35,7 +35,7 @@ class Diagnosis:
 
 
 def diagnose(measures: Measures, definition: DefinitionFile) -> list[Diagnosis]:
-    """Return the likely causes of everything that hurts; empty when nothing does."""
+    """Return the likely causes of all problems; empty when there is none."""
     return [
         *_silence(measures),
         *_lag(measures, definition),

@@ -196,6 +196,6 @@ def _from_reconcile(measures: Measures, home: PipelineHome, now: datetime) -> Me
 
 
 def _latency(measures: Measures) -> float | None:
-    """Return the least a record that arrives now must wait: what the oldest one waits already, or a median batch."""
+    """Return the least a record that arrives now must wait: how long the oldest one has waited already, or a median batch."""
     known = [seconds for seconds in (measures.lag_s, measures.batch_p50_s) if seconds is not None]
     return max(known) if measures.lag_s is not None and known else None

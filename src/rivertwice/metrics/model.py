@@ -38,7 +38,7 @@ class Measures:
 
     Attributes:
         desired, state: as `rivertwice status` shows them.
-        heartbeat_age_s: since the driver last spoke.
+        heartbeat_age_s: age of the driver's last heartbeat.
         lag_records: records in the log beyond the committed offsets.
         lag_s: age of the oldest record that waits, by its own timestamp; 0 if none waits.
         arriving_per_s, read_per_s: records added to the log, and committed, per second of the last minute.
@@ -53,7 +53,7 @@ class Measures:
         late_share: late pairs among all, as the newest reconcile proved it; reconcile_age_s: how old that is.
         defects: DEFECT verdicts of it.
         checkpoint_bytes, checkpoint_files: live checkpoint of the head.
-        state_bytes: its state alone.
+        state_bytes: the state in it alone.
         savepoint_age_s, savepoint_bytes: newest proved savepoint; without one the age is the first batch's, for all
             batches since would have to be read again.
         unproved: savepoints that are newer than it.
