@@ -31,7 +31,7 @@ DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
 def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRef, subprocess.Popen[bytes]]:
     """Start a driver in a session of its own, so that it outlives the agent.
 
-    A drain marker that still lies there belongs to an earlier stop and is taken away first.
+    A drain marker that is still in place belongs to an earlier stop and is removed first.
     """
     home = settings.pipeline(name)
     home.drain.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
 """The agent: one per home, keeps every pipeline's intent true and `served` up to date.
 
-Each pass, for each pipeline that anybody ever asked something of:
+Each pass, for each pipeline that has an intent:
 1. observe (reads only), and count an end that happened since the last pass;
 2. decide (pure);
 3. record the intended action, then act, then record that it is done.
 
-It dies without harm: drivers are processes of their own sessions, and the next agent adopts them by pid, start
+Its death does no harm: drivers are processes of their own sessions, and the next agent adopts them by pid, start
 and epoch. SIGTERM to the agent leaves the drivers running, unless it was started to drain them (containers).
 """
 
@@ -266,7 +266,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
 
 
 def _drain(settings: Settings, seconds: float) -> str:
-    """Drain all drivers and end the fast paths; return what to say about it."""
+    """Drain all drivers and end the fast paths; return a text about it."""
     names = supervised_names(settings)
     fast = end_fast_paths(settings, names)
     drained = drain_all(settings, names, "agent stop", seconds, LOG.info)

@@ -28,7 +28,7 @@ def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[l
 
     Args:
         known: names of the rules that fired before.
-        states: what the rules say now.
+        states: the states of the rules now.
     """
     begun = [each for each in states if each.state == FIRING and each.rule.name not in known]
     over = [each for each in states if each.state in (OK, "off") and each.rule.name in known]
@@ -36,7 +36,7 @@ def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[l
 
 
 class AlertKeeper(Keeper):
-    """Every half minute judges the alerts. What fires is reported; the end of one is reported too, and is an event."""
+    """Judges the alerts every half minute. An alert that fires is reported; its end is reported too, and is an event."""
 
     def __init__(
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S

@@ -1,4 +1,4 @@
-"""Keep the archive ahead of Kafka's deletion, and report deadlines that come near. A thread of the agent; supervision never waits.
+"""Keep the archive ahead of Kafka's deletion, and report near deadlines. A thread of the agent; supervision never waits.
 
 Each pass, for each supervised pipeline: observe its retention, write it down for `status`, page what is critical once,
 and start the archive job where `decide_archive` decides so: a process of its own session, without Spark, one at a time in

@@ -32,7 +32,7 @@ FULL_AFTER = 3  # ends on a full disk, in a row and without a new batch, after w
 
 @dataclass(frozen=True)
 class Failure:
-    """One end of a driver that was no clean drain.
+    """One end of a driver that was not a clean drain.
 
     Attributes:
         at: when the agent noticed.
@@ -81,7 +81,7 @@ def lease_losses(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_PO
 
 
 def full_disk_ends(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> int:
-    """Count the newest ends in a row that a full disk made, without progress, in the window that ends with the newest; 0 if that is none."""
+    """Count the newest ends in a row by a full disk, without progress, in the window of the newest; 0 if that is none."""
     row = failures[len(failures) - consecutive_failures(failures) :]
     count = 0
     for failure in reversed(row):

@@ -133,7 +133,7 @@ def classify_exit(
         record_class: `class` of the exit record of this very epoch, or None if it wrote none.
         log_tail: the end of the driver's log since its start.
         returncode: return code of the process if the agent was its parent, else None.
-        full: the disk of the home has no room: a driver that could write neither record nor log is taken to have ended for that.
+        full: the disk of the home has no room; a driver that could write neither record nor log ended for that.
     """
     named = _WORDS.get(record_class or "")
     if named is not None and named is not FailureClass.UNKNOWN:

@@ -1,4 +1,4 @@
-"""What to do about a pipeline's driver. Pure: a value of what is wanted and seen goes in, an action with its reason comes out.
+"""What to do about a pipeline's driver. Pure: the input is what is wanted and observed, the result an action with its reason.
 
 The agent and Airflow share it. It is level-triggered: it looks at what is, not at what happened, so a pass that was
 missed or repeated changes nothing. It never asks for a kill: a driver that hangs is paged, for only a person can decide
@@ -66,7 +66,7 @@ class Action:
 
 @dataclass(frozen=True)
 class DrainMarker:
-    """The drain marker as it lies there.
+    """The drain marker as it is on disk.
 
     Attributes:
         by_agent: the agent put it there for an intent.
@@ -121,7 +121,7 @@ def decide(desired: Intent | None, observed: Observed, now: datetime, policy: Ba
 
 
 def runs_as_wanted(action: Action, observed: Observed) -> bool:
-    """Say whether the stream does what is wanted: a driver owns it and nothing is paged, or it is stopped and nothing lives."""
+    """Say whether the stream does what is wanted: a driver owns it and nothing is paged, or it is stopped and none lives."""
     if action.kind is not ActionKind.WAIT or action.lasts:
         return False
     return observed.owner is not None or action.reason == STOPPED
@@ -268,7 +268,7 @@ def _start_may_be_under_way(memory: Memory, now: datetime) -> bool:
 
 
 def _start_allowed_at(memory: Memory, policy: BackoffPolicy, now: datetime) -> datetime | None:
-    """Return when the next start is allowed. What lies after `now` was noted before the clock was set back."""
+    """Return when the next start is allowed. An instant after `now` was noted before the clock was set back."""
     instants: list[datetime] = []
     attempt = next_attempt(memory.failures, policy)
     if attempt is not None and memory.failures[-1].at <= now:

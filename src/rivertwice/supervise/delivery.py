@@ -1,7 +1,7 @@
 """Deliver the results of every pipeline that has sinks and is wanted running. A thread per sink; supervision never waits.
 
-An error is noted and reported once, and the delivery is tried again with backoff; it never ends the agent. A stream that is not wanted running
-any more is delivered to its end. Sinks are those of the project's definition now: they shape no result.
+An error is noted and reported once, and the delivery is tried again with backoff; it never ends the agent. A stream that is
+not wanted running any more is delivered to its end. Sinks are those of the project's definition now: they shape no result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EVERY_S = 2.0
 PAGE_AT = 5  # failures in a row
 JOIN_S = 10.0
 REFUSED_EVERY = timedelta(seconds=10)
-"""How often the record of refused deliveries is read: it may lie on S3."""
+"""How often the record of refused deliveries is read: it may be on S3."""
 
 
 class DeliveryWorker(threading.Thread):
@@ -114,7 +114,7 @@ class DeliveryKeeper(Keeper):
         self._report_refused(name, notes, now)
 
     def _report_refused(self, name: str, notes: Mapping[str, Note], now: datetime) -> None:
-        """Report the sinks that lack deliveries which their destination refused, and the end of it."""
+        """Report the sinks whose destination refused deliveries, and the end of that."""
         looked = self._looked_at.get(name)
         if looked is not None and timedelta(0) <= now - looked < REFUSED_EVERY:
             return

@@ -1,7 +1,7 @@
 """A full disk: the agent reports it once, continues without what it could not write, and reports when space is back.
 
-A message about a full disk needs room on that disk. So a small file is kept in reserve; it is given up for that message, and made
-again when there is space.
+A message about a full disk needs room on that disk. So a small file is kept in reserve; it is given up for that message, and
+made again when there is space.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class DiskWatch:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Let a full disk not end what the block belongs to."""
+        """Keep a full disk from ending the thread that runs the block."""
         try:
             yield
         except OSError as error:
             self.failed(error, utc_now())
 
     def failed(self, error: OSError, now: datetime) -> None:
-        """Take in that something could not be written; a full disk is paged once while it lasts.
+        """Note that something could not be written; a full disk is paged once while it lasts.
 
         Raises:
             OSError: it is another error.
@@ -85,10 +85,10 @@ class DiskWatch:
         page(self._settings, KIND, None, message, now)
 
     def wrote(self, now: datetime) -> None:
-        """Take in that there is room: say so if it was full, and keep a reserve again.
+        """Note that there is room: report it if the disk was full, and keep a reserve again.
 
         Raises:
-            OSError: there is not, after all.
+            OSError: there is no room after all.
         """
         room = has_room(self._settings.home)
         if self._since is None and room:  # an earlier agent may have reported it

@@ -1,4 +1,4 @@
-"""Drain every stream of a home, for who is about to take the host or the container down."""
+"""Drain every stream of a home, before the host or the container is taken down."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def say_nothing(_line: str) -> None:
 def drain_all(
     settings: Settings, names: list[str], by: str, seconds: float, progress: Callable[[str], None] = say_nothing
 ) -> list[str]:
-    """Ask every living driver to drain, wait for them, and take the markers away again.
+    """Ask every living driver to drain, wait for them, and remove the markers again.
 
     Args:
         settings: where things lie.
@@ -64,7 +64,7 @@ def drain_all(
 
 
 def end_fast_paths(settings: Settings, names: list[str]) -> list[str]:
-    """Send SIGTERM to the fast paths that run, which end at once and later continue after their last record; return their names."""
+    """Send SIGTERM to the fast paths that run; return their names. They end at once and continue later after their last record."""
     owners = {name: owner for name in names if (owner := read_fast_owner(settings.pipeline(name))) is not None}
     for owner in owners.values():
         with suppress(ProcessLookupError):
@@ -73,7 +73,7 @@ def end_fast_paths(settings: Settings, names: list[str]) -> list[str]:
 
 
 def driver_lives(settings: Settings, name: str) -> bool:
-    """Say whether a driver of this pipeline lives, be it one that has not taken its lease yet."""
+    """Say whether a driver of this pipeline lives, also one that has not taken its lease yet."""
     if lease_owner(settings.pipeline(name)) is not None:
         return True
     started = load_memory(settings, name).driver

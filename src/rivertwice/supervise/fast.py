@@ -1,6 +1,6 @@
 """Keep the fast path of every pipeline that has one and is wanted running: a process each, started again with backoff.
 
-A process outlives its agent; the next one finds it by its lock. A failure is reported once, and paged when it is the fifth in a row.
+A process outlives its agent; the next one finds it by its lock. A failure is reported once; the fifth in a row is paged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a stream does what is wanted: one look at its home, and one judgement, for `status`, Airflow's triggers and the page.
+"""Whether a stream does what is wanted: one observation and one judgement, for `status`, Airflow's triggers and the page.
 
-The judgement is pure: values and `now` go in, a word and a sentence come out.
+The judgement is pure: its input is values and `now`, its result a word and a sentence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GIVEN_UP = "given_up"
 
 AGENT_SILENT = timedelta(seconds=30)
 SPEAKS_WITHIN = timedelta(seconds=10)
-"""A driver speaks every second; one that was silent for longer is shown as unresponsive. The agent ends it after `HUNG_AFTER`."""
+"""A driver beats every second; one that is silent for longer is shown as unresponsive. The agent pages after `HUNG_AFTER`."""
 UNRESPONSIVE = "unresponsive"
 
 
@@ -95,10 +95,10 @@ def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now:
 
 
 def classify_health(observation: Seen, now: datetime) -> Health:
-    """Say whether what is wanted is true.
+    """Say whether the stream does what is wanted.
 
-    A stream that nobody wants to run is never a failure. Otherwise the agent must have spoken within 30 s, and the driver
-    must hold the lease and have spoken within 120 s.
+    A stream that nobody wants to run is never a failure. Otherwise the agent's heartbeat must be at most 30 s old, and the
+    driver must hold the lease and have a heartbeat of at most 120 s.
     """
     if observation.intent is None or observation.intent.desired != "running":
         return Health(OK, "stopped, as wanted" if observation.intent else "nobody has asked for it to run")
@@ -126,7 +126,7 @@ def choose_grace(failures: int, grace: float, epoch: float) -> float:
     """Return how long a fault may last before it fails the epoch.
 
     It doubles with each epoch that failed before, up to the epoch's own length, so that a fault that nobody cures raises an
-    alert less and less often instead of one a minute.
+    alert less and less often instead of one every minute.
     """
     return min(grace * 2.0 ** min(failures, 16), epoch)
 

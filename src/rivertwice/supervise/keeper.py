@@ -15,7 +15,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Keeper(threading.Thread):
-    """Looks at each pipeline again and again until it is stopped. An error is reported once, and the next round tries again."""
+    """Looks at each pipeline again and again until it is stopped. An error is reported once; the next round tries again."""
 
     def __init__(
         self,

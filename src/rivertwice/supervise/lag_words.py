@@ -1,6 +1,6 @@
-"""What is said of a lag: the figure, since when it is known, and why it is not known now. Pure; for `status` and the page in Airflow.
+"""The text about a lag: the figure, its age, and why it is not known now. Pure; for `status` and the page in Airflow.
 
-Each takes what `view_stream` returns.
+Each function takes what `view_stream` returns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from rivertwice.supervise.health import UNRESPONSIVE
 
 LAG_FRESH_S = 20.0
-"""A driver asks the log for its end every five seconds; what is older was true once, and is shown with its age."""
+"""A driver asks the log for its end every five seconds; an older lag was true once, and is shown with its age."""
 
 
 def is_lag_fresh(item: Mapping[str, Any]) -> bool:
@@ -20,7 +20,7 @@ def is_lag_fresh(item: Mapping[str, Any]) -> bool:
 
 
 def lag_text(item: Mapping[str, Any]) -> str | None:
-    """Return the lag; one that nobody keeps up to date with its age, one that was never learnt as not known; None before a driver."""
+    """Return the lag: with its age if it is not up to date, `not known` if it was never measured, None before a driver."""
     if item["lag"] is None:
         return None if item["heartbeat_age_s"] is None else "not known"
     if is_lag_fresh(item):

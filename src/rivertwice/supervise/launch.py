@@ -50,7 +50,7 @@ def start_agent(settings: Settings) -> AgentStatus:
     """Start the agent as a process of its own session, or return the one that lives.
 
     Raises:
-        ServiceError: it ended or said nothing in time; the message names its log.
+        ServiceError: it ended, or gave no heartbeat in time; the message names its log.
     """
     running = agent_status(settings)
     if running is not None:

@@ -42,7 +42,7 @@ class LogKeeper(threading.Thread):
             self.look()
 
     def look(self) -> list[Path]:
-        """Rotate what is too large; return which logs were."""
+        """Rotate the logs that are too large; return them."""
         rotated = []
         for path in self._logs():
             try:

@@ -48,8 +48,8 @@ class Ended:
     """A driver that the agent knew and that is gone.
 
     Attributes:
-        clean: it drained and said so.
-        position: (timeline, batch) it last said was committed, or None.
+        clean: it drained and recorded that.
+        position: (timeline, batch) that it last reported as committed, or None.
     """
 
     driver: DriverRef
@@ -77,8 +77,8 @@ class FallBack:
         pid, pid_started: its process.
         since: when the agent started it.
         attempt: 1 for the first process of this damage; a process that was killed is followed by another.
-        outcome: `restored`, `refused` (it said why), `died` (it said nothing), or empty while it is under way.
-        message: what it said at its end.
+        outcome: `restored`, `refused` (with the reason), `died` (without a word), or empty while it is under way.
+        message: its message at its end.
         position: (new timeline, batch it forked at), once restored.
     """
 

@@ -56,7 +56,7 @@ def observe(
     """
     home = settings.pipeline(name)
     # The known driver first, then the lease: one that dies in between is then still `launched` in this pass and counted
-    # in the next. The other way round it would be counted and adopted in one pass, and counted once more.
+    # in the next. In the other order it would be counted and adopted in one pass, and counted once more.
     known = memory.driver
     known_lives = known is not None and is_alive(known.pid, known.pid_started, lock=lock_file(home))
     owner = lease_owner(home)

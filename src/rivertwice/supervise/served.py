@@ -19,7 +19,7 @@ from rivertwice.timeline.lineage import head_definition
 
 LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
-BUSY_SHARE = 0.2  # at most this share of one core goes into rebuilding
+BUSY_SHARE = 0.2  # at most this share of one core is used for rebuilding
 _COMMIT = re.compile(r"^(\d{20})\.json$")
 Version = tuple[int, int, int]
 
@@ -107,6 +107,6 @@ class ServedKeeper(threading.Thread):
         return True
 
     def _tell(self, name: str, error: Exception) -> None:
-        """Page for a table that lost rows: what is served stays as it is until a person has looked."""
+        """Page for a table that lost rows: what is served stays as it is until a person has checked it."""
         if isinstance(error, LedgerError):
             page(self._settings, "table_damage", name, f"served is not rebuilt: {error}", utc_now())

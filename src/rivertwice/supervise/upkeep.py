@@ -15,7 +15,7 @@ EVERY_S = 600.0
 
 
 class UpkeepKeeper(Keeper):
-    """Every ten minutes merges and sweeps the tables; an error is recorded and tried again, it never ends the agent."""
+    """Merges and sweeps the tables every ten minutes; an error is recorded, upkeep tries again, and the agent continues."""
 
     def __init__(
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S

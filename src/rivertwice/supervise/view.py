@@ -38,7 +38,7 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
 
 
 def view_stream(settings: Settings, name: str, now: datetime, observation: Seen | None = None) -> dict[str, Any]:
-    """Return what is wanted and what is true of a pipeline's stream; `seen` is what a caller has looked up already.
+    """Return what is wanted and what is true of a pipeline's stream; `observation` is what a caller has looked up already.
 
     Returns:
         desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag (with lag_at and lag_age_s: the log may
@@ -92,7 +92,7 @@ def view_stream(settings: Settings, name: str, now: datetime, observation: Seen 
 
 
 def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> Heartbeat:
-    """Return a heartbeat of another timeline with the head's own position; nobody has asked yet how many records wait after that position."""
+    """Return a heartbeat of another timeline with the head's own position; the lag after that position is not known yet."""
     line = load_timeline(home, timeline)
     rows = select_on_path(read_ledger(home, first_batch=line.first_batch - 1), path_of(home, timeline))
     last = rows[-1] if rows else None
@@ -133,7 +133,7 @@ def _savepoint(home: PipelineHome) -> dict[str, Any] | None:
 
 
 def _try(ask: Callable[[], Any]) -> Any:
-    """Return the answer, or the reason why there is none: one damaged part must not hide the rest."""
+    """Return the value, or the reason why it cannot be read: one damaged part must not hide the rest."""
     try:
         return ask()
     except RivertwiceError as error:
