@@ -1,4 +1,4 @@
-"""Hand one message to one route. Every wait has an end, no answer is believed, and no error text holds a secret."""
+"""Hand one message to one route. Every wait has an end, no answer is trusted, and no error text holds a secret."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LATER = (408, 425, 429)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a route made of a message.
+    """The result of handing a message to a route.
 
     Attributes:
-        taken: it has it. error: what went wrong, without any secret.
+        taken: the route has the message. error: what went wrong, without any secret.
         refused: it refuses this message; another one may be taken.
-        wait: what the receiver asked to wait.
+        wait: how long the receiver asked to wait.
     """
 
     taken: bool

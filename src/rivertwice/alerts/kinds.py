@@ -138,7 +138,7 @@ _OTHER = AlertKind("not known for this kind of alert", _STATUS)
 def is_about_stream(cause: AlertCause) -> bool:
     """Say whether an alert is over once its stream runs as wanted.
 
-    A driver that ended for want of deleted records is of kind `retention`, as is a topic that is about to lose some; the
+    A driver that ended because its records were deleted is of kind `retention`, as is a topic that is about to lose some; the
     latter names its topic.
     """
     return cause.kind in STREAM_KINDS or (cause.kind == "retention" and not cause.subject)

@@ -78,7 +78,7 @@ def mail_of(settings: Settings, alert: Alert, sender: str, recipients: tuple[str
         mail["In-Reply-To"] = mail["References"] = first
     else:
         mail["Message-ID"] = first
-    mail["Auto-Submitted"] = "auto-generated"  # no holiday notes come back
+    mail["Auto-Submitted"] = "auto-generated"  # so that no holiday notes are sent back
     mail.set_content("\n".join(lines_of(settings, alert)) + "\n")
     return mail
 

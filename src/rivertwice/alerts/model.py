@@ -1,4 +1,4 @@
-"""Alerts and what was sent of them, as values. Pure: every change is a function of the state before and of `now`.
+"""Alerts and what was sent about them, as values. Pure: every change is a function of the state before and of `now`.
 
 An alert has a cause. While the cause lasts there is one alert and one message to each route; when it is over for
 `settle` there is one more message, and the alert is forgotten once every route has it.
@@ -95,10 +95,10 @@ class Alert:
 
 @dataclass(frozen=True)
 class RouteState:
-    """How a route does.
+    """The state of a route.
 
     Attributes:
-        failures: in a row. next_attempt: before this instant nothing is sent to it. error: the last one.
+        failures: failures in a row. next_attempt: before this instant nothing is sent to it. error: the last one.
     """
 
     failures: int = 0
@@ -108,7 +108,7 @@ class RouteState:
 
 @dataclass(frozen=True)
 class State:
-    """All alerts, oldest first, and how the routes do."""
+    """All alerts, oldest first, and the states of the routes."""
 
     alerts: tuple[Alert, ...] = ()
     routes: Mapping[str, RouteState] = field(default_factory=dict)
@@ -155,7 +155,7 @@ def reopen(state: State, lasts: Callable[[Alert], bool]) -> State:
 
 
 def close(state: State, settle: timedelta, now: datetime) -> Changed:
-    """Close the alerts that have been over for `settle`; one that comes again before is the same one, and no news."""
+    """Close the alerts that have been over for `settle`; one that comes again before is the same alert, not a new one."""
     closed = []
     alerts = []
     for alert in state.alerts:
@@ -209,7 +209,7 @@ def record_failure(state: State, route: str, error: str, wait: timedelta | None,
 
     Args:
         state: before.
-        route: its name.
+        route: name of the route.
         error: what happened, without any secret.
         wait: what the receiver asked for; None lets the wait double from 10 s to 10 min.
         now: the present instant.
@@ -222,7 +222,7 @@ def record_failure(state: State, route: str, error: str, wait: timedelta | None,
 
 
 def is_waiting(route: RouteState, now: datetime) -> bool:
-    """Say whether a route is not to be tried yet. An attempt that lies far ahead was set before the clock went back."""
+    """Say whether a route is not to be tried yet. An attempt far in the future was set before the clock was set back."""
     return route.next_attempt is not None and now < route.next_attempt <= now + timedelta(hours=1)
 
 

@@ -181,7 +181,7 @@ def read_address(route: WebhookRoute | SlackRoute, env: Mapping[str, str]) -> st
     """Return the address of a route.
 
     Raises:
-        ConfigError: there is none in this process's environment, or it is none; the address is not shown.
+        ConfigError: this process's environment has none, or the value is no address; the address is not shown.
     """
     where, url = _read(route.url_env, route.url_file, env)
     if not is_web_address(url):

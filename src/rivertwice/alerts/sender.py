@@ -36,7 +36,7 @@ from rivertwice.locks import lock_if_free
 from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
-MESSAGES = 20  # to one route in one pass
+MESSAGES = 20  # messages to one route in one pass
 TURN_S = 30.0  # of a route in one pass; a slow one continues in the next
 EVERY_S = 2.0
 
@@ -58,7 +58,7 @@ class Sender:
         """Close what is over, send what is due, forget what is done; return how many messages were taken.
 
         Args:
-            patience_s: how long to wait for another process that sends now; without patience, or in vain, it is left to it.
+            patience_s: how long to wait for another process that sends now; if it still sends then, the sending is left to it.
         """
         with self._only_sender(patience_s) as alone:
             if not alone:
@@ -127,7 +127,7 @@ class Sender:
         with ExitStack() as held:
             try:
                 alone = held.enter_context(lock_if_free(folder / "sending", patience_s=patience_s, mode=0o600))
-            except OSError as error:  # no room for an empty file: better twice than never
+            except OSError as error:  # no room for an empty file: sending twice is better than never
                 self._say(
                     "lock", f"the lock of {folder} cannot be taken ({error.strerror}); alerts are sent without it"
                 )

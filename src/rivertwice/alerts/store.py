@@ -1,6 +1,6 @@
 """The alerts of one home: `HOME/alerts/state.json`, shared by the agent and Airflow's processes, and `HOME/alerts.jsonl`.
 
-A change is read, made and written under a lock. Where the disk takes no write, changes are kept in memory and made again
+A change is read, made and written under a lock. If the disk takes no write, changes are kept in memory and made again
 with the next one: an alert about a full disk must go out, and once only.
 """
 
@@ -91,7 +91,7 @@ class AlertStore:
                 self._known = (mark, _from_plain(json.loads(self._path.read_bytes())))
         except FileNotFoundError:
             self._known = (None, State())
-        except OSError as error:  # supervision asks, and must not stop for it
+        except OSError as error:  # supervision calls this, and must not stop for it
             self._say_once(f"{self._path} cannot be read ({error.strerror}); what was known of alerts before is used")
         except (ValueError, KeyError, TypeError, AttributeError, RivertwiceError) as error:
             aside = self._path.with_suffix(".damaged")
