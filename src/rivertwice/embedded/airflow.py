@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 _COMMANDS = {
     "api-server": ("api-server",),
     "dag-processor": ("dag-processor",),
-    # Task logs are read from the folder that all four share, so nobody needs to serve them.
+    # Task logs are read from the folder that all four share, so no process needs to serve them.
     "triggerer": ("triggerer", "--skip-serve-logs"),
     "scheduler": ("scheduler", "--skip-serve-logs"),
 }
@@ -63,7 +63,7 @@ class AirflowInfo:
 
 @dataclass(frozen=True)
 class AirflowStatus:
-    """What runs now. `health` is Airflow's own word per component, empty while the API server does not answer."""
+    """What runs now. `health` is Airflow's own status per component, empty while the API server does not answer."""
 
     url: str | None
     services: dict[str, bool]
@@ -71,7 +71,7 @@ class AirflowStatus:
 
     @property
     def running(self) -> bool:
-        """Whether all four services run and say they are healthy."""
+        """Whether all four services run and report that they are healthy."""
         return all(self.services.values()) and all(self.health.get(name) == "healthy" for name in _HEALTH)
 
 
@@ -103,7 +103,7 @@ def start_airflow(
         if _needs_migration(home) or _missing(home, SERVICES):
             with ForkServer(env, settings.project, home.logs / "fork_server.log") as fork_server:
                 _migrate(home, fork_server, progress)
-                # The scheduler comes last: tasks that it starts speak to the API server, and fail if that is not up.
+                # The scheduler comes last: tasks that it starts call the API server, and fail if that is not up.
                 _start_missing(home, fork_server, SERVICES[:-1], progress)
                 _await_health(home, info, ("metadatabase",), progress, deadline)
                 _start_missing(home, fork_server, SERVICES[-1:], progress)
@@ -117,8 +117,8 @@ def start_airflow(
 def stop_airflow(settings: Settings) -> list[str]:
     """Stop the services and the tasks they run; return the names of those that were running.
 
-    Tasks that wait in the triggerer stay deferred and continue after the next start. A running task is killed after a short grace
-    and retried then.
+    Tasks that wait in the triggerer stay deferred and continue after the next start. A running task is killed after a short
+    grace and retried then.
     """
     home = airflow_home(settings)
     if not home.services.exists():
@@ -243,7 +243,7 @@ def _start_missing(
     progress(f"Airflow: starting {', '.join(missing)}")
     for name in missing:
         marks[name] = mark_of(fork_server.start(_COMMANDS[name], home.logs / f"{name}.log"))
-        # Written after each start: a crash of this process leaves no service that nobody can stop.
+        # Written after each start: so a crash of this process leaves no service that cannot be stopped.
         _write_services(home, marks)
 
 

@@ -22,7 +22,7 @@ _DROPPED_PREFIX = "AIRFLOW"
 
 @dataclass(frozen=True)
 class Secrets:
-    """What must not be guessed; made once per home, kept in a file only the owner can read."""
+    """Secrets that must not be guessed; made once per home, kept in a file that only the owner can read."""
 
     password: str
     jwt_secret: str

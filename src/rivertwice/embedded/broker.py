@@ -90,8 +90,8 @@ def start_broker(
 def _adopt_or_launch(settings: Settings, launch: Callable[[int], int]) -> int:
     """Return the pid of the running broker, or of the one that `launch` starts, which is given the lock.
 
-    A process that was killed a moment ago still holds the lock while the system takes it down, so a lock without a
-    living owner is waited for.
+    A process that was killed a moment ago still holds the lock while the system takes it down, so this waits for a lock
+    without a living owner.
     """
     folder = settings.broker
     for _ in Deadline.after(STOP_SECONDS).polls(0.1):

@@ -34,9 +34,9 @@ def broker_properties(
 
     Args:
         folder: folder of the broker.
-        ports: it listens on (broker, controller).
+        ports: the ports it listens on (broker, controller).
         advertised_port: the port that clients connect to, if something is in front of the broker's own.
-        extra: properties that come on top; what is a list of listeners is appended.
+        extra: properties that are added; a list of listeners is appended.
     """
     broker, controller = ports
     properties = {

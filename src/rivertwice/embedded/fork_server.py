@@ -2,8 +2,9 @@
 
 Each `airflow` command spends five CPU seconds on imports before it does anything, and a fresh start needs five commands.
 Forked from one process they share that work and their memory. So do the processes that they fork in turn: every parse of a
-DAG file and every task would import our DAGs again, so those are imported here too. The fork server opens no database connection and starts no thread
-before it forks, and it ends when its caller closes the pipe; the services live on in sessions of their own.
+DAG file and every task would import our DAGs again, so those are imported here too. The fork server opens no database
+connection and starts no thread before it forks, and it ends when its caller closes the pipe; the services live on in sessions
+of their own.
 
 Its caller writes one JSON object a line: {"arguments": [...], "log": path, "wait": bool}; the answer is {"pid": n} or, after
 waiting, {"pid": n, "code": n}.
@@ -30,7 +31,7 @@ SHARED = (
     "airflow.api_fastapi.execution_api.app",  # the API server's, and asked in their own process by DAG processor and triggerer
     "rivertwice.orchestration.dags",
 )
-"""What several services or their forks import. None of it may start a thread, open a connection or import an engine."""
+"""Modules that several services or their forks import. None may start a thread, open a connection or import an engine."""
 
 
 class ForkServer:
