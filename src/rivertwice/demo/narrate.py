@@ -28,7 +28,7 @@ class Narrator:
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Tell one step: its title before, how long it took after."""
+        """Print one step: its title before, how long it took after."""
         self._step += 1
         begun = time.monotonic()
         self.console.print(f"\n[bold cyan]{self._step:>2}  {escape(title)}[/]")
@@ -38,7 +38,7 @@ class Narrator:
         )
 
     def say(self, line: str) -> None:
-        """Tell a fact."""
+        """Print a fact."""
         self.console.print(f"    {escape(printable(line))}")
 
     def progress(self, line: str) -> None:

@@ -63,7 +63,7 @@ def take_down(settings: Settings) -> None:
 
 
 class AirflowStart(threading.Thread):
-    """Starts Airflow beside the stream; `info` waits for it and raises what went wrong."""
+    """Starts Airflow beside the stream; `info` waits for it and raises the error if it failed."""
 
     def __init__(self, settings: Settings) -> None:
         """Create the thread; `start` begins."""

@@ -32,7 +32,7 @@ KILL_AT = 90
 
 
 class StoryError(RivertwiceError):
-    """Something the demo shows did not hold."""
+    """A claim of the demo did not hold."""
 
     reason = "demo"
 
@@ -67,7 +67,7 @@ class Story:
         self._home: PipelineHome = settings.pipeline(PIPELINE)
 
     def run(self) -> Ending:
-        """Tell it from the first step to the last; raise at the first that does not hold."""
+        """Run it from the first step to the last; raise at the first that does not hold."""
         tell = self._tell
         with tell.step("Start Kafka, the agent and Airflow"):
             airflow = start_services(self._settings, tell.say)
@@ -224,7 +224,7 @@ class Story:
         )
 
     def _tell_some(self, line: str) -> None:
-        """Tell every line of progress, but only each tenth of the replayed batches."""
+        """Print every line of progress, but only every tenth replayed batch."""
         if " replayed: " not in line or line.split(" replayed: ")[0].endswith("0"):
             self._tell.progress(line)
 
