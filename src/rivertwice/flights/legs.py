@@ -1,9 +1,9 @@
 """More topics of the same flights: departures and arrivals, an aircraft's movements, and the tables beside them.
 
-A leg enters `departures` when it departs and `arrivals` when it arrives; cancelled ones enter neither, diverted ones never arrive.
-`movements` holds both, keyed by the aircraft. The file has no instant of arrival: it is the scheduled one, the first moment
-after the scheduled departure when clocks at the destination show that time, plus the delay. For all 327,346 legs that arrived it
-is 5 to 235 minutes of taxiing later than departure and time in the air.
+A leg enters `departures` when it departs and `arrivals` when it arrives; cancelled ones enter neither, diverted ones never
+arrive. `movements` holds both, keyed by the aircraft. The file has no instant of arrival: it is the scheduled one, the first
+moment after the scheduled departure when clocks at the destination show that time, plus the delay. For all 327,346 legs that
+arrived it is 5 to 235 minutes of taxiing later than departure and time in the air.
 
 `planes` and `airlines` are snapshots as a connector would write them (Debezium's envelope, op r), `weather` is one observation
 per airport and hour, at its time.
@@ -59,7 +59,7 @@ class Leg:
 def arrival_instant(sched_dep: datetime, hhmm: int, zone: ZoneInfo) -> datetime:
     """Return the first instant at or after a departure when clocks of `zone` show a time written as in the file, 819 for 8:19.
 
-    A time that happens twice is its first, one that a clock change leaves out counts by the clock of before.
+    A time that happens twice means its first, one that a clock change leaves out counts by the clock before the change.
     """
     clock = timedelta(hours=hhmm // 100, minutes=hhmm % 100)
     local = sched_dep.astimezone(zone)
@@ -157,7 +157,7 @@ def plan_movements(legs: Iterable[Leg], partitions: int) -> list[LogRecord]:
 
 
 def _planned(events: Iterable[_Event], partitions: int) -> list[LogRecord]:
-    """Return the events' records in the order of time, each key in one partition; what is at one time goes by key, and by text."""
+    """Return the events' records in the order of time, each key in one partition; at one time they go by key, and by text."""
     ordered = sorted(events, key=lambda event: (event.at, event.key, json.dumps(event.fields)))
     placed = level_partitions((event.key.encode() for event in ordered), partitions)
     return [

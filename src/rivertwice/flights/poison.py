@@ -89,7 +89,7 @@ KINDS: tuple[PoisonKind, ...] = (
 
 @dataclass(frozen=True)
 class Poison:
-    """One poison record and what must become of it."""
+    """One poison record and the dead letter that it must become."""
 
     kind: str
     reason: str

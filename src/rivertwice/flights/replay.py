@@ -111,7 +111,7 @@ def plan_replay(settings: Settings, request: ReplayRequest) -> ReplayPlan:
 
 
 def _plan_other(settings: Settings, request: ReplayRequest) -> list[LogRecord]:
-    """Return the records of another story than the flights themselves."""
+    """Return the records of a story other than the flights themselves."""
     if request.poison_share:
         message = f"poison is for {SCHEDULED} only, but the story is {request.story}; leave it out"
         raise RequestError(message)
@@ -229,7 +229,7 @@ def _produce(
 
 
 class _Tally:
-    """Counts what Kafka said about each record."""
+    """Counts Kafka's answers about the records."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
