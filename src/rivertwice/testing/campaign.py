@@ -1,4 +1,4 @@
-"""Run cases, one seed after another, and keep every outcome as it comes, so that a campaign continues where it stopped."""
+"""Run cases, one seed after another, and store every outcome at once, so that a campaign continues where it stopped."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def plan_campaign(
     seeds: int | None,
     upto: int | None = None,
 ) -> list[Planned]:
-    """Return what is still to be run, in the matrix's order, one seed of every case before the next seed, the control job after all.
+    """Return the runs that are left, in the matrix's order: one seed of every case before the next seed, the control job last.
 
     Args:
         cases: to run.
-        controls: what the control job goes through.
+        controls: the cases of the control job.
         done: outcomes that exist already; a (case, seed, job) that is among them is not run again.
         seeds: seeds of each case; None takes the case's own number, and one for the control job.
         upto: continue with further seeds, without the control job, until so many kills are planned in all.
@@ -79,7 +79,7 @@ def _rings(cases: Sequence[Case], job: str, seeds: int | None) -> list[Planned]:
 def run_case(
     settings: Settings, case: Case, seed: int, folder: Path, *, job: str = OURS, keep: bool = False
 ) -> Outcome:
-    """Run one case with one seed and judge it. Whatever goes wrong is an outcome, not an error.
+    """Run one case with one seed and judge it. An error of the run is an outcome too.
 
     Args:
         settings: with `bootstrap`: the shared broker.

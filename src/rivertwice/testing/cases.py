@@ -73,7 +73,7 @@ def case(
     """Register the decorated function as a case.
 
     Raises:
-        RequestError: the name is no fault id, or taken.
+        RequestError: the name is no fault id, or is taken.
     """
 
     def register(run: Callable[[Lab], None]) -> Callable[[Lab], None]:
@@ -98,7 +98,7 @@ def all_cases() -> list[Case]:
 
 
 def main_cases(cases: Sequence[Case], controls: Sequence[Case]) -> list[Case]:
-    """Return one case of each fault, in order: the one on whose line the control job is shown, else the first; the others are variants."""
+    """Return one case of each fault, in order: the one on the control job's line, else the first; the others are variants."""
     lines = {each.name for each in controls}
     chosen: dict[str, Case] = {}
     for each in sorted(cases, key=lambda each: (each.name not in lines, each.order)):

@@ -73,7 +73,7 @@ def _kinds(lab: Lab) -> list[str]:
 
 
 def _said(lab: Lab) -> bool:
-    """Say whether the agent has said so; the room that it keeps for its message is left to it until then."""
+    """Say whether the agent has reported it; the room that it keeps for its message is left to it until then."""
     if KIND in _kinds(lab):
         return True
     _refill(lab, RESERVE)
@@ -81,7 +81,7 @@ def _said(lab: Lab) -> bool:
 
 
 def _refill(lab: Lab, most: int) -> None:
-    """Take what became free meanwhile, if it is less than `most` bytes: the disk stays full."""
+    """Fill the space that became free meanwhile, if it is less than `most` bytes: the disk stays full."""
     home = lab.settings.home
     free = psutil.disk_usage(str(home)).free
     if LEFT < free < most:

@@ -1,4 +1,4 @@
-"""F40/archive: a file of the archive rotten, gone or cut short, while Kafka has its records, and when it has them no longer."""
+"""F40/archive: a file of the archive rotten, gone or cut short, while Kafka has its records, and when it no longer has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rivertwice.testing.savepoint_runs import command_log, run_command, start_co
 from rivertwice.timeline.served import export_sha256, rebuild_served
 
 KINDS = ("flipped", "truncated", "missing", "value")
-"""A bit of the file flipped; cut in half; gone; or one value of it another one, in a file that is whole for every reader of Parquet."""
+"""A bit of the file flipped; cut in half; gone; or one value of it changed, in a file that every reader of Parquet accepts."""
 
 
 def break_archive(lab: Lab, kind: str) -> tuple[Path, str]:

@@ -88,7 +88,7 @@ def require_truth(lab: Lab, plan: BackfillPlan) -> None:
 
 
 def published(lab: Lab, backfill: str) -> list[int]:
-    """Return the places in the sequence at which a backfill is published."""
+    """Return the numbers of the entries in the sequence that publish a backfill."""
     return [entry.seq for entry in publications_of(read_sequence(lab.home)) if entry.backfill == backfill]
 
 
@@ -215,7 +215,7 @@ def _require_whole(lab: Lab, versions: Mapping[int, set[tuple[str, Version]]]) -
     "F35", "a backfill killed in its chunks, at its audit and when it is published; then run again, and again", kills=3
 )
 def backfill_killed(lab: Lab) -> None:
-    """Partial is never visible; in the end each row is there once and published once, and one more run changes nothing."""
+    """No part is ever visible; in the end each row exists once and is published once, and one more run changes nothing."""
     lab.produce(lab.next_plan(records=300, late_share=0.3))
     lab.run_to_end()
     plan = plan_range(lab, BEGIN_MS, closed_ms(lab), chunk_records=40)

@@ -55,7 +55,7 @@ def torn_corrections(lab: Lab) -> None:
     lab.fact("refused", require_refused(lab)[:200])
     require(rows_of(lab, plan.id) == before, "what is served changed over the damage")
     lab.produce(lab.next_plan(records=60))
-    if (where, how) == ("newest", "removed"):  # the log is whole, a commit shorter, and the stream needs none of it
+    if (where, how) == ("newest", "removed"):  # the log is whole but a commit shorter, and the stream needs none of it
         lab.run_to_end()
         require_refused(lab)
         repair(lab)

@@ -31,7 +31,7 @@ from rivertwice.timeline.sequence import head
 
 
 def stream_with_savepoints(lab: Lab, batches: Sequence[int], killed_at: int) -> list[str]:
-    """Stream, take a savepoint after each of some batches, kill the driver later, prove them; the log is not read to its end."""
+    """Stream, take a savepoint after some batches, kill the driver later, prove them; the log is not read to its end."""
     lab.produce()
     driver, watch = lab.start_driver(), lab.steps()
     taken = []
@@ -44,7 +44,7 @@ def stream_with_savepoints(lab: Lab, batches: Sequence[int], killed_at: int) -> 
 
 
 def damage_and_recover(lab: Lab, which: str, kind: str) -> str:
-    """Break one class of the live checkpoint's files; the agent must bring the stream to the log's end all the same."""
+    """Break one class of the live checkpoint's files; the agent must still bring the stream to the log's end."""
     before, restores = head(lab.home), events(lab).count("restore")
     done = break_class(lab.checkpoint, which, kind, lab.random)
     answer = recover_under_agent(lab)

@@ -1,4 +1,4 @@
-"""F28, F29, F33: clocks that are wrong, records nobody can read, records that come twice; each with kills on top."""
+"""F28, F29, F33: clocks that are wrong, records that nobody can read, records that come twice; each with kills too."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _last_piece(letters: DeltaLog) -> int:
 
 
 def _judge_keys_by_a_repeated_group(lab: Lab) -> None:
-    """Add a rule whose pattern Java cannot match on a long value; it refuses nothing that the other rules accept."""
+    """Add a rule whose pattern Java cannot match on a long value; it refuses no record that the other rules accept."""
     path = lab.settings.definitions / PIPELINE / "pipeline.yaml"
     document = yaml.safe_load(path.read_text())
     rule = {"name": "key_is_plain", "rule": "pattern", "field": "k", "pattern": "[a-z]([a-z]|[0-9])*"}

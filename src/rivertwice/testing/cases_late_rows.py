@@ -78,7 +78,7 @@ def require_all_late(lab: Lab) -> None:
     kills=1,
 )
 def torn_late_rows(lab: Lab) -> None:
-    """Not a row that the stream left out may be forgotten: the oracle, and a reconcile, know each of them."""
+    """No row that the stream left out may be forgotten: the oracle, and a reconcile, know each of them."""
     keep_late_rows(lab)
     lab.produce(lab.next_plan(late_share=0.3))
     driver, steps = lab.start_driver(), lab.steps()

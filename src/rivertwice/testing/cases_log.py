@@ -57,7 +57,7 @@ def _kill_broker(lab: Lab, own: Settings, pid: int) -> None:
 
 @case("F17", "the broker killed while the stream runs, and started again", kills=1)
 def broker_killed(lab: Lab) -> None:
-    """The stream stalls, or fails and is started again; what the broker acknowledged is there afterwards."""
+    """The stream stalls, or fails and is started again; the log has afterwards what the broker acknowledged."""
     own, broker = own_broker(lab)
     lab.move_to(broker.bootstrap)
     stream_through(lab, partial(_kill_broker, lab, own, broker.pid or 0))

@@ -19,11 +19,11 @@ from rivertwice.timeline.sequence import head
 
 POSITIONS = ("offset", "watermark", "structure")
 READ_AT_A_START = 4
-"""So many of the newest files a start compares; what lies before them is read by nobody."""
+"""A start compares so many of the newest files; it does not read older ones."""
 
 
 def bytes_of(data: bytes, position: str) -> list[int]:
-    """Return where in an `offsets/N` the bytes of a class lie: digits of an offset, digits of the watermark, or what JSON is built of."""
+    """Return where in an `offsets/N` the bytes of a class are: digits of an offset or of the watermark, or JSON's signs."""
     lines = [line.span() for line in re.finditer(rb"[^\n]+", data)]
     if position == "offset":
         start, end = lines[2]
@@ -49,8 +49,8 @@ def flip(path: Path, position: str, dice: random.Random) -> str:
 def flip_and_recover(lab: Lab, position: str, which: str, *, keep_checksum: bool) -> str:
     """Flip a byte; the agent must find it by name and fall back, unless it is in a file that nothing reads.
 
-    `which`: `newest`, planned and perhaps not committed; `committed`; or `older`. Without its checksum, as after a copy that leaves hidden
-    files out, only the ledger shows what a committed batch read.
+    `which`: `newest`, planned and perhaps not committed; `committed`; or `older`. Without its checksum, as after a copy that
+    leaves hidden files out, only the ledger shows what a committed batch read.
     """
     folder = lab.checkpoint / "offsets"
     newest, committed = max(numbers(folder)), path_ledger(lab.home)[-1].batch

@@ -30,7 +30,7 @@ def repin(lab: Lab, max_offsets: int) -> None:
     "F32", "far out of order, some a day late, cut into 1 to 70 batches; the backfill gives the truth whatever the cut"
 )
 def any_cut(lab: Lab) -> None:
-    """What is late depends on the cut, and is explained by it; what a backfill gives does not."""
+    """Which records are late depends on the cut, and is explained by it; the result of a backfill does not depend on it."""
     cut = lab.random.choice(CUTS)
     repin(lab, cut)
     lab.fact("records_per_batch", cut)

@@ -25,7 +25,7 @@ LEASE_LOST = "lease_lost"
 
 @case("F13", "stopped in a batch; a successor is refused while it lives; continued, it finishes the log")
 def stopped_and_continued(lab: Lab) -> None:
-    """A stopped process still holds its lock: the truth is that it owns the stream, and nobody may take it away."""
+    """A stopped process still holds its lock: it owns the stream, and no other process may take it."""
     lab.produce()
     driver, steps = lab.start_driver(), lab.steps()
     batch = lab.random.randrange(1, 6)

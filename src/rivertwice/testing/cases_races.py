@@ -33,12 +33,12 @@ PAUSED = (sys.executable, "-m", "rivertwice.testing.paused")
 
 
 def ask_stepped(lab: Lab, seconds: int, *words: str) -> dict[str, Any]:
-    """Run a command as one that is started after the clock was set, and return the JSON it prints."""
+    """Run a command as if it started after the clock was set, and return the JSON it prints."""
     return _ask_by(lab, (*STEPPED, str(seconds)), *words)
 
 
 def _ask_by(lab: Lab, program: Sequence[str], *words: str) -> dict[str, Any]:
-    """Run a command through a program that changes what it meets, and return the JSON it prints."""
+    """Run a command through a program that changes its environment, and return the JSON it prints."""
     command = (*program, "rivertwice.cli", "--output", "json", *words)
     done = subprocess.run(
         command, env=lab.env(), cwd=lab.settings.project, capture_output=True, text=True, timeout=300, check=False
@@ -52,7 +52,7 @@ def _ask_by(lab: Lab, program: Sequence[str], *words: str) -> dict[str, Any]:
 
 @case("F48", "the machine's clock set by a second or an hour while a driver runs; then status, start and stop")
 def clock_step(lab: Lab) -> None:
-    """The driver is known for itself: adopted, not started twice, and drained by a stop that waits for it."""
+    """The driver is recognised: adopted, not started twice, and drained by a stop that waits for it."""
     lab.produce()
     lab.start_agent()
     ask(lab, "start", PIPELINE, "--wait")
@@ -92,7 +92,7 @@ def _supervised(lab: Lab) -> dict[str, Any]:
 class _OtherHost:
     """Produces and archives from a home of its own, over the same shared place, whenever an erasure is about to overwrite.
 
-    In turns without the lock, as a version that knows none, or a host that was suspended while it held it, and with it.
+    Every second time it takes no lock, as an older version, or a host that was suspended while it held the lock.
     """
 
     def __init__(self, lab: Lab, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""F18: the log loses records. What was read may go; what was not is named, and never skipped in silence."""
+"""F18: the log loses records. Read records may go; unread ones are named, and never skipped in silence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from rivertwice.verdicts import AGREES, LATE, NOT_COMPARABLE, OPEN
 
 
 def require_only_jump(lab: Lab, gap: Gap) -> None:
-    """Let the oracle judge a run that went past a gap: it may find the jump, which it knows nothing of, and nothing else."""
+    """Let the oracle judge a run that went past a gap: it may find the jump, which it does not know, and nothing else."""
     judgement = lab.judge()
     lab.fact(
         "judged",
@@ -60,7 +60,7 @@ def require_only_jump(lab: Lab, gap: Gap) -> None:
 
 
 def forget(lab: Lab, archived_share: float | None) -> OffsetRanges:
-    """Stream a chapter, produce another, and let Kafka forget part of it before it is read; return what.
+    """Stream a chapter, produce another, and let Kafka forget part of it before it is read; return that part.
 
     Args:
         lab: the run.
@@ -208,7 +208,7 @@ def deleted_while_running(lab: Lab) -> None:
 def deleted_without_archive(lab: Lab) -> None:
     """Kafka forgets what was read too, so even what the stream had to emit can no longer be derived.
 
-    Where that leaves nothing to compare, the gate fails until somebody acknowledges it.
+    If that leaves nothing to compare, the gate fails until somebody acknowledges it.
     """
     gap = lose(lab, None)
     go_past(lab, gap)

@@ -44,7 +44,7 @@ def files_below(folder: Path, pattern: str) -> int:
 
 
 def kill_takes(lab: Lab, moment: Callable[[set[str], int], Moment]) -> None:
-    """Kill takes at one step while the stream runs, take one whole, and prove whatever is listed at the end."""
+    """Kill takes at one step while the stream runs, take one whole, and prove every savepoint that is listed at the end."""
     lab.produce()
     driver, watch = lab.start_driver(), lab.steps()
     lab.until(lambda: watch.finished(2), 120, "batch 2")
@@ -84,7 +84,7 @@ def _manifest(lab: Lab, known: set[str], _size: int) -> Moment:
 
 @case("F7", "a savepoint's take killed with half of the copy made", kills=KILLS)
 def killed_in_the_copy(lab: Lab) -> None:
-    """Nothing is in the store yet."""
+    """The store has no file yet."""
     kill_takes(lab, partial(_staged, lab, 0.5))
 
 

@@ -64,8 +64,8 @@ def on_s3(lab: Lab) -> Iterator[S3Proxy]:
 def now_and_then(proxy: S3Proxy, seed: int, every_s: float) -> Iterator[None]:
     """Break one request again and again, of kinds that the seed chooses; at most one fault waits for its request.
 
-    Faults that piled up while nobody asked would all meet the first requests of the next start, which is an outage and no
-    longer a store that answers wrongly now and then.
+    Faults that piled up between requests would all meet the first requests of the next start. That would be an outage, and not
+    a store that answers wrongly now and then.
     """
     rng = random.Random(seed)  # noqa: S311 (test data, not a secret)
     stop = threading.Event()
@@ -130,7 +130,7 @@ def s3_answers_wrongly(lab: Lab) -> None:
 
 @case("F22", "credentials refused on the tables' prefix in the middle of the stream, then allowed again")
 def s3_refuses(lab: Lab) -> None:
-    """The driver stops with a message that names what is refused; nothing is committed meanwhile; then the stream continues."""
+    """The driver stops with a message that names what is refused; nothing is committed meanwhile; then it continues."""
     with on_s3(lab) as proxy:
         lab.produce()
         kind: Kind = lab.random.choice(["forbidden", "expired"])
@@ -174,9 +174,9 @@ def small_disk(folder: Path, megabytes: int = 64) -> Iterator[Path]:
 
 
 def fill(folder: Path, left: int) -> Path:
-    """Fill the file system of `folder` up to `left` bytes; return the file that does.
+    """Fill the file system of `folder` up to `left` bytes; return the file that fills it.
 
-    What others write between the look at what is free and the filling makes that too much: looked at again.
+    Other processes may write between the measurement and the filling, which makes that too much: so it is measured again.
     """
     path = folder / ".filler"
     with path.open("wb") as file:

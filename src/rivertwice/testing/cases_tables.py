@@ -1,4 +1,4 @@
-"""F40, F41: commits of the tables torn as a power loss tears them, data files changed or gone; agent and driver killed together."""
+"""F40, F41: commits of tables torn as by a power loss, data files changed or gone; agent and driver killed together."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def tear(table: Path, where: str, how: str, *, with_files: bool = False) -> str:
 
 
 def stop_and_repair(lab: Lab, *, may_pass: bool = False) -> str:
-    """Start a driver: it must end with class `ledger`; then a look must find the damage, and a repair must end it.
+    """Start a driver: it must end with class `ledger`; then `repair` must find the damage, and `repair --yes` must end it.
 
-    With `may_pass` it may also reach the end: a log without its newest entry is whole, and a batch that was killed between its commit
-    and the ledger's copy is replayed.
+    With `may_pass` it may also reach the end: a log without its newest entry is whole, and a batch that was killed between
+    its commit and the ledger's copy is replayed.
     """
     code = lab.wait(lab.start_driver(until_end=True), 180)
     record = read_exit(lab.home)
@@ -78,7 +78,7 @@ def stop_and_repair(lab: Lab, *, may_pass: bool = False) -> str:
 
 
 def repair(lab: Lab) -> None:
-    """Look (exit 3), repair (exit 0), look again (exit 0)."""
+    """Show the damage (exit 3), repair it (exit 0), show again (exit 0)."""
     code = lab.wait(start_command(lab, "repair", PIPELINE), 120)
     require(code == 3, f"a look at damaged tables ended with {code}: {command_log(lab)}")
     run_command(lab, "repair", PIPELINE, "--yes")
@@ -154,7 +154,7 @@ def flipped_value(lab: Lab) -> None:
     kills=2,
 )
 def killed_together(lab: Lab) -> None:
-    """As a host that goes down: nobody is left who remembers."""
+    """As when a host goes down: no process is left that remembers."""
     lab.produce()
     write_intent(lab.home, "running", by="lab", now=utc_now())
     status = lab.start_agent()

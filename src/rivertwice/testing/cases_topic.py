@@ -118,7 +118,7 @@ def transaction_in_log(lab: Lab) -> None:
     open_one = transact(lab, story)
     driver, steps = lab.start_driver(), lab.steps()
     lab.until(lambda: steps.idle(lab.produced), 120, "all records in front of the transaction")
-    time.sleep(3.0)  # what must not be read has every chance to be
+    time.sleep(3.0)  # time enough to read what must not be read
     require(
         all(committed(lab)[p] <= in_front[p] for p in in_front),
         f"{committed(lab)} is committed, {in_front} was allowed",

@@ -20,7 +20,7 @@ COMMAND = ("upgrade", PIPELINE, "--confirm")
     "F31/upgrade", "a changed definition continues from the old one's state, killed after three steps", kills=1 + KILLS
 )
 def upgraded(lab: Lab) -> None:
-    """However often it is killed, the new definition runs after the last batch of the old one, and nothing that counts changes."""
+    """However often it is killed, the new definition runs after the old one's last batch, and nothing that counts changes."""
     begin(lab, 5)
     take(lab)
     lab.run_to_end()

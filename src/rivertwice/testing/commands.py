@@ -122,7 +122,7 @@ def faults_campaign(
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead.")
 @pass_frame
 def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None:
-    """Print what a campaign found on this code, as a page of Markdown with the control job's columns."""
+    """Print the results of a campaign on this code, as a page of Markdown with the control job's columns."""
     from rivertwice.testing.cases import all_cases
     from rivertwice.testing.control_cases import CONTROL
     from rivertwice.testing.outcomes import of_this_code, read_outcomes
@@ -138,7 +138,7 @@ def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None
 
 
 def require_oracle() -> None:
-    """Refuse to break anything whose outcome nobody could judge.
+    """Refuse to break anything if its outcome cannot be judged.
 
     Raises:
         RequestError: DuckDB, by which the oracle reads tables, is not installed.

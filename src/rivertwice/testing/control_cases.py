@@ -1,4 +1,4 @@
-"""What the control job goes through where a fault needs other hands than for rivertwice: F13, F14, F18, F24."""
+"""The control job's own cases of faults that need another program than for rivertwice: F13, F14, F18, F24."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CONTROL = (
 
 
 def control_cases(cases: Sequence[Case]) -> list[Case]:
-    """Return what the control job goes through: the cases it shares with rivertwice, and its own."""
+    """Return the control job's cases: those it shares with rivertwice, and its own."""
     shared = [each for each in cases if each.control]
     own = [each for each in CONTROL if each.name not in {case.name for case in shared}]
     return sorted([*shared, *own], key=lambda each: each.order)

@@ -18,7 +18,7 @@ from rivertwice.testing.lab import Lab
 from rivertwice.testing.steps import Steps
 
 RETRIES = 2
-"""As Airflow's `retries`: so often a failed start is repeated before somebody looks."""
+"""Like Airflow's `retries`: how often a failed start is repeated before a person looks at it."""
 
 
 class ControlLab(Lab):
@@ -80,7 +80,7 @@ class ControlLab(Lab):
         raise LabError(message)
 
     def request(self) -> dict[str, Any]:
-        """Return what the oracle is asked."""
+        """Return the request to the oracle."""
         request = super().request()
         request.pop("home")
         return {**request, "table": str(self.folder_of_job / "table")}

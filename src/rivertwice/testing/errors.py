@@ -6,7 +6,7 @@ from rivertwice.errors import RivertwiceError
 
 
 class LabError(RivertwiceError):
-    """The lab itself could not do what a case asked: nothing is known of the product."""
+    """The lab itself could not do what a case asked: nothing is known about the product."""
 
     reason = "lab"
 

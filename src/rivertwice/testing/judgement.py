@@ -1,4 +1,4 @@
-"""What the oracle found, as the lab passes it on."""
+"""The oracle's findings, as the lab passes them on."""
 
 from __future__ import annotations
 

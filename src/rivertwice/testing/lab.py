@@ -49,7 +49,7 @@ class Lab:
         random: draws for the case; the events have a generator of their own.
         folder: everything of the run lies here.
         settings: project and home of the run's own, on a shared broker.
-        topic: the run's own.
+        topic: the topic of the run.
         kills: processes killed with SIGKILL so far.
         produced: records produced so far.
         facts: figures for the outcome.
@@ -67,7 +67,7 @@ class Lab:
             settings: where Spark's jars and the broker are; `bootstrap` must be set.
             folder: must not exist, or be empty.
             seed: seed of the run.
-            pins: over the definition's stream settings.
+            pins: values that replace the definition's stream settings.
             partitions: partitions of the topic.
         """
         self.seed = seed
@@ -146,7 +146,7 @@ class Lab:
         return replace(plan, **changes)
 
     def produce_events(self, events: list[Event]) -> int:
-        """Produce these events, and note each with its address: what the broker acknowledged it must never lose."""
+        """Produce these events, and note each with its address: the broker must never lose an acknowledged record."""
         sent = produce_events(self.settings, self.topic, events)
         note_events(self._produced, events, sent)
         self.produced += len(events)
@@ -165,11 +165,11 @@ class Lab:
     ) -> subprocess.Popen[bytes]:
         """Start a driver in a session of its own; its log is `driver.log` in the run's folder.
 
-        As the agent does, it takes away the drain marker of an operation that was killed when all but that was done.
+        As the agent does, it removes the drain marker of an operation that was killed when only that was left to do.
 
         Args:
             until_end: it drains once everything in the log is committed.
-            env: over the environment.
+            env: variables that are set over the environment.
             settings: instead of the run's own (another address of the broker, another host's home).
             program: runs the driver, instead of its own module.
         """
@@ -290,7 +290,7 @@ class Lab:
         self.facts[key] = value
 
     def judge(self) -> Judgement:
-        """Let the oracle, a program of its own, judge what lies on disk against what lies in the log."""
+        """Let the oracle, a program of its own, compare what is on disk with what is in the log."""
         done = subprocess.run(
             ORACLE, input=json.dumps(self.request()), capture_output=True, text=True, timeout=RUN_S, check=False
         )
@@ -300,7 +300,7 @@ class Lab:
         return Judgement.from_json(json.loads(done.stdout))
 
     def request(self) -> dict[str, Any]:
-        """Return what the oracle is asked."""
+        """Return the request to the oracle."""
         return {
             "bootstrap": self.settings.bootstrap_servers(),
             "topic": self.topic,
@@ -310,7 +310,7 @@ class Lab:
         }
 
     def at_end(self, what: Callable[[], object]) -> None:
-        """Do something when the run is over and judged, whatever came of it; the last one given is done first."""
+        """Do something when the run is over and judged, with any result; the last one given is done first."""
         self._at_end.callback(what)
 
     def move_to(self, bootstrap: str) -> None:

@@ -24,10 +24,10 @@ def make_project(settings: Settings, project: Path, *, topic: str, partitions: i
 
     Args:
         settings: settings of the project that has Spark's jars and the suites; they are linked.
-        project: to be made.
+        project: the folder of the project to make.
         topic: the topic that the pipeline reads.
         partitions: partitions of the topic.
-        pins: over the definition's stream settings.
+        pins: values that replace the definition's stream settings.
     """
     target = project / "pipelines" / PIPELINE
     target.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The reconcile's own test (F37): fed known-wrong runs it must find every one, and no unmutated one may be called wrong.
+"""The reconcile's own test (F37): it must find every run that is known to be wrong, and call no unmutated run wrong.
 
 One warm Spark session judges copies of a few seeded streams: `mutations` of them changed in one place, `clean` of them as
 they were when some earlier batch was the last. Results are JSON lines; a campaign continues where it stopped.
@@ -39,12 +39,12 @@ PIPELINE = Lab.pipeline
 
 @dataclass(frozen=True)
 class Score:
-    """What the reconcile said of one copy.
+    """The reconcile's result for one copy.
 
     Attributes:
         stream: seed of the stream it is a copy of.
         kind: kind of mutation, or `clean`.
-        flagged: it was called wrong: a DEFECT, a finding, a refusal, or windows of two definitions.
+        flagged: the copy was called wrong: a DEFECT, a finding, a refusal, or windows of two definitions.
         stray: windows called wrong that the mutation did not touch (results only; 0 elsewhere).
         said: the first reasons.
     """

@@ -108,7 +108,7 @@ def repeat_row(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[str,
 
 
 def invent_row(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[str, ...]]:
-    """Append a changelog row of a key that never was."""
+    """Append a changelog row of a key that never existed."""
 
     def change(rows: Rows) -> tuple[str, tuple[str, ...]]:
         row = {**draw.choice(rows), "k": f"ghost{draw.randrange(1000)}"}

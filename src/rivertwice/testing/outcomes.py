@@ -1,4 +1,4 @@
-"""What came of the runs of a campaign: a line of JSON each, with the code that ran, so that two states of the product are never added up."""
+"""The outcomes of a campaign's runs: a line of JSON each, with a mark of the code that ran, so that codes never mix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one (case, seed).
+    """The outcome of one (case, seed).
 
     Attributes:
         job: `rivertwice`, or `control` for the hand-written script.
@@ -31,7 +31,7 @@ class Outcome:
         figures: what the oracle counted and what the case measured.
         ok: nothing lost, duplicated, wrong or unexplained, and all that the case demands holds.
         detail: why it is not ok.
-        began: ISO instant, or empty in outcomes of before it was recorded.
+        began: ISO instant, or empty in older outcomes, which did not record it.
         product: mark of the code that ran, see `product_mark`.
     """
 
@@ -91,7 +91,7 @@ def product_mark() -> str:
 
 
 def of_this_code(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return those that this very code made."""
+    """Return the outcomes of this very code."""
     return [each for each in outcomes if each.product == product_mark()]
 
 

@@ -1,8 +1,9 @@
-"""A command that stops right before each overwrite of an archive until somebody lets it continue, so that another writer meets it there.
+"""A command that stops right before each overwrite of an archive until it may continue, so that another writer meets it.
 
 Usage: python -m rivertwice.testing.paused FOLDER MODULE ARGUMENTS...
 
-Before overwrite N of this process `FOLDER/PID-N.at` appears; it continues once `FOLDER/PID-N.go` exists, or after half a minute.
+Before overwrite N of this process `FOLDER/PID-N.at` appears; it continues once `FOLDER/PID-N.go` exists, or after half a
+minute.
 """
 
 from __future__ import annotations

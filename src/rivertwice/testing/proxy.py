@@ -13,7 +13,7 @@ from types import TracebackType
 
 @dataclass(frozen=True)
 class Weather:
-    """How bytes travel.
+    """How the proxy passes bytes on.
 
     Attributes:
         latency_s: each piece waits so long, in both directions.
@@ -35,14 +35,14 @@ class FaultProxy:
     """Listens on a loopback port and passes bytes on to another; `weather` may change at any time.
 
     Attributes:
-        port: where it listens.
+        port: the port it listens on.
         target_port: loopback port of the real service.
-        weather: how bytes travel now.
+        weather: how bytes are passed on now.
         connections: accepted so far.
     """
 
     def __init__(self, target_port: int = 0) -> None:
-        """Nothing listens before `with`."""
+        """Create the proxy; it listens only inside `with`."""
         self.port = 0
         self.target_port = target_port
         self.weather = CLEAR

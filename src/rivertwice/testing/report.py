@@ -33,7 +33,7 @@ F13, F14, F18 and F24 do to it what the line describes as its owners would: a sc
 
 
 def render_report(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> str:
-    """Return the page for the outcomes that are there; a repeated (case, seed, job) counts with its last outcome."""
+    """Return the page for the outcomes that exist; a repeated (case, seed, job) counts with its last outcome."""
     last = {(each.case, each.seed, each.job): each for each in outcomes}
     ours = [each for each in last.values() if each.job == OURS]
     control = [each for each in last.values() if each.job == CONTROL]

@@ -1,7 +1,7 @@
-"""A proxy in front of an S3 server that answers some requests wrongly, as a test asks. Loopback only, for tests and fault runs.
+"""A proxy in front of an S3 server that answers some requests wrongly, as a test asks. Loopback only, for tests.
 
-It forwards a request as it came, the Host header included, so that signatures stay valid. What a fault does to a request
-the server sees is the point: an answer that is lost after the server acted is not the same as a request that never
+It forwards a request as it came, the Host header included, so that signatures stay valid. It matters whether
+the server has seen the request: an answer that is lost after the server acted is not the same as a request that never
 arrived.
 """
 
@@ -135,7 +135,7 @@ class _Server(ThreadingHTTPServer):
     proxy: S3Proxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away is what this is for."""
+        """Ignore it: a client that goes away is what the proxy is for."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -218,4 +218,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.proxy.seen.append(Seen(self.command, unquote(self.path), kind, status))
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the library's name)
-        """Say nothing; `seen` has it all."""
+        """Log nothing; `seen` has all requests."""

@@ -174,7 +174,7 @@ def reaction(lab: Lab) -> str:
 
 
 def recover_under_agent(lab: Lab, *, patience_s: float = 240.0) -> str:
-    """Let an agent bring the stream to the end of the log, whatever it takes; return how it answered.
+    """Let an agent bring the stream to the end of the log; return how it answered.
 
     Facts: seconds until the log's end, and of the fall-back itself, of the last time.
     """

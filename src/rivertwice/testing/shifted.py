@@ -20,7 +20,7 @@ def main() -> int:
     def shifted_now() -> datetime:
         return datetime.now(UTC) + shift
 
-    instants.utc_now = shifted_now  # before anything else imports the name
+    instants.utc_now = shifted_now  # before any other module imports the name
     from rivertwice.stream.driver import main as drive
 
     return drive(sys.argv[2:])

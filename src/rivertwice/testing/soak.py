@@ -1,4 +1,4 @@
-"""The soak: one stream under an agent, fed without end, with a random fault every minute; what it uses must stay flat.
+"""The soak: one stream under an agent, fed without end, with a random fault every minute; its use of resources must stay flat.
 
 Every ten seconds it writes down the memory of driver and agent, the files of every table, and the bytes of checkpoint and
 savepoints. At the end the producer stops, the stream reads the rest, and the oracle judges everything that was produced.
@@ -56,7 +56,7 @@ REST_S = 45.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What the system used at one moment.
+    """The resources that the system used at one moment.
 
     Attributes:
         at_s: seconds since the soak began.
@@ -64,7 +64,7 @@ class Sample:
         table_files: data and log files of all tables together.
         checkpoint_files, checkpoint_bytes: figures of the head timeline.
         savepoint_bytes: bytes of all savepoints.
-        batches: committed on the head's path.
+        batches: batches committed on the head's path.
     """
 
     at_s: float

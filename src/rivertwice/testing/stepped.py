@@ -1,7 +1,7 @@
 """A program of the platform on a machine whose clock was set after other programs had started.
 
-The kernel derives the boot's wall-clock time from the clock (`btime` of /proc/stat), and creation times of processes are counted from it: a
-clock that is set moves them all. Here it is moved for one program.
+The kernel derives the boot's wall-clock time from the clock (`btime` of /proc/stat), and creation times of processes are
+counted from it: a clock that is set moves them all. Here it is moved for one program.
 
 Usage: python -m rivertwice.testing.stepped SECONDS MODULE ARGUMENTS...
 """

@@ -19,7 +19,7 @@ def numbers(folder: Path) -> set[int]:
 
 
 class DeltaLog:
-    """The commits of a Delta table as its log files tell them; each file is read once."""
+    """The commits of a Delta table as its log files contain them; each file is read once."""
 
     def __init__(self, table: Path) -> None:
         """Watch a table, which need not exist yet."""
@@ -114,7 +114,7 @@ class Steps:
         return exists
 
     def in_state(self, batch: int) -> bool:
-        """A state file of the batch is there (version N + 1 of some partition)."""
+        """A state file of the batch exists (version N + 1 of some partition)."""
         state = self._checkpoint / "state" / "0"
         marks = (f"{batch + 1}_", f"{batch + 1}.")
         for partition in ("0", "1"):
@@ -126,7 +126,7 @@ class Steps:
         return False
 
     def files_written(self, batch: int) -> bool:
-        """This batch or a later one is planned, and result files lie there that no commit names."""
+        """This batch or a later one is planned, and there are result files that no commit names."""
         if not self._log.loose_files():
             return False
         last = self.last_planned()
@@ -140,7 +140,7 @@ class Steps:
         return self.planned(batch) and self._log.versions() > self._seen_at[batch]
 
     def finished(self, batch: int) -> bool:
-        """`commits/N` is there."""
+        """`commits/N` exists."""
         return (self._checkpoint / "commits" / str(batch)).exists()
 
     def last_planned(self) -> int:

@@ -1,4 +1,4 @@
-"""The S3 server of the tests: versitygw at a pinned version, built by Go where there is one. Nobody else needs it.
+"""The S3 server of the tests: versitygw at a pinned version, built by Go if it is installed. Only tests need it.
 
 `python -m rivertwice.testing.versitygw BUILD_FOLDER` builds it with the standard library alone, so that the first half of the
 set-up can begin it while packages are fetched.
@@ -18,7 +18,7 @@ VERSION = "1.8.0"
 MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"
 NO_GO = f"versitygw {VERSION} is not built, for this machine has no Go; `make setup-dev` builds it where there is one"
 _FLAGS = "-buildvcs=false '-gcflags=all=-N -l' '-ldflags=-s -w'"
-"""Not optimised: most of a set-up is this build, and the server answers a few thousand requests (ran: 88 CPU-seconds instead of 124)."""
+"""Not optimised: most of a set-up is this build, for a server of a few thousand requests (88 CPU-seconds instead of 124)."""
 _PATIENCE_S = 900  # two minutes on two cores, most of it compiling
 
 
@@ -33,7 +33,7 @@ def versitygw_binary(build: Path) -> Path | None:
 
 
 def build_versitygw(build: Path) -> str:
-    """Build the server unless it is there; return what to say about it. Never an error: tests skip without it.
+    """Build the server unless it is there; return a text about it. Never an error: tests skip without it.
 
     Go checks the module's content against its public checksum database. If two processes build at once, the second waits.
     """

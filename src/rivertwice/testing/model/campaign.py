@@ -18,7 +18,7 @@ SLICE = 500  # seeds a process takes at a time
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a campaign came to.
+    """The result of a campaign.
 
     Attributes:
         states: distinct states reached, estimated from a bit map of their hashes.

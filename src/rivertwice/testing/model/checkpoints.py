@@ -1,4 +1,4 @@
-"""What a checkpoint of the model contains: its small files, the batches that it plans, and what one of them computes."""
+"""What a checkpoint of the model contains: its small files, the batches that it plans, and the result of one of them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ LEFT = point("driver: exit written")
 
 
 def run_driver(world: World, me: Process) -> Steps:
-    """Run a driver to its end; every end but a crash writes why."""
+    """Run a driver to its end; every end except a crash records why."""
     try:
         yield from _drive(world, me)
     except RivertwiceError as error:
@@ -110,7 +110,7 @@ def _open(world: World, line: Timeline, rows: Sequence[LedgerRow]) -> Checkpoint
 
 
 def _put_plan(checkpoint: Checkpoint, batch: int, text: str) -> Steps:
-    """Write `offsets/N` as Spark does: beside its place, then there, unless somebody was faster."""
+    """Write `offsets/N` as Spark does: under another name first, then under its own, unless another process was faster."""
     if not checkpoint.offsets:
         checkpoint.remains = True
         yield BEGUN

@@ -1,4 +1,4 @@
-"""What befalls a world from outside: records, retention, clocks, people, rot."""
+"""What happens to a world from outside: records, retention, clocks, people, rot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ONE_AT_A_TIME = 6  # processes of one kind that a schedule may have at once
 
 
 def apply_event(world: World, what: str, argument: Any) -> None:
-    """Let something befall the world."""
+    """Let something happen to the world."""
     if what == "spawn":
         start_process(world, argument)
     elif what == "produce":

@@ -1,4 +1,4 @@
-"""What must hold when nothing moves any more: everything is counted once more, from the log alone."""
+"""What must hold at rest: everything is counted once more, from the log alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariants, held against what truly happened, after every effect and at the end. It trusts no actor."""
+"""The invariants, compared with what truly happened, after every effect and at the end. It trusts no actor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ViolationError(Exception):
     """
 
     def __init__(self, invariant: str, detail: str) -> None:
-        """Name the invariant and say what was found."""
+        """Name the invariant and what was found."""
         super().__init__(invariant, detail)
         self.invariant = invariant
 
@@ -204,7 +204,7 @@ class Judge:
         return keys
 
     def appends(self, entry: Entry, expected: int) -> None:
-        """Check an entry of the sequence before it is there."""
+        """Check an entry of the sequence before it is appended."""
         world = self.world
         if entry.seq != world.last_seq() + 1 or expected != world.last_seq():
             fail("the sequence has no gap", f"{entry.seq} after {world.last_seq()}")
@@ -318,7 +318,7 @@ class Judge:
             fail("a proved savepoint restores to the recorded state", saved.name)
 
     def deletes(self, saved: Saved) -> None:
-        """Check that nobody needs what is deleted."""
+        """Check that no process needs what is deleted."""
         world = self.world
         if saved.manifest is None:
             return

@@ -104,7 +104,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutation: after how many schedules which invariant caught it."""
+    """The result of a mutation: after how many schedules which invariant caught it."""
 
     mutation: Mutation
     caught: bool

@@ -101,7 +101,7 @@ class WorldEffects(ABC, Generic[R]):
             self.world.release(saved, self.me, record.id)
 
     def clear(self, record: Operation) -> None:
-        """Keep no scratch."""
+        """Remove nothing: the model has no scratch folder."""
 
     def driver_of(self, timeline: str) -> Process | None:
         """Return the living owner if it catches up on a timeline."""

@@ -1,4 +1,4 @@
-"""Peace: nobody dies any more, everyone wakes, people ask again; the stream must reach the log's end or say why not."""
+"""Peace: no process dies any more, all wake, people ask again; the stream must reach the log's end or report why not."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class People:
         self.asked = self.restores = self.rewinds = 0
 
     def look(self, *, late: bool) -> str:
-        """Look once, and act; return how it ended, or nothing."""
+        """Look once, and act; return how it ended, empty if it did not end."""
         world = self.world
         if world.unfinished(Restore):
             self.restores += 1

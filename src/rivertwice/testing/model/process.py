@@ -9,7 +9,7 @@ from typing import Any
 from rivertwice.stream.catch_up import Goal
 
 Steps = Generator[int, None, Any]
-"""Yields the number of the point just reached; whatever comes after it has not happened yet."""
+"""Yields the number of the point just reached; what comes after it has not happened yet."""
 
 POINTS: list[str] = []
 _NUMBERS: dict[str, int] = {}
@@ -37,7 +37,7 @@ class Process:
         kind: which actor it runs.
         host: 1, or 2 for a second host that shares the pipeline.
         at: the point that it has reached, -1 before its first step.
-        paused: stopped by a signal; it wakes later and knows nothing of what passed.
+        paused: stopped by a signal; it wakes later and does not know what happened meanwhile.
         epoch: epoch of its lease, for a driver.
         renewed_s: by the forward clock, when it last renewed a lease on a store.
         fingerprint: fingerprint of the definition it loaded.

@@ -26,7 +26,7 @@ class Saved:
         content: the copied checkpoint; None until its files are put.
         rotten: a bit of it flipped, as the hashes of the manifest would show.
         deleting: the mark of prune: empty, marked, or decided once nobody was found to hold it.
-        using: holders whose lease is sure and until when, for the invariants only.
+        using: holders whose lease is certain, and until when; for the invariants only.
     """
 
     name: str

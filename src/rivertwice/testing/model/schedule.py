@@ -83,7 +83,7 @@ class Focus:
         sick: the transform has a bug from the beginning.
         people: somebody starts the stream again and again.
         crowd: what is started does not wait for what was started before.
-        deadly: kills come often. sleepy: stops come often.
+        deadly: kills are frequent. sleepy: stops are frequent.
         prelude: what is done in calm before anything goes wrong; empty for batches only.
     """
 
@@ -264,7 +264,7 @@ class Run:
         )
 
     def perform(self, decision: Decision) -> None:
-        """Do what was decided; what no longer fits the world is passed over."""
+        """Do what was decided; a decision that no longer fits the world is skipped."""
         self.decisions.append(decision)
         what, argument = decision
         world = self.world
@@ -387,7 +387,7 @@ def run_schedule(
         seed: draws the log and, unless `decisions` are given, every decision.
         rules: the decision functions; None takes the product's.
         broken: name of the protocol step that is broken on purpose.
-        coverage: counted into.
+        coverage: is updated by the schedule.
         decisions: repeats these instead of drawing.
         focus: narrows what the seed draws.
         trace: keep a line per step.

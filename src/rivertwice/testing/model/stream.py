@@ -1,4 +1,4 @@
-"""What Spark makes of a batch, in a few lines: late rows, windows, watermark and state. Pure."""
+"""What Spark computes from a batch, in a few lines: late rows, windows, watermark and state. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Computed:
-    """What a batch gives.
+    """The result of a batch.
 
     Attributes:
         rows: windows it emits, each with the addresses counted in it, by window end.
@@ -58,7 +58,7 @@ def compute_batch(
 
     Args:
         before: state after the batch before.
-        records: what its range holds.
+        records: the records of its range.
         late_ms: the previous batch's watermark; rows of windows that had ended by it are dropped.
         watermark_ms: its own; windows that end by it are emitted and leave the state.
     """

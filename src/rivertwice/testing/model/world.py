@@ -87,7 +87,7 @@ class World:
         self.actors = actors
         self.broken = broken
         self.now = START
-        self.forward_s = 0.0  # a clock nobody can set
+        self.forward_s = 0.0  # a clock that nobody can set
         self.definition = 1
         self.topic_id = "topic-1"
         self.logs = {self.topic_id: records}
@@ -238,7 +238,7 @@ class World:
     # ledger, changelog, sequence
 
     def read_ledger(self) -> list[LedgerRow]:
-        """Return the committed batches: the table, and what only the changelog's newest commits carry."""
+        """Return the committed batches: the table, and those that only the changelog's newest commits carry."""
         missing = [row for row in self.commits[self.cleaned :] if (row.timeline, row.batch) not in self.ledger]
         return [*self.ledger.values(), *missing]
 

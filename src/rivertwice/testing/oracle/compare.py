@@ -1,4 +1,4 @@
-"""Hold what lies in the tables against what must lie there; every difference is counted once and named."""
+"""Compare what is in the tables with what must be there; every difference is counted once and named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Emitted:
 
 @dataclass
 class Tally:
-    """What was found so far."""
+    """The findings so far."""
 
     lost: int = 0
     duplicated: int = 0
@@ -139,7 +139,7 @@ def compare_served(tally: Tally, expected: Expected, served: list[tuple[Any, ...
 
 
 def balance(expected: Expected, lost: set[Window]) -> dict[str, dict[str, int]]:
-    """Return per partition how many pairs are where; the sum of the parts is what was read."""
+    """Return per partition how many pairs are in each part; the sum of the parts is the number of pairs that were read."""
     parts: dict[int, Counter[str]] = {}
 
     def count(address: tuple[int, int], part: str) -> None:

@@ -42,7 +42,7 @@ class Expected:
         members: window to the addresses in it.
         late: addresses left out by the watermark. excluded: by the row filter.
         dead: address to reason and the place of the batch that must record it.
-        gone: addresses within the committed ranges that nobody knows any more.
+        gone: addresses within the committed ranges whose records no longer exist anywhere.
         batches: what each batch must have counted, in the path's order.
     """
 

@@ -1,4 +1,4 @@
-"""What the oracle looks at: the log through a plain consumer, the tables through their Delta file lists and DuckDB."""
+"""What the oracle reads: the log through a plain consumer, the tables through their Delta file lists and DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Log:
 
     Attributes:
         records: by (partition, offset); what Kafka has deleted meanwhile is taken from the producer's notes.
-        changed: addresses at which the log does not hold (any more) what it once acknowledged, though it must.
+        changed: addresses at which the log does not hold (any more) the record that it acknowledged, though it must.
     """
 
     records: dict[tuple[int, int], Record]
@@ -33,7 +33,7 @@ class Log:
 
 
 def read_log(bootstrap: str, topic: str, notes: Path | None) -> Log:
-    """Consume the topic and hold it against what the producer noted when its records were acknowledged."""
+    """Consume the topic and compare it with what the producer noted when its records were acknowledged."""
     records, begins = _consume(bootstrap, topic)
     changed = []
     for record in _read_notes(notes):
