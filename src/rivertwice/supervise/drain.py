@@ -64,7 +64,7 @@ def drain_all(
 
 
 def end_fast_paths(settings: Settings, names: list[str]) -> list[str]:
-    """Send SIGTERM to the fast paths that run; return their names. They end at once and continue later after their last record."""
+    """Send SIGTERM to running fast paths; return their names. They end at once and later continue after their last record."""
     owners = {name: owner for name in names if (owner := read_fast_owner(settings.pipeline(name))) is not None}
     for owner in owners.values():
         with suppress(ProcessLookupError):
