@@ -11,7 +11,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import LeaseLostError, LostRaceError
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream import at_rest as room
-from rivertwice.stream.at_rest import at_rest
+from rivertwice.stream.at_rest import at_rest, marker_of
 from rivertwice.stream.lease import acquire_lease
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,6 +31,15 @@ def test_the_marker_stands_for_the_block_only_and_names_who_put_it(tmp_path: Pat
             pytest.fail("two at once")
         assert home.drain.exists()
     assert not home.drain.exists()
+
+
+def test_a_marker_that_another_put_meanwhile_is_left(tmp_path: Path) -> None:
+    home = Settings(tmp_path, tmp_path / "home").pipeline("p")
+    home.root.mkdir(parents=True)
+    other = marker_of("er-2", NOW)
+    with at_rest(home, "er-1", NOW, running="x"):
+        replace_json(home.drain, other)
+    assert read_json(home.drain) == other
 
 
 def test_a_marker_of_a_process_that_died_holds_nothing(tmp_path: Path) -> None:
