@@ -7,7 +7,7 @@ import pyarrow as pa
 from rivertwice.config import Settings
 from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position
 from rivertwice.delivery.refusals import RefusedRecord, SetAside, none_aside
-from rivertwice.delivery.wire import check_rows, position_from_json, position_to_json, rows_told, value_text
+from rivertwice.delivery.wire import check_rows, position_from_json, position_to_json, row_selection, value_text
 from rivertwice.errors import LedgerError
 from rivertwice.log import kafka
 from rivertwice.log.outbox import Outbox
@@ -51,7 +51,7 @@ class KafkaSink:
 
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
         """Send records and position in one transaction, without records that are too large for the topic."""
-        position = position_to_json(parcel.after, topic_id=self._topic_id, **rows_told(parcel.shape))
+        position = position_to_json(parcel.after, topic_id=self._topic_id, **row_selection(parcel.shape))
         refused = [RefusedRecord(record, why) for record in parcel.records if (why := self._too_large(parcel, record))]
         set_aside(refused)
         left_out = {refusal.record.key for refusal in refused}

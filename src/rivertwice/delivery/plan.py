@@ -44,7 +44,7 @@ def plan_next(position: Position | None, view: View, limits: Limits) -> Delivery
     """
     if not view.batches:
         return None
-    if position is not None and not stands_on(position, view):
+    if position is not None and not is_prefix_of_served(position, view):
         return _move(position, view)
     due = select_due(position, view)
     rest = waiting(position, view)
@@ -76,7 +76,7 @@ def select_due(position: Position | None, view: View) -> Publication | None:
     return min(counting, key=lambda entry: entry.seq, default=None)
 
 
-def stands_on(position: Position, view: View) -> bool:
+def is_prefix_of_served(position: Position, view: View) -> bool:
     """Say whether the sink's content is the beginning of what the head's path serves."""
     if view.held is None:
         message = f"the position names timeline {position.timeline}, of which nothing is known; nothing was delivered"
@@ -107,7 +107,7 @@ def count_waiting(position: Position | None, view: View | None) -> int:
     """Return how many batches of the head's path were not delivered yet; all, if the sink's position is on another path."""
     if view is None:
         return 0
-    if position is not None and not stands_on(position, view):
+    if position is not None and not is_prefix_of_served(position, view):
         return len(view.batches)
     return len(waiting(position, view))
 

@@ -18,7 +18,7 @@ from psycopg import sql
 from rivertwice.delivery import postgres_table as tables
 from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Parcel, Position
 from rivertwice.delivery.refusals import RefusedRecord, SetAside, isolate, none_aside
-from rivertwice.delivery.wire import encode, position_held, position_to_json, rows_told
+from rivertwice.delivery.wire import encode, position_held, position_to_json, row_selection
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import PostgresDelivery
 
@@ -52,7 +52,7 @@ class PostgresSink:
         """Write rows and position in one transaction; rows that the database refuses are found with the help of savepoints."""
         connection = self._connection
         assert connection is not None, "open comes first"
-        more = rows_told(parcel.shape)
+        more = row_selection(parcel.shape)
         before = _NOTHING if parcel.before is None else position_to_json(parcel.before, **more)
         with self._explained("writing"), connection.transaction():
             self._lock(connection, before)

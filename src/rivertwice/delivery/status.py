@@ -10,7 +10,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.delivery.aside import read_aside
 from rivertwice.delivery.model import Position
 from rivertwice.delivery.note import Note, read_note
-from rivertwice.delivery.plan import count_waiting, stands_on
+from rivertwice.delivery.plan import count_waiting, is_prefix_of_served
 from rivertwice.delivery.source import StoredSource
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso
@@ -70,7 +70,7 @@ def _lag(home: PipelineHome, note: Note) -> tuple[int | None, bool | None, str |
         view = StoredSource(home).look(note.position)
         if view is None or not view.batches:
             return 0, None, None
-        on_path = note.position is None or stands_on(note.position, view)
+        on_path = note.position is None or is_prefix_of_served(note.position, view)
         return count_waiting(note.position, view), on_path, None
     except RivertwiceError as error:
         return None, None, str(error)

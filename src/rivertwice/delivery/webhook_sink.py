@@ -24,7 +24,7 @@ from rivertwice.delivery.wire import (
     encode,
     position_held,
     position_to_json,
-    rows_told,
+    row_selection,
     value_text,
 )
 from rivertwice.errors import ConfigError, ServiceError
@@ -116,7 +116,7 @@ class WebhookSink:
         if refused and len(refused) == len(parcel.records) and last and last not in _OF_A_RECORD:
             self._require_takes_anything(parcel)
         set_aside(refused)
-        self._store.put(self._key, position_to_json(parcel.after, **rows_told(parcel.shape)).encode())
+        self._store.put(self._key, position_to_json(parcel.after, **row_selection(parcel.shape)).encode())
         self._failures.clear()
 
     def company(self, position: Position | None) -> int:

@@ -102,7 +102,7 @@ def position_to_json(position: Position, **more: Any) -> str:
     return json.dumps({"format": FORMAT, **asdict(position), **more}, separators=(",", ":"), sort_keys=True)
 
 
-def rows_told(shape: DeliveredColumns) -> dict[str, Any]:
+def row_selection(shape: DeliveredColumns) -> dict[str, Any]:
     """Return the values that are stored beside a position if not all rows are delivered."""
     return {} if shape.newest is None else {ROWS: NEWEST}
 
@@ -113,7 +113,7 @@ def check_rows(shape: DeliveredColumns, more: Mapping[str, Any], sink: str) -> N
     Raises:
         LedgerError: the sink was filled with all rows and is asked for the newest, or the reverse.
     """
-    held, asked = more.get(ROWS, ALL), rows_told(shape).get(ROWS, ALL)
+    held, asked = more.get(ROWS, ALL), row_selection(shape).get(ROWS, ALL)
     if held != asked:
         message = (
             f"sink {sink} of {shape.pipeline} was filled with rows: {held}, and the definition says rows: {asked} now; what it holds would "

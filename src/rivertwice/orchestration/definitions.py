@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundDefinitions:
     """One pipeline folder: its definition, or why it cannot be accepted."""
 
     name: str
@@ -26,14 +26,14 @@ class Found:
     refusal: str | None
 
 
-def find_definitions(settings: Settings) -> list[Found]:
+def find_definitions(settings: Settings) -> list[FoundDefinitions]:
     """Return every pipeline folder of the project, sorted by name; a broken one hides no other."""
     definitions = []
     for file in sorted(settings.definitions.glob(f"*/{YAML_FILE}")):
         try:
-            definitions.append(Found(file.parent.name, load_definition(file.parent), None))
+            definitions.append(FoundDefinitions(file.parent.name, load_definition(file.parent), None))
         except (ConfigError, DefinitionError, OSError) as error:
-            definitions.append(Found(file.parent.name, None, str(error)))
+            definitions.append(FoundDefinitions(file.parent.name, None, str(error)))
     return definitions
 
 

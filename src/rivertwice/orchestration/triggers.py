@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from rivertwice.config import Settings
 from rivertwice.instants import parse_iso, utc_now
-from rivertwice.supervise.health import OK, Seen, classify_health, describe_seen, observe_stream
+from rivertwice.supervise.health import OK, StreamObservation, classify_health, describe_seen, observe_stream
 
 EPOCH_ENDED = "epoch"
 
@@ -24,7 +24,7 @@ class Watch:
         self._grace = grace
         self._fault: tuple[str, datetime] | None = None
 
-    def judge(self, observation: Seen, now: datetime) -> dict[str, Any] | None:
+    def judge(self, observation: StreamObservation, now: datetime) -> dict[str, Any] | None:
         """Return the event that ends the epoch, or None to continue.
 
         A fault must last for the whole grace: a driver that the agent brings back in time is no failure.
@@ -88,5 +88,5 @@ class EpochTrigger(BaseTrigger):
             await asyncio.sleep(self.poll)
 
 
-def _event(status: str, message: str, observation: Seen) -> dict[str, Any]:
+def _event(status: str, message: str, observation: StreamObservation) -> dict[str, Any]:
     return {"status": status, "message": message, "seen": dict(describe_seen(observation))}

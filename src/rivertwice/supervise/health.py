@@ -31,7 +31,7 @@ UNRESPONSIVE = "unresponsive"
 
 
 @dataclass(frozen=True)
-class Seen:
+class StreamObservation:
     """What the home contains now.
 
     Attributes:
@@ -60,14 +60,14 @@ class Health:
     message: str
 
 
-def observe_stream(settings: Settings, name: str, now: datetime) -> Seen:
+def observe_stream(settings: Settings, name: str, now: datetime) -> StreamObservation:
     """Return what the home contains about one pipeline's stream."""
     home = settings.pipeline(name)
     agent = read_json(settings.home / "agent" / "heartbeat.json")
     intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
     memory = load_memory(settings, name)
     broken = memory.broken_at is not None and (intent is None or intent.updated_at <= memory.broken_at)
-    return Seen(
+    return StreamObservation(
         intent=intent,
         agent_at=parse_iso(agent["at"]) if agent else None,
         owner=owner,
@@ -94,7 +94,7 @@ def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now:
     return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
 
 
-def classify_health(observation: Seen, now: datetime) -> Health:
+def classify_health(observation: StreamObservation, now: datetime) -> Health:
     """Say whether the stream does what is wanted.
 
     A stream that nobody wants to run is never a failure. Otherwise the agent's heartbeat must be at most 30 s old, and the
@@ -131,7 +131,7 @@ def choose_grace(failures: int, grace: float, epoch: float) -> float:
     return min(grace * 2.0 ** min(failures, 16), epoch)
 
 
-def describe_seen(observation: Seen) -> Mapping[str, Any]:
+def describe_seen(observation: StreamObservation) -> Mapping[str, Any]:
     """Return what the asset store keeps: plain values only."""
     beat = observation.heartbeat
     return {

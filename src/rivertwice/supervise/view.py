@@ -11,7 +11,7 @@ from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.supervise.archiver import last_retention
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt
-from rivertwice.supervise.health import UNRESPONSIVE, Seen, classify_health, observe_stream
+from rivertwice.supervise.health import UNRESPONSIVE, StreamObservation, classify_health, observe_stream
 from rivertwice.supervise.launch import agent_status
 from rivertwice.supervise.memory import Memory
 from rivertwice.timeline.intent import Heartbeat
@@ -37,7 +37,9 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
     }
 
 
-def view_stream(settings: Settings, name: str, now: datetime, observation: Seen | None = None) -> dict[str, Any]:
+def view_stream(
+    settings: Settings, name: str, now: datetime, observation: StreamObservation | None = None
+) -> dict[str, Any]:
     """Return what is wanted and what is true of a pipeline's stream; `observation` is what a caller has looked up already.
 
     Returns:

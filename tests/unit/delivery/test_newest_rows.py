@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 
 from rivertwice.delivery.model import WITHDRAW, Committed, DeliveredColumns, DeliveredRecord, Newest, Position
 from rivertwice.delivery.plan import Limits
-from rivertwice.delivery.wire import check_rows, key_text, position_from_json, position_to_json, rows_told, value_text
+from rivertwice.delivery.wire import (
+    check_rows,
+    key_text,
+    position_from_json,
+    position_to_json,
+    row_selection,
+    value_text,
+)
 from rivertwice.errors import LedgerError
 from rivertwice.instants import from_ms
 from rivertwice.pipeline.kinds.stateful import FOREVER_MS
@@ -179,7 +186,7 @@ def test_a_sink_that_holds_other_rows_is_not_gone_on_with() -> None:
         (history, FOLD, "rows: all, and the definition says rows: newest"),
         (FOLD, history, "rows: newest, and"),
     ):
-        _, more = position_from_json(position_to_json(position, **rows_told(held)))
+        _, more = position_from_json(position_to_json(position, **row_selection(held)))
         check_rows(held, more, "board")
         with pytest.raises(LedgerError, match=words):
             check_rows(asked, more, "board")

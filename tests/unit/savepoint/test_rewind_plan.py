@@ -22,7 +22,7 @@ from rivertwice.savepoint.operations.rewind_plan import (
     Emitted,
     Reread,
     World,
-    behind_fork,
+    after_fork,
     find_refusals,
     plan_rewind,
     records_per_second,
@@ -119,7 +119,7 @@ BATCHES = st.lists(st.tuples(st.sampled_from(["t1", "t2"]), st.integers(0, 5)), 
 @given(BATCHES, BATCHES)
 def test_each_batch_of_two_paths_is_shared_or_behind_the_fork_of_one(one, other):
     old, new = [[row(batch, line) for line, batch in path] for path in (one, other)]
-    gone, came = behind_fork(old, new)
+    gone, came = after_fork(old, new)
     assert len(old) - len(gone) == len(new) - len(came) == len(set(one) & set(other))
 
 

@@ -18,7 +18,7 @@ from rivertwice.orchestration.triggers import EpochTrigger, Watch
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.store.files import replace_json
 from rivertwice.stream.lease import Owner
-from rivertwice.supervise.health import Seen, choose_grace, classify_health, describe_seen, observe_stream
+from rivertwice.supervise.health import StreamObservation, choose_grace, classify_health, describe_seen, observe_stream
 from rivertwice.supervise.memory import Memory, save_memory
 from rivertwice.supervise.view import view_stream
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent, write_heartbeat, write_intent
@@ -31,7 +31,7 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def seen(now: datetime = NOW, **changes: Any) -> Seen:
+def seen(now: datetime = NOW, **changes: Any) -> StreamObservation:
     """A stream that runs as wanted at `now`."""
     values: dict[str, Any] = {
         "intent": Intent("running", "test", NOW),
@@ -41,7 +41,7 @@ def seen(now: datetime = NOW, **changes: Any) -> Seen:
         "last_exit": None,
         "state": "running",
     }
-    return Seen(**{**values, **changes})
+    return StreamObservation(**{**values, **changes})
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from rivertwice.savepoint.operations.record import (
 from rivertwice.savepoint.operations.restore_checks import newest_proved
 from rivertwice.savepoint.operations.rewind_compare import compare_emitted, read_emitted
 from rivertwice.savepoint.operations.rewind_observe import observe_rewind, read_definition
-from rivertwice.savepoint.operations.rewind_plan import RewindPlan, behind_fork, find_refusals, plan_rewind
+from rivertwice.savepoint.operations.rewind_plan import RewindPlan, after_fork, find_refusals, plan_rewind
 from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.savepoint.prove import print_nothing
 from rivertwice.stream.catch_up import Goal
@@ -166,7 +166,7 @@ class RewindEffects(OperationEffects[Rewind]):
         run_to_goal(self.settings, home, goal, lambda: timeline_ledger(home, rewind.child)[-1], self.progress)
         if rewind.step >= COMPARED and rewind.head_batch == last.batch:
             return rewind
-        gone, arrived = behind_fork(timeline_ledger(home, rewind.head), timeline_ledger(home, rewind.child))
+        gone, arrived = after_fork(timeline_ledger(home, rewind.head), timeline_ledger(home, rewind.child))
         own = [row for row in arrived if row.timeline == rewind.child]
         definition = read_definition(self.settings, self.pipeline)
         comparison = compare_emitted(

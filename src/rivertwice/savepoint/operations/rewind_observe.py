@@ -12,7 +12,7 @@ from rivertwice.pipeline.model import Definition
 from rivertwice.savepoint.bundles import current_fingerprint
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.rewind_compare import count_windows, read_emitted
-from rivertwice.savepoint.operations.rewind_plan import Emitted, World, behind_fork
+from rivertwice.savepoint.operations.rewind_plan import Emitted, World, after_fork
 from rivertwice.store import delta
 from rivertwice.timeline.intact import check_rows, require_whole_logs
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
@@ -52,7 +52,7 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
     new = select_on_path(ledger, path)
     for rows_of_path in (old, new):  # read before the tables are counted, so a driver that still commits does no harm
         check_rows(home, rows_of_path, ledger, remember=False)
-    gone, _ = behind_fork(old, new)
+    gone, _ = after_fork(old, new)
     rows = read_emitted(home, gone, definition)
     return World(
         head=head,

@@ -127,7 +127,7 @@ class RewindPlan:
     steps: tuple[ShownStep, ...] = ()
 
 
-def behind_fork(old: Sequence[LedgerRow], new: Sequence[LedgerRow]) -> tuple[list[LedgerRow], list[LedgerRow]]:
+def after_fork(old: Sequence[LedgerRow], new: Sequence[LedgerRow]) -> tuple[list[LedgerRow], list[LedgerRow]]:
     """Return the batches of each of two paths after the last batch that they share."""
     shared = {(row.timeline, row.batch) for row in old} & {(row.timeline, row.batch) for row in new}
     return (
@@ -145,7 +145,7 @@ def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: boo
         proved: whether the savepoint is proved.
         unproved: accept one that is not.
     """
-    gone, regained = behind_fork(world.old_rows, world.new_rows)
+    gone, regained = after_fork(world.old_rows, world.new_rows)
     head_row = world.old_rows[-1]
     reread = plan_reread(manifest, head_row, world.log_begins)
     records = sum(part.records for part in reread)
@@ -198,7 +198,7 @@ def records_per_second(rows: Sequence[LedgerRow]) -> float | None:
 
 def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[RivertwiceError]:
     """Return every reason not to rewind; a confirmed rewind raises the first one."""
-    gone, _ = behind_fork(world.old_rows, world.new_rows)
+    gone, _ = after_fork(world.old_rows, world.new_rows)
     checks: tuple[Callable[[], None], ...] = (
         lambda: _require_proved(manifest, proved=proved),
         lambda: _require_later_batches(manifest, len(gone)),
