@@ -1,8 +1,9 @@
-"""A run of which nothing can be compared, acknowledged by a person: whose decision it is, why, and what ends it.
+"""A person acknowledges that a run could compare nothing: who decided it, why, and what ends it.
 
-After an upgrade, or behind a gap that was accepted, every row of a pair can be NOT_COMPARABLE for days, and every run would fail its
-gate. An acknowledgement holds for one timeline and for the reasons that were seen: another head, or a reason that is new, is
-a failed gate again. `acknowledgements/ID.json` beside the tables, format 1; `ID.ended.json` ends one by hand.
+After an upgrade, or after an accepted gap, every row of a pair can be NOT_COMPARABLE for days, and every run would fail its
+gate. An acknowledgement holds for one timeline and for the reasons that the run reported. With another head, or for a new
+reason, the gate fails again. It is stored as `acknowledgements/ID.json` beside the tables, format 1. `ID.ended.json` records
+that a person ended it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ Reasons = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """That somebody knows why nothing of a pair can be compared.
+    """A person knows why nothing of a pair can be compared.
 
     Attributes:
         timeline: it holds for runs that end on this one.
         run: the reconcile that was acknowledged.
-        reasons: what that run said, by pair; a run with another reason is not covered.
-        until: it does not hold from here on; None: no date ends it.
-        ended_at, ended_by: of one that somebody ended.
+        reasons: what that run reported, by pair; a run with another reason is not covered.
+        until: it does not hold from this instant on; None: no date ends it.
+        ended_at, ended_by: when it was ended, and by whom, if a person ended it.
     """
 
     id: str
@@ -58,24 +59,26 @@ class Acknowledgement:
 
 def reasons_of(rows: Iterable[tuple[str, str, str, str]]) -> Reasons:
     """Return why rows of each pair cannot be compared, from (pair, verdict, presence, reason). Pure."""
-    found: dict[str, set[str]] = {}
+    by_pair: dict[str, set[str]] = {}
     for pair, verdict, presence, reason in rows:
         if verdict == NOT_COMPARABLE and presence != OLDER:
-            found.setdefault(pair, set()).add(reason)
-    return {pair: frozenset(reasons) for pair, reasons in found.items()}
+            by_pair.setdefault(pair, set()).add(reason)
+    return {pair: frozenset(reasons) for pair, reasons in by_pair.items()}
 
 
 def select_acknowledged(
     known: Sequence[Acknowledgement], timeline: str, reasons: Reasons, now: datetime
 ) -> dict[str, str]:
-    """Return pair to who acknowledged that it cannot be compared, and why, of the pairs that are covered. Pure."""
+    """Return who acknowledged that a pair cannot be compared, and why, by pair, for the pairs that are covered. Pure."""
     covered = {}
-    for one in known:
-        if not one.holds(timeline, now):
+    for acknowledgement in known:
+        if not acknowledgement.holds(timeline, now):
             continue
-        for pair, seen in reasons.items():
-            if pair in one.reasons and seen <= one.reasons[pair]:
-                covered[pair] = f"{one.id} by {one.by} on {to_iso(one.at)}: {one.why}"
+        for pair, pair_reasons in reasons.items():
+            if pair in acknowledgement.reasons and pair_reasons <= acknowledgement.reasons[pair]:
+                covered[pair] = (
+                    f"{acknowledgement.id} by {acknowledgement.by} on {to_iso(acknowledgement.at)}: {acknowledgement.why}"
+                )
     return covered
 
 
@@ -96,7 +99,7 @@ def acknowledge(
         run: the stored reconcile.
         rows: its stored verdicts.
         why: kept with it.
-        by: who says so.
+        by: the person who acknowledges.
         until: when it ends at the latest.
         now: the present instant.
 
@@ -113,15 +116,17 @@ def acknowledge(
     if until is not None and until <= now:
         message = f"--until {to_iso(until)} has passed, so it would never hold; name a later date, or leave it out"
         raise RequestError(message)
-    found = reasons_of((row["pair"], row["verdict"], "", row["reason"]) for row in rows if row["pair"] in pairs)
+    reasons_by_pair = reasons_of(
+        (row["pair"], row["verdict"], "", row["reason"]) for row in rows if row["pair"] in pairs
+    )
     made = Acknowledgement(
-        f"ak-{secrets.token_hex(4)}", str(run["timeline"]), str(run["run"]), found, why, by, now, until
+        f"ak-{secrets.token_hex(4)}", str(run["timeline"]), str(run["run"]), reasons_by_pair, why, by, now, until
     )
     value = {
         "format": FORMAT,
         "timeline": made.timeline,
         "run": made.run,
-        "reasons": {pair: sorted(reasons) for pair, reasons in found.items()},
+        "reasons": {pair: sorted(reasons) for pair, reasons in reasons_by_pair.items()},
         "why": why,
         "by": by,
         "at": to_iso(now),
@@ -132,39 +137,39 @@ def acknowledge(
 
 
 def end_acknowledgement(home: PipelineHome, wanted: str, *, by: str, now: datetime) -> Acknowledgement:
-    """End one by hand; one that has ended stays as it is.
+    """End an acknowledgement; one that has already ended stays as it is.
 
     Raises:
-        RequestError: there is none of this id.
+        RequestError: no acknowledgement has this id.
     """
-    known = {one.id: one for one in read_acknowledgements(home)}
+    known = {acknowledgement.id: acknowledgement for acknowledgement in read_acknowledgements(home)}
     if wanted not in known:
         message = f"{home.root.name} has no acknowledgement {wanted[:80]!r}; there are: {', '.join(known) or 'none'}"
         raise RequestError(message)
     value = {"format": FORMAT, "at": to_iso(now), "by": by}
     open_store(home.place).put_if_absent(f"{_FOLDER}{wanted}{_ENDED}", json.dumps(value, sort_keys=True).encode())
-    return next(one for one in read_acknowledgements(home) if one.id == wanted)
+    return next(acknowledgement for acknowledgement in read_acknowledgements(home) if acknowledgement.id == wanted)
 
 
 def read_acknowledgements(home: PipelineHome) -> list[Acknowledgement]:
-    """Return all of them, oldest first.
+    """Return all acknowledgements, oldest first.
 
     Raises:
         LedgerError: one cannot be read.
     """
     store = open_store(home.place)
     keys = set(store.list(_FOLDER))
-    found = []
+    acknowledgements = []
     for key in sorted(key for key in keys if key.endswith(_ENDING) and not key.endswith(_ENDED)):
         name = key.removeprefix(_FOLDER).removesuffix(_ENDING)
         value = _decoded(home, key, store.get(key))
         ended_key = f"{_FOLDER}{name}{_ENDED}"
         ended = _decoded(home, ended_key, store.get(ended_key)) if ended_key in keys else None
         try:
-            found.append(_parsed(name, value, ended))
+            acknowledgements.append(_parsed(name, value, ended))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(home, key, str(error)) from None
-    return sorted(found, key=lambda one: (one.at, one.id))
+    return sorted(acknowledgements, key=lambda acknowledgement: (acknowledgement.at, acknowledgement.id))
 
 
 def _parsed(name: str, value: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Acknowledgement:
@@ -183,7 +188,7 @@ def _parsed(name: str, value: Mapping[str, Any], ended: Mapping[str, Any] | None
 
 
 def _in_todays_words(reason: str) -> str:
-    """Return a stored reason as a reconcile of today gives it: until November 2026 an order was hung on, not depended on."""
+    """Return a stored reason in the words of today: until November 2026 it had `hangs on` instead of `depends on`."""
     return reason.replace(" hangs on ", " depends on ")
 
 

@@ -58,7 +58,7 @@ from rivertwice.timeline.watermarks import rule_of
 
 @dataclass(frozen=True)
 class Derived:
-    """The ledger as the log says it must be.
+    """The ledger as it must be according to the log.
 
     Attributes:
         ranges, counts: per batch of the path. by_partition: (path index, part) to counts.
@@ -84,24 +84,24 @@ def rederive_ledger(
 ) -> Derived:
     """Re-derive counts and watermarks and compare the recorded ledger with them.
 
-    A batch whose records cannot all be read any more is taken as the ledger says; its windows are in doubt.
+    If not all records of a batch can be read any more, the ledger's own counts are used; its windows are in doubt.
     """
     unreadable = find_unreadable(ranges, missing)
     by_topic = _by_topic(view, by_partition)
-    counts = trusted_counts([total_of(found.values()) for found in by_topic], view.rows, unreadable)
-    by_topic = [view.rows[n].by_topic if n in unreadable else found for n, found in enumerate(by_topic)]
+    counts = trusted_counts([total_of(topic_counts.values()) for topic_counts in by_topic], view.rows, unreadable)
+    by_topic = [view.rows[n].by_topic if n in unreadable else topic_counts for n, topic_counts in enumerate(by_topic)]
     chain = _chain(view, counts, by_topic)
     defects = [*range_defects, *check_ledger(view.rows, view.topics, counts, chain, by_topic)]
     doubts = find_doubts(view.rows, unreadable, view.jumps, missing, chain)
-    ordered = sorted(defects, key=lambda one: (one.index, one.field))
+    ordered = sorted(defects, key=lambda defect: (defect.index, defect.field))
     return Derived(ranges, by_partition, counts, chain, ordered, missing, doubts)
 
 
 def _by_topic(view: HeadView, by_partition: Mapping[tuple[int, Part], BatchCounts]) -> list[Mapping[str, BatchCounts]]:
-    found: list[dict[str, BatchCounts]] = [dict.fromkeys(view.topics, BatchCounts()) for _ in view.rows]
+    by_batch: list[dict[str, BatchCounts]] = [dict.fromkeys(view.topics, BatchCounts()) for _ in view.rows]
     for (index, part), counts in by_partition.items():
-        found[index][part.topic] = found[index].get(part.topic, BatchCounts()).plus(counts)
-    return list(found)
+        by_batch[index][part.topic] = by_batch[index].get(part.topic, BatchCounts()).plus(counts)
+    return list(by_batch)
 
 
 def _chain(view: HeadView, counts: Sequence[BatchCounts], by_topic: Sequence[Mapping[str, BatchCounts]]) -> Chain:
@@ -113,9 +113,9 @@ def _chain(view: HeadView, counts: Sequence[BatchCounts], by_topic: Sequence[Map
 
 
 def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[Evidence, list[LateRow]]:
-    """Run the batch side and return everything the stream is judged by, and all late rows by address.
+    """Run the batch side; return all evidence that the stream is judged by, and all late rows by address.
 
-    A window that one definition alone made is judged by that one's judge, whatever ran since.
+    A window that one definition alone made is judged by that definition's judge, whatever ran after it.
     """
     definition, judge = view.newest.definition, judges[view.groups[-1]]
     shape = shape_of(definition)
@@ -126,21 +126,21 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
     stream = _stream_rows(view, derived, judge)
     mixed = judge.find_incomparable(shape, {*truth, *expected, *stream}, len(view.versions))
     if view.older:
-        theirs = {
-            number: unique_rows(judges[number].truth(one), shape)
-            for number, one in view.older.items()
+        older_truth = {
+            number: unique_rows(judges[number].truth(older_definition), shape)
+            for number, older_definition in view.older.items()
             if has_same_windows(view, number)
         }
         known = {row[:2] for row in {*truth, *expected, *stream}}
-        known |= {row[:2] for rows in theirs.values() for row in rows}
+        known |= {row[:2] for rows in older_truth.values() for row in rows}
         unlike, pure = sort_by_version(view, derived.chain, judges, known)
         mixed |= unlike
         for group, starts in pure.items():
-            other = judges[group]
-            truth = replaced(truth, theirs[group], starts)
-            expected = replaced(expected, unique_rows(other.expected(view.older[group]), shape), starts)
-            late = exchanged(late, late_rows(other, shape, batches), starts)
-            amended = exchanged(amended, amended_rows(other, shape), starts)
+            older_judge = judges[group]
+            truth = replaced(truth, older_truth[group], starts)
+            expected = replaced(expected, unique_rows(older_judge.expected(view.older[group]), shape), starts)
+            late = exchanged(late, late_rows(older_judge, shape, batches), starts)
+            amended = exchanged(amended, amended_rows(older_judge, shape), starts)
     if not definition.compare:
         mixed = {row.start_ms: "not compared: the definition says compare: false" for row in {*truth, *stream}}
     blamed: dict[int, str] = {}
@@ -158,7 +158,7 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
         expected=expected,
         stream=stream,
         late=late_by_row(late),
-        amended=late_by_row(one for one in amended if one.until_seq is None),
+        amended=late_by_row(amendment for amendment in amended if amendment.until_seq is None),
         mixed=mixed,
         blamed=blamed,
         doubts=doubts,
@@ -173,25 +173,25 @@ def _stream_rows(view: HeadView, derived: Derived, judge: Judge) -> dict[RowId, 
     definition = view.newest.definition
     shape = shape_of(definition)
     index = view.index
-    found: dict[RowId, list[StreamRow]] = {}
+    stream_rows: dict[RowId, list[StreamRow]] = {}
     stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
-    for row, one, (timeline, batch) in zip(
+    for row, row_values, (timeline, batch) in zip(
         addresses(view.stream, shape), values(view.stream, shape), stamps, strict=True
     ):
         number = index.get((timeline, batch))
         if number is None and timeline == view.last.timeline and batch > view.last.batch:
             continue  # committed after we looked
         is_due = None if number is None else judge.is_due(row, number, derived.chain, derived.ranges)
-        found.setdefault(row, []).append(StreamRow(one, timeline, batch, is_due))
+        stream_rows.setdefault(row, []).append(StreamRow(row_values, timeline, batch, is_due))
     if definition.has_updates:
-        return {row: _newest(rows, index) for row, rows in found.items()}
-    return found
+        return {row: _newest(rows, index) for row, rows in stream_rows.items()}
+    return stream_rows
 
 
 def _newest(rows: Sequence[StreamRow], index: Mapping[tuple[str, int], int]) -> list[StreamRow]:
     """Return the rows of the newest batch among those that emitted an address; more than one is a defect."""
-    last = max(index.get((one.timeline, one.batch), -1) for one in rows)
-    return [one for one in rows if index.get((one.timeline, one.batch), -1) == last]
+    last = max(index.get((row.timeline, row.batch), -1) for row in rows)
+    return [row for row in rows if index.get((row.timeline, row.batch), -1) == last]
 
 
 def gather_served(
@@ -204,10 +204,10 @@ def gather_served(
     shape = evidence.shape
     rows: dict[RowId, list[ServedRow]] = {}
     extras = zip(view.served.column("_status").to_pylist(), view.served.column("_backfill").to_pylist(), strict=True)
-    for row, one, (status, backfill) in zip(
+    for row, row_values, (status, backfill) in zip(
         addresses(view.served, shape), values(view.served, shape), extras, strict=True
     ):
-        rows.setdefault(row, []).append(ServedRow(one, status, backfill))
+        rows.setdefault(row, []).append(ServedRow(row_values, status, backfill))
     closed_ms = view.newest.definition.window.closed_ms(chain.batch[view.index[stamp.timeline, stamp.batch]])
     return judge.served_evidence(evidence, Served(view, rows, closed_ms, late))
 
@@ -221,7 +221,9 @@ def find_served_differences(
         return []
     last = view.index[stamp.timeline, stamp.batch]
     stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
-    shown = view.stream.filter(pa.array([view.index.get(one, last + 1) <= last for one in stamps], pa.bool_()))
+    shown = view.stream.filter(
+        pa.array([view.index.get(batch_key, last + 1) <= last for batch_key in stamps], pa.bool_())
+    )
     chosen = choose_again(
         definition,
         newest_rows(shown, definition),
@@ -231,7 +233,7 @@ def find_served_differences(
         definition.window.closed_ms(chain.batch[last]),
     )
     wrong: dict[str, set[RowId]] = {STREAM: set(), SERVED: set()}
-    for one in verdicts:
-        if any(cause == "unexplained" for cause, _ in one.defects):
-            wrong[one.pair].add(one.row)
+    for verdict in verdicts:
+        if any(cause == "unexplained" for cause, _ in verdict.defects):
+            wrong[verdict.pair].add(verdict.row)
     return check_served_rows(view.served, chosen, shape, wrong[STREAM], wrong[SERVED])

@@ -78,8 +78,8 @@ def balance_partitions(
 ) -> dict[Part, Account]:
     """Return one account per partition, re-derived from the log; `dead` is counted from the dead-letter table.
 
-    What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`. Of a
-    fold the records without a row are counted by themselves (`without_output`).
+    What the row filter left out is what was accepted and is in no window: each record that passed is in `windows`. For a
+    fold, the records without a row are counted separately (`without_output`).
     """
     emitted: dict[Part, int] = {}
     opened: dict[Part, int] = {}
@@ -106,13 +106,13 @@ def balance_partitions(
 
 
 def balance_total(accounts: Mapping[Part, Account], changelog_rows: int) -> Account:
-    """Return the account of all partitions, its `emitted` counted from what the changelog says it holds."""
+    """Return the account of all partitions, its `emitted` counted from what the changelog contains."""
     return Account(
-        read=sum(one.read for one in accounts.values()),
+        read=sum(account.read for account in accounts.values()),
         emitted=changelog_rows,
-        open=sum(one.open for one in accounts.values()),
-        late=sum(one.late for one in accounts.values()),
-        dead=sum(one.dead for one in accounts.values()),
-        excluded=sum(one.excluded for one in accounts.values()),
-        windows=max((one.windows for one in accounts.values()), default=1),
+        open=sum(account.open for account in accounts.values()),
+        late=sum(account.late for account in accounts.values()),
+        dead=sum(account.dead for account in accounts.values()),
+        excluded=sum(account.excluded for account in accounts.values()),
+        windows=max((account.windows for account in accounts.values()), default=1),
     )

@@ -1,4 +1,4 @@
-"""The columns of kept late rows and dead letters beside their address, compared with what the log says. Pure."""
+"""The columns of kept late rows and dead letters beside their address, compared with the log. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Contents:
 
 
 def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Contents) -> list[Finding]:
-    """Compare every column of the late rows whose records were late indeed; `check_late_rows` names all others."""
+    """Compare every column of the late rows whose records were really late; `check_late_rows` names all others."""
     definition = view.newest.definition
     if not definition.late.keeps_rows or view.late is None:
         return []
@@ -35,41 +35,41 @@ def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Con
     number_of = {row.batch: number for number, row in enumerate(view.rows)}
     newest = {number for number, group in enumerate(view.groups) if group == view.groups[-1]}
     right: dict[tuple[int, Part, int, Any], dict[str, Any]] = {}
-    for one in derived:
-        if number_of[one.batch] not in newest:
+    for late_row in derived:
+        if number_of[late_row.batch] not in newest:
             continue
-        part = Part(one.topic, one.partition)
+        part = Part(late_row.topic, late_row.partition)
         columns: dict[str, Any] = {
-            **_window_of(definition, one),
-            "event_time": one.event_time,
-            "late_watermark": from_ms(one.late_watermark_ms),
-            **contents.late.get((part, one.offset), {}),
+            **_window_of(definition, late_row),
+            "event_time": late_row.event_time,
+            "late_watermark": from_ms(late_row.late_watermark_ms),
+            **contents.late.get((part, late_row.offset), {}),
         }
-        start = from_ms(one.row.start_ms) if is_aligned else None
-        right[number_of[one.batch], part, one.offset, start] = columns
+        start = from_ms(late_row.row.start_ms) if is_aligned else None
+        right[number_of[late_row.batch], part, late_row.offset, start] = columns
     findings = []
     for row in view.late.to_pylist():
         number, part = view.index.get((row["_timeline"], row["_batch"])), Part(row["topic"], row["partition"])
         start = _plain(row["window_start"]) if is_aligned else None
         if number is None:
             continue
-        found = right.get((number, part, row["offset"], start))
-        if found is not None:
-            findings += _differences(view, number, part, row, found, "late_rows", "the late row of record")
+        expected = right.get((number, part, row["offset"], start))
+        if expected is not None:
+            findings += _differences(view, number, part, row, expected, "late_rows", "the late row of record")
     return findings
 
 
-def _window_of(definition: Definition, one: LateRow) -> dict[str, datetime]:
-    """Return the window under which a late record is kept: where an event begins windows, that of the record alone."""
+def _window_of(definition: Definition, late_row: LateRow) -> dict[str, datetime]:
+    """Return the window under which a late record is kept; if events begin windows, the window of the record alone."""
     if definition.window.kind.is_aligned:
-        return {"window_end": from_ms(one.row.end_ms)}
-    return {"window_start": one.event_time, "window_end": one.event_time + definition.window.length}
+        return {"window_end": from_ms(late_row.row.end_ms)}
+    return {"window_start": late_row.event_time, "window_end": late_row.event_time + definition.window.length}
 
 
 def check_dead_columns(view: HeadView, contents: Contents) -> list[Finding]:
     """Compare the columns of the dead letters that must exist; `check_dead_letters` names all others.
 
-    Not `detail`, whose words may change with a version, and not the record's bytes, which may be large.
+    `detail` is not compared, because its words may change with a version, nor are the record's bytes, which may be large.
     """
     findings = []
     for row in [] if view.dead is None else view.dead.to_pylist():

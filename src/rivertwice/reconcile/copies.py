@@ -1,7 +1,7 @@
 """What the log cannot show, compared with its other copy: who wrote a batch, publications, and the rows that are served. Pure.
 
-A ledger row lies twice: in its table and in the changelog's commit of its batch (as long as Delta keeps that one). A
-publication's plan is a file of its own. What is served is a choice among changelog and corrections, so it can be chosen again.
+A ledger row is stored twice: in its table and in the changelog's commit of its batch (as long as Delta keeps that one). A
+publication's plan is a separate file. What is served is a choice among changelog and corrections, so it can be chosen again.
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ class Copies:
 
 
 def heal_rows(rows: Sequence[LedgerRow], copies: Copies) -> list[LedgerRow]:
-    """Return ledger rows as far as the commits contradict them: what was committed counts.
+    """Return the ledger rows, corrected where the commits contradict them: what was committed counts.
 
-    Rows that the table lacks are taken from the commits, rows behind the newest commit are left out, and a batch is judged by the
+    Rows that the table lacks are taken from the commits. Rows after the newest commit are left out. A batch is judged by the
     bundle that its commit names. `check_ledger_copies` names each of these.
     """
     committed = copies.by_key
-    kept = [
+    remaining = [
         replace(row, bundle=committed[key].bundle) if (key := (row.timeline, row.batch)) in committed else row
         for row in rows
         if row.batch <= copies.applied.get(row.timeline, row.batch)
     ]
-    have = {(row.timeline, row.batch) for row in kept}
+    have = {(row.timeline, row.batch) for row in remaining}
     lost = [row for key, row in committed.items() if key not in have]
-    return [*kept, *lost]
+    return [*remaining, *lost]
 
 
 def check_ledger_copies(
@@ -95,16 +95,16 @@ def check_ledger_copies(
     """
     committed = copies.by_key
     on_path = {(row.timeline, row.batch) for row in path}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for row in rows:
         key = (row.timeline, row.batch)
         if row.timeline not in copies.known or row.batch > copies.applied.get(row.timeline, row.batch):
             what = "has no record" if row.timeline not in copies.known else "has no such batch in the changelog"
             message = f"the ledger holds batch {row.batch} of timeline {row.timeline}, which {what}"
-            found.append(Finding("ledger", message, row.batch))
+            findings.append(Finding("ledger", message, row.batch))
         elif key in on_path:
-            found += _identity(pipeline, row, committed.get(key), copies.timelines.get(row.timeline))
-    return [*found, *_missing_rows(path, copies), *_epochs(path, committed)]
+            findings += _identity(pipeline, row, committed.get(key), copies.timelines.get(row.timeline))
+    return [*findings, *_missing_rows(path, copies), *_epochs(path, committed)]
 
 
 def _identity(pipeline: str, row: LedgerRow, commit: LedgerRow | None, line: Timeline | None) -> list[Finding]:
@@ -137,25 +137,25 @@ def _timestamp_in(text: str) -> int | None:
 
 def _missing_rows(path: Sequence[LedgerRow], copies: Copies) -> list[Finding]:
     """Return batches that the table lacks though it holds a later one of the timeline: a driver copies them in order."""
-    found = []
+    findings = []
     last: dict[str, int] = {}
     for timeline, batch in copies.table:
         last[timeline] = max(batch, last.get(timeline, batch))
     for row in path:
         if (row.timeline, row.batch) not in copies.table and row.batch < last.get(row.timeline, 0):
             message = f"the ledger has no row for batch {row.batch} of {row.timeline}, which the changelog holds"
-            found.append(Finding("ledger", message, row.batch))
+            findings.append(Finding("ledger", message, row.batch))
     for before, row in pairwise(path):
         if row.batch != before.batch + 1:
             message = (
                 f"the ledger goes from batch {before.batch} of {before.timeline} to batch {row.batch} of {row.timeline}"
             )
-            found.append(Finding("ledger", message, row.batch))
-    return found
+            findings.append(Finding("ledger", message, row.batch))
+    return findings
 
 
 def _epochs(path: Sequence[LedgerRow], committed: Mapping[Key, LedgerRow]) -> list[Finding]:
-    """Return batches whose epoch falls; what has a commit is compared with that one."""
+    """Return batches whose epoch falls; a batch that has a commit is compared with the commit instead."""
     return [
         Finding(
             "ledger",
@@ -163,34 +163,36 @@ def _epochs(path: Sequence[LedgerRow], committed: Mapping[Key, LedgerRow]) -> li
             row.batch,
         )
         for before, row in pairwise(path)
-        if row.epoch < before.epoch and not {(one.timeline, one.batch) for one in (before, row)} & set(committed)
+        if row.epoch < before.epoch
+        and not {(ledger_row.timeline, ledger_row.batch) for ledger_row in (before, row)} & set(committed)
     ]
 
 
 def check_publications(publications: Iterable[Publication], plans: Mapping[str, BackfillPlan | str]) -> list[Finding]:
     """Compare each publication with the plan of its backfill, where this home has it."""
-    found = []
-    for one in publications:
-        plan = plans.get(one.backfill)
+    findings = []
+    for publication in publications:
+        plan = plans.get(publication.backfill)
         if isinstance(plan, str):
-            found.append(Finding("publications", f"publication {one.seq}: {plan}"))
+            findings.append(Finding("publications", f"publication {publication.seq}: {plan}"))
         elif plan is not None:
             pairs = (
-                ("ranges", one.ranges, plan.ranges),
-                ("semantics", one.semantics, plan.semantics),
-                ("bundle", one.bundle, plan.bundle),
-                ("as_of", one.as_of, plan.as_of),
-                ("amendments", one.amendments, plan.amendments),
-                ("sessions", one.sessions, plan.sessions is not None),
+                ("ranges", publication.ranges, plan.ranges),
+                ("semantics", publication.semantics, plan.semantics),
+                ("bundle", publication.bundle, plan.bundle),
+                ("as_of", publication.as_of, plan.as_of),
+                ("amendments", publication.amendments, plan.amendments),
+                ("sessions", publication.sessions, plan.sessions is not None),
             )
-            found += [
+            findings += [
                 Finding(
-                    "publications", f"publication {one.seq} of {one.backfill}: {name} is {shown}, the plan says {right}"
+                    "publications",
+                    f"publication {publication.seq} of {publication.backfill}: {name} is {shown}, the plan says {right}",
                 )
                 for name, shown, right in pairs
                 if shown != right
             ]
-    return found
+    return findings
 
 
 def choose_again(
@@ -220,13 +222,13 @@ def check_served_rows(
 ) -> list[Finding]:
     """Compare the served rows, all columns, with those that changelog and corrections give.
 
-    A served row of the stream with other values is a verdict; here it is only asked whether it names its batch rightly.
+    A served row of the stream with other values is a verdict; here it is only checked whether it names the right batch.
 
     Args:
         served: the table as it is.
         chosen: the same, as `choose_again` gives it.
         shape: how rows are addressed.
-        wrong_stream: rows of the changelog that are a DEFECT; nothing is asked about these.
+        wrong_stream: rows of the changelog that are a DEFECT; these are not checked.
         wrong_served: served rows that are a DEFECT; where the served row is right, the correction is what was altered.
     """
     names = served.schema.names
@@ -235,19 +237,19 @@ def check_served_rows(
     if served.num_rows == chosen.num_rows and served.sort_by(order).equals(chosen.sort_by(order)):
         return []
     shown, held = _by_address(served, shape), _by_address(chosen, shape)
-    found = []
+    findings = []
     for row in sorted({*shown, *held} - wrong_stream):
-        mine, right = shown.get(row, []), held.get(row, [])
-        if Counter(map(repr, mine)) == Counter(map(repr, right)):
+        served_rows, right = shown.get(row, []), held.get(row, [])
+        if Counter(map(repr, served_rows)) == Counter(map(repr, right)):
             continue
-        is_published = any(one["_status"] == "published" for one in (*mine, *right))
-        if not is_published and Counter(map(_values, mine)) != Counter(map(_values, right)):
+        is_published = any(entry["_status"] == "published" for entry in (*served_rows, *right))
+        if not is_published and Counter(map(_values, served_rows)) != Counter(map(_values, right)):
             continue
         kind = "corrections" if is_published and row not in wrong_served else "served"
         where = f"the row {row.key} of the window at {to_iso(from_ms(row.start_ms))}"
-        message = f"{where} is served as {_listed(mine)}, changelog and corrections give {_listed(right)}"
-        found.append(Finding(kind, message))
-    return found
+        message = f"{where} is served as {_listed(served_rows)}, changelog and corrections give {_listed(right)}"
+        findings.append(Finding(kind, message))
+    return findings
 
 
 def _by_address(table: pa.Table, shape: RowColumns) -> dict[RowId, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Windows of a path that several definitions ran on: which one made each, and by whose rule it is judged. Behind an upgrade."""
+"""Windows of a path that several definitions ran on (after an upgrade): which one made each, and whose rule judges it."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from rivertwice.timeline.serving import select_winners
 
 T = TypeVar("T", LateRow, AmendedRow)
 Judges = Mapping[int, Judge]
-"""The judges of a path's definitions by their numbers, each over the whole log; of a fold the newest one's alone."""
+"""The judges of a path's definitions by their numbers, each over the whole log; for a fold, only the newest one's."""
 
 
 def replaced(rows: dict[RowId, Any], others: Mapping[RowId, Any], starts: set[int]) -> dict[RowId, Any]:
-    """Return result rows of all windows, those of some as another rule has them."""
-    kept = {row: value for row, value in rows.items() if row.start_ms not in starts}
-    return kept | {row: value for row, value in others.items() if row.start_ms in starts}
+    """Return the result rows of all windows; those of the windows in `starts` are taken from `others`, by another rule."""
+    unchanged = {row: value for row, value in rows.items() if row.start_ms not in starts}
+    return unchanged | {row: value for row, value in others.items() if row.start_ms in starts}
 
 
 def exchanged(rows: Sequence[T], others: Sequence[T], starts: set[int]) -> list[T]:
-    """Return rows of all windows, those of some as another rule has them."""
-    found: list[T] = [one for one in rows if one.row.start_ms not in starts]
-    found.extend(one for one in others if one.row.start_ms in starts)
-    return sorted(found, key=lambda one: (one.partition, one.offset, one.row))
+    """Return the rows of all windows; those of the windows in `starts` are taken from `others`, by another rule."""
+    chosen: list[T] = [row for row in rows if row.row.start_ms not in starts]
+    chosen.extend(row for row in others if row.row.start_ms in starts)
+    return sorted(chosen, key=lambda row: (row.partition, row.offset, row.row))
 
 
 def touched_by_own(view: HeadView, judges: Judges, indexes: Collection[int]) -> dict[int, set[int]]:
-    """Return path index to the starts of the windows that its rows touch, as its own definition has them."""
+    """Return path index to the starts of the windows that its rows touch, by its own definition."""
     newest = view.groups[-1]
     own = {
         index: number if (number := view.groups[index]) in judges else newest
         for index in indexes
         if index < len(view.groups)
     }
-    found: dict[int, set[int]] = {}
+    touched: dict[int, set[int]] = {}
     for number, judge in judges.items():
-        found |= judge.touched([index for index, one in own.items() if one == number])
-    return found
+        touched |= judge.touched([index for index, owner in own.items() if owner == number])
+    return touched
 
 
 def pairs_by_own(judges: Judges) -> list[PairCount]:
-    """Return the pairs of records that passed the row filter, each as the definition that read it has it."""
+    """Return the pairs of records that passed the row filter, each by the definition that read it."""
     if len(judges) == 1:
         return next(iter(judges.values())).pairs()
     return [pair for number, judge in judges.items() for pair in judge.pairs(number)]
@@ -59,9 +59,9 @@ def pairs_by_own(judges: Judges) -> list[PairCount]:
 def evidence_of_served(
     view: HeadView, evidence: Evidence, late: Sequence[LateRow], judges: Judges
 ) -> tuple[Evidence, Sequence[LateRow]]:
-    """Return what is served is judged by, and its late rows: where the newest definition published a window, by that one.
+    """Return the evidence that judges what is served, and its late rows; the newest definition judges what it published.
 
-    Of sessions and intervals no definition of a path chooses other records, so each has the same truth.
+    For sessions and intervals, all definitions of a path choose the same records, so they have the same truth.
     """
     window, stamp = view.newest.definition.window, view.served_stamp
     if not view.older or stamp is None or window.kind.follows_records:
@@ -69,18 +69,18 @@ def evidence_of_served(
     judge, shape = judges[view.groups[-1]], evidence.shape
     newest = unique_rows(judge.truth(view.newest.definition), shape)
     starts = sorted({row.start_ms for row in {*evidence.truth, *newest}})
-    counted = [one for one in view.publications if one.seq <= stamp.sequence]
+    counted = [publication for publication in view.publications if publication.seq <= stamp.sequence]
     winners = select_winners(np.array(starts, dtype=np.int64), counted, view.semantics).tolist()
-    own = {one.seq for one in counted if one.semantics == view.newest.semantics}
+    own = {publication.seq for publication in counted if publication.semantics == view.newest.semantics}
     renewed = {start for start, seq in zip(starts, winners, strict=True) if seq in own}
     late = exchanged(late, late_rows(judge, shape, [row.batch for row in view.rows]), renewed)
-    kept = [one for rows in evidence.amended.values() for one in rows]
-    amended = [one for one in amended_rows(judge, shape) if one.until_seq is None]
+    amended_before = [row for rows in evidence.amended.values() for row in rows]
+    amended = [row for row in amended_rows(judge, shape) if row.until_seq is None]
     changed = replace(
         evidence,
         truth=replaced(dict(evidence.truth), newest, renewed),
         late=late_by_row(late),
-        amended=late_by_row(exchanged(kept, amended, renewed)),
+        amended=late_by_row(exchanged(amended_before, amended, renewed)),
     )
     return changed, late
 
@@ -90,11 +90,11 @@ def sort_by_version(
 ) -> tuple[dict[int, str], dict[int, set[int]]]:
     """Return the windows that cannot be compared, and those that an older definition alone made.
 
-    A record belongs to a window if any of the definitions says so: one that a definition left out may have been taken by another.
+    A record belongs to a window if any of the definitions assigns it: what one left out, another may have taken.
     """
     touched: dict[int, set[int]] = {}
-    for one in judges.values():
-        for start, groups in one.groups().items():
+    for judge in judges.values():
+        for start, groups in judge.groups().items():
             touched.setdefault(start, set()).update(groups)
     ends = np.array(chain.batch)
     mixed: dict[int, str] = {}
@@ -117,7 +117,7 @@ def sort_by_version(
 
 
 def has_same_windows(view: HeadView, group: int) -> bool:
-    """Say whether the newest definition's windows place the records as an older one's did; sessions depend on its row filter."""
+    """Say whether the newest definition puts records into the same windows as an older one; sessions depend on row filters."""
     new, old = view.newest.definition, view.versions[group].definition
     if new.window != old.window:
         return False

@@ -1,4 +1,4 @@
-"""What must be true according to the log: the Spark side of a reconcile. The log is read once and kept."""
+"""What must be true according to the log: the Spark side of a reconcile. The log is read once and cached."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class DerivedLog:
         `older` are the definitions that ran before the newest one (`definition`), by their number in `groups`, which has one entry
         per batch too. What a batch read is counted as its own definition decodes it.
 
-        `topic_ids` are those of the topics that the offsets belong to; a topic without one is asked for its own. What
-        neither Kafka nor the archive has is left out and named in `missing`; what an accepted gap jumped over and
-        the archive has is read, and belongs to the truth.
+        `topic_ids` are those of the topics that the offsets belong to; for a topic without one, its present id is used. What
+        neither Kafka nor the archive has is left out and named in `missing`. What the stream skipped at an accepted gap is
+        read if the archive has it, and belongs to the truth.
         """
         self._spark = spark
         self._definition = definition
@@ -64,22 +64,24 @@ class DerivedLog:
         self._groups = groups
         self._reads: dict[str, tuple[str, ReadPlan]] = {}
         self.tagged: dict[str, DataFrame] = {}
-        unlike = {number: one for number, one in self._older.items() if not _decodes_alike(one, definition)}
+        unlike = {
+            number: candidate for number, candidate in self._older.items() if not _decodes_alike(candidate, definition)
+        }
         self._tagged_older: dict[int, dict[str, DataFrame]] = {number: {} for number in unlike}
         missing: list[Missing] = []
         for topic, (view, source) in definition.by_topic.items():
-            mine = [of_topic(batch, topic) for batch in ranges]
+            topic_ranges = [of_topic(batch, topic) for batch in ranges]
             skipped = [jump.gap.ranges for jump in jumps if jump.gap.topic == topic]
             topic_id = (topic_ids or {}).get(topic) or kafka.topic_id(settings, topic)
-            plan = observe_read(settings, topic, _span([*mine, *skipped]), topic_id)
+            plan = observe_read(settings, topic, _span([*topic_ranges, *skipped]), topic_id)
             self._reads[topic] = (topic_id, plan)
             missing += [(Part(topic, partition), start, end) for partition, start, end in plan.missing]
             raw = read_plan(spark, settings, topic, plan, topic_id)
-            marks = batch_marks(spark, mine, skipped)
+            marks = batch_marks(spark, topic_ranges, skipped)
             self.tagged[view] = _tagged(raw, source, marks)
-            for number, one in unlike.items():
-                theirs, their_source = one.by_topic[topic]
-                self._tagged_older[number][theirs] = _tagged(raw, their_source, marks)
+            for number, older_definition in unlike.items():
+                older_view, older_source = older_definition.by_topic[topic]
+                self._tagged_older[number][older_view] = _tagged(raw, older_source, marks)
         self.missing = tuple(missing)
 
     def __enter__(self) -> DerivedLog:
@@ -93,12 +95,12 @@ class DerivedLog:
                 tagged.unpersist()
 
     def counts(self) -> dict[tuple[int, Part], BatchCounts]:
-        """Return (path index, part) to what the log holds there.
+        """Return (path index, part) to the counts of its records in the log.
 
         Raises:
             LogGapError: a topic was created again while it was read.
         """
-        found = {
+        counted = {
             (index, Part(topic, partition)): counts
             for number, definition, views in self._by_definition()
             for topic in definition.topics
@@ -107,10 +109,10 @@ class DerivedLog:
         }
         for topic in self._definition.topics:
             check_same_topic(self._settings, topic, *self._reads[topic])
-        return found
+        return counted
 
     def _by_definition(self) -> list[tuple[int | None, Definition, Mapping[str, DataFrame]]]:
-        """Return each definition that decodes otherwise with its number and its view of the log; None is the newest's number."""
+        """Return each definition that decodes differently, with its number (None: the newest) and its view of the log."""
         older = [(number, self._older[number], views) for number, views in self._tagged_older.items()]
         return [(None, self._definition, self.tagged), *older]
 
@@ -121,16 +123,16 @@ class DerivedLog:
 
     def dead(self) -> list[tuple[int, Part, int, str]]:
         """Return (path index, part, offset, reason) of every record that the decode of its own batch rejects."""
-        return [one for one, _ in self.rejected()]
+        return [dead_letter for dead_letter, _ in self.rejected()]
 
     def rejected(self) -> list[tuple[tuple[int, Part, int, str], dict[str, Any]]]:
-        """Return every record that the decode of its own batch rejects, as `dead` does, each with further columns of its dead letter."""
-        found: list[tuple[tuple[int, Part, int, str], dict[str, Any]]] = []
+        """Return what `dead` returns, each record with further columns of its dead letter."""
+        rejections: list[tuple[tuple[int, Part, int, str], dict[str, Any]]] = []
         for number, definition, views in self._by_definition():
             for topic, (view, _) in definition.by_topic.items():
                 bad = views[view].where(F.col("_reason").isNotNull() & (F.col("_index") != GAP_INDEX))
                 table = bad.select("_index", "_partition", "_offset", "_reason", "_record_time").toArrow()
-                found += [
+                rejections += [
                     (
                         (row["_index"], Part(topic, row["_partition"]), row["_offset"], row["_reason"]),
                         {"record_time": row["_record_time"]},
@@ -138,27 +140,27 @@ class DerivedLog:
                     for row in table.to_pylist()
                     if self._is_of(row["_index"], number)
                 ]
-        return found
+        return rejections
 
     def late_contents(self, late: Sequence[LateRow]) -> dict[tuple[Part, int], dict[str, Any]]:
         """Return what the newest definition keeps of late records, by address: the record's timestamp and its fields as JSON."""
-        found: dict[tuple[Part, int], dict[str, Any]] = {}
+        contents: dict[tuple[Part, int], dict[str, Any]] = {}
         for topic, (view, source) in self._definition.by_topic.items():
-            places = sorted({(one.partition, one.offset) for one in late if one.topic == topic})
+            places = sorted({(late_row.partition, late_row.offset) for late_row in late if late_row.topic == topic})
             if not places:
                 continue
             wanted = self._spark.createDataFrame(places, "_partition int, _offset bigint")
             rows = self.tagged[view].join(F.broadcast(wanted), ["_partition", "_offset"], "left_semi")
             fields = F.to_json(F.struct(*source.schema_), {"ignoreNullFields": "false"})
             table = rows.select("_partition", "_offset", "_record_time", fields.alias("fields")).toArrow()
-            found |= {
+            contents |= {
                 (Part(topic, row["_partition"]), row["_offset"]): {
                     "record_time": row["_record_time"],
                     "fields": row["fields"],
                 }
                 for row in table.to_pylist()
             }
-        return found
+        return contents
 
     def judged_by(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> Judge:
         """Return the judge of the accepted rows.
@@ -166,15 +168,17 @@ class DerivedLog:
         Args:
             chain: re-derived watermarks by path index.
             groups: number of the definition that ran, by path index.
-            cures: what dead letters should have been; it belongs to the truth alone.
+            cures: what dead letters should have been; only the truth counts it.
         """
         return self._judged_by(self._definition, self.tagged, chain, groups, cures)
 
     def judged_by_older(self, chain: Chain, groups: Sequence[int], cures: Sequence[Cure] = ()) -> dict[int, Judge]:
         """Return the judges of the older definitions, each over the whole log as it decodes it, by their numbers."""
         return {
-            number: self._judged_by(one, self._tagged_older.get(number, self.tagged), chain, groups, cures, number)
-            for number, one in self._older.items()
+            number: self._judged_by(
+                definition, self._tagged_older.get(number, self.tagged), chain, groups, cures, number
+            )
+            for number, definition in self._older.items()
         }
 
     def _judged_by(
@@ -203,9 +207,9 @@ class DerivedLog:
         }
 
 
-def _decodes_alike(one: Definition, other: Definition) -> bool:
+def _decodes_alike(first: Definition, second: Definition) -> bool:
     """Say whether two definitions give the same rows of the same views, with the same event times."""
-    return fingerprint_of(one).decode == fingerprint_of(other).decode and _places(one) == _places(other)
+    return fingerprint_of(first).decode == fingerprint_of(second).decode and _places(first) == _places(second)
 
 
 def _places(definition: Definition) -> dict[str, tuple[str, str]]:
@@ -218,8 +222,10 @@ def _tagged(raw: DataFrame, source: Source, marks: DataFrame) -> DataFrame:
 
 def _counts(views: Mapping[str, DataFrame], definition: Definition, topic: str) -> dict[tuple[int, int], BatchCounts]:
     view, source = definition.by_topic[topic]
-    fine = F.col("_reason").isNull()
-    event_ms = F.when(fine & F.lit(not source.is_table), F.unix_millis(source.event_time))  # versions move nothing
+    is_good = F.col("_reason").isNull()
+    event_ms = F.when(
+        is_good & F.lit(not source.is_table), F.unix_millis(source.event_time)
+    )  # versions move no watermark
     table = (
         views[view]
         .where(F.col("_index") != GAP_INDEX)
@@ -256,22 +262,22 @@ def tag_batches(records: DataFrame, marks: DataFrame) -> DataFrame:
 
 
 def batch_marks(spark: SparkSession, ranges: Sequence[OffsetRanges], skipped: Sequence[OffsetRanges] = ()) -> DataFrame:
-    """Return where each batch of one topic begins: `_partition`, `_offset` and its path index; empty ranges begin nothing.
+    """Return where each batch of one topic begins: `_partition`, `_offset` and its path index; empty ranges have no row.
 
-    Where a gap begins that no batch read (`skipped`), GAP_INDEX begins.
+    A gap that no batch read (`skipped`) begins with GAP_INDEX.
     """
-    found = [
+    marks = [
         (partition, start, index)
         for index, batch in enumerate(ranges)
         for partition, (start, end) in batch.items()
         if start < end
     ]
-    found += [(p, start, GAP_INDEX) for gap in skipped for p, (start, _) in gap.items()]
+    marks += [(p, start, GAP_INDEX) for gap in skipped for p, (start, _) in gap.items()]
     table = pa.table(
         {
-            "_partition": pa.array([mark[0] for mark in found], pa.int32()),
-            "_offset": pa.array([mark[1] for mark in found], pa.int64()),
-            "_index": pa.array([mark[2] for mark in found], pa.int32()),
+            "_partition": pa.array([mark[0] for mark in marks], pa.int32()),
+            "_offset": pa.array([mark[1] for mark in marks], pa.int64()),
+            "_index": pa.array([mark[2] for mark in marks], pa.int32()),
         }
     )
     return spark.createDataFrame(table)

@@ -61,25 +61,25 @@ def late_by_row(records: Iterable[_Record]) -> dict[RowId, list[_Record]]:
 
 
 def verdict_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return one row per verdict, for the suite `verdicts`; none of a row that need not be compared (`OLDER`)."""
+    """Return one row per verdict, for the suite `verdicts`; none if the row need not be compared (`OLDER`)."""
     import pandas as pd
 
     rows: list[tuple[Any, ...]] = [
         (
-            one.pair,
-            from_ms(one.row.start_ms),
-            from_ms(one.row.end_ms),
-            one.row.key,
-            one.presence,
-            one.verdict,
-            one.reason,
-            one.late,
-            one.dead,
-            one.unexplained,
-            one.late_share,
+            verdict.pair,
+            from_ms(verdict.row.start_ms),
+            from_ms(verdict.row.end_ms),
+            verdict.row.key,
+            verdict.presence,
+            verdict.verdict,
+            verdict.reason,
+            verdict.late,
+            verdict.dead,
+            verdict.unexplained,
+            verdict.late_share,
         )
-        for one in verdicts
-        if one.presence != OLDER
+        for verdict in verdicts
+        if verdict.presence != OLDER
     ]
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
 

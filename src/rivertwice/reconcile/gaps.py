@@ -1,10 +1,13 @@
-"""Windows that lost records may belong to: what can be said of them, and why it is never AGREES. Pure.
+"""Windows that lost records may belong to: what is known of them, and why they are never AGREES. Pure.
 
-Two kinds of records are missing. A **jump**: the stream went on past an accepted gap and never read them. Those that the
-archive has are read for the truth, so their windows are known. Of those that are lost for ever not even the event times
-are known: they may lie in any window that was open at the gap, up to the gap's upper bound, if it has one. In a window
-closed before it they would have been late; such a window keeps its verdict, with the caveat. **Unreadable**: the stream read and committed them, but
-neither Kafka nor the archive has them any more; the ledger still knows between which event times their batches lay.
+Two kinds of records are missing.
+
+- A **jump**: the stream continued after an accepted gap and never read them. Those that the archive has are read for the
+  truth, so their windows are known. For those that are lost for ever, not even the event times are known: they may be in
+  any window that was open at the gap, up to the gap's upper bound, if it has one. In a window closed before the gap they
+  would have been late; such a window keeps its verdict, with the caveat.
+- **Unreadable**: the stream read and committed them, but neither Kafka nor the archive has them any more. The ledger still
+  has the event times between which their batches were.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ Missing = tuple[Part, int, int]
 
 @dataclass(frozen=True)
 class Jump:
-    """The batch at a path index begins behind an accepted gap, at `start`: the offsets of all topics."""
+    """The batch at a path index begins after an accepted gap, at `start`: the offsets of all topics."""
 
     index: int
     gap: Gap
@@ -35,7 +38,7 @@ class Jump:
 
     @property
     def parts(self) -> Parts:
-        """What the stream went past."""
+        """The offsets that the stream skipped."""
         return parts_of(self.gap.topic, self.gap.ranges)
 
     @property
@@ -50,7 +53,7 @@ class LostRecordsDoubt:
 
     Attributes:
         unread: the stream's own input cannot be read again, so that not even what it had to emit is known.
-        known: all records are there after all (in the archive), so that the truth is whole.
+        known: all records exist after all (in the archive), so that the truth is whole.
     """
 
     after_ms: int
@@ -70,7 +73,7 @@ class Doubts:
 
     Attributes:
         doubts: about all windows of a span.
-        filled: window start to reason, for windows that records belong to which the stream jumped over and the archive has.
+        filled: window start to reason, for windows of records that the stream skipped and the archive has.
     """
 
     doubts: Sequence[LostRecordsDoubt] = ()
@@ -78,36 +81,40 @@ class Doubts:
 
     def of(self, start_ms: int, end_ms: int) -> LostRecordsDoubt | None:
         """Return the gravest doubt about a window, or None."""
-        found = [one for one in self.doubts if one.covers(start_ms, end_ms)]
-        if not found and start_ms in self.filled:
+        covering = [doubt for doubt in self.doubts if doubt.covers(start_ms, end_ms)]
+        if not covering and start_ms in self.filled:
             return LostRecordsDoubt(start_ms, start_ms, self.filled[start_ms], known=True)
-        return min(found, key=lambda one: not one.unread, default=None)
+        return min(covering, key=lambda doubt: not doubt.unread, default=None)
 
     def caveat(self, start_ms: int) -> str:
-        """Return what a verdict of a window that was closed before a gap must add; empty if there is nothing."""
-        lost = [one for one in self.doubts if not one.unread and (one.until_ms is None or start_ms <= one.until_ms)]
+        """Return what to add to the verdict of a window that was closed before a gap; empty if there is nothing to add."""
+        lost = [
+            doubt
+            for doubt in self.doubts
+            if not doubt.unread and (doubt.until_ms is None or start_ms <= doubt.until_ms)
+        ]
         return f"but for late records that may be among the lost: {lost[0].reason}" if lost else ""
 
 
 def find_unreadable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[int, Parts]:
     """Return path index to the part of the batch's range that can no longer be read, for the batches that have one."""
-    found: dict[int, Parts] = {}
+    unreadable: dict[int, Parts] = {}
     for index, batch in enumerate(ranges):
         gone: Parts = {}
         for part, start, end in missing:
             shared = intersect({part: batch.get(part, (0, 0))}, {part: (start, end)})
-            for where, (low, high) in shared.items():  # two holes of one batch are told as one
+            for where, (low, high) in shared.items():  # two holes of one batch are reported as one
                 first, last = gone.get(where, (low, high))
                 gone[where] = (min(first, low), max(last, high))
         if gone:
-            found[index] = gone
-    return found
+            unreadable[index] = gone
+    return unreadable
 
 
 def trusted_counts(
     derived: Sequence[BatchCounts], rows: Sequence[LedgerRow], unreadable: Mapping[int, Parts]
 ) -> list[BatchCounts]:
-    """Return each batch's counts: as derived from the log, or, where it cannot be read whole, as the ledger says."""
+    """Return each batch's counts: derived from the log, or the ledger's own if the batch cannot be read completely."""
     return [
         BatchCounts(row.read, row.bad, row.accepted, row.min_event_ms, row.max_event_ms)
         if index in unreadable
@@ -154,22 +161,26 @@ def find_doubts(
 
 
 def widened(doubts: Doubts, gap_ms: int) -> Doubts:
-    """Return the doubts for sessions: a lost record may lengthen a session that ends or begins within the gap of it."""
+    """Return the doubts for sessions: a lost record may lengthen a session that begins or ends within the gap around it."""
     wider = [
-        replace(one, after_ms=one.after_ms - gap_ms, until_ms=None if one.until_ms is None else one.until_ms + gap_ms)
-        for one in doubts.doubts
+        replace(
+            doubt,
+            after_ms=doubt.after_ms - gap_ms,
+            until_ms=None if doubt.until_ms is None else doubt.until_ms + gap_ms,
+        )
+        for doubt in doubts.doubts
     ]
     return replace(doubts, doubts=tuple(wider))
 
 
 def without_end(doubts: Doubts) -> Doubts:
-    """Return the doubts for folds: what follows of a lost record's key depends on it, and nobody knows the key."""
-    wider = [replace(one, after_ms=-(1 << 62), until_ms=None) for one in doubts.doubts]
+    """Return the doubts for folds: all later rows of a lost record's key depend on it, and the key is not known."""
+    wider = [replace(doubt, after_ms=-(1 << 62), until_ms=None) for doubt in doubts.doubts]
     return replace(doubts, doubts=tuple(wider))
 
 
 def with_filled(doubts: Doubts, jumps: Sequence[Jump], starts: Iterable[int]) -> Doubts:
-    """Return the doubts with the windows (by start) that archived records belong to which the stream jumped over."""
+    """Return the doubts with the windows (by start) of records that the stream skipped and the archive has."""
     what = "; ".join(jump.text for jump in jumps)
     reason = f"{REPAIRABLE}: {what}: the stream went on past records of the window, and a backfill over it reads them"
     return replace(doubts, filled=dict.fromkeys(starts, reason))

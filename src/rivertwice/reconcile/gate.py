@@ -33,7 +33,7 @@ class GateAlert:
 
 @dataclass(frozen=True)
 class SuiteOutcome:
-    """What a Great Expectations suite said; an expectation that could not be run is errored, not failed."""
+    """The result of a Great Expectations suite; an expectation that could not be run is errored, not failed."""
 
     name: str
     declared: int
@@ -114,9 +114,9 @@ def decide_gate(report: GateInput) -> Gate:
 
 
 def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: GateInput) -> GateAlert:
-    """Return the alert about rows without a rule: a warning, unless the run compared no row at all though it had to.
+    """Return the alert about rows that cannot be compared: a warning, unless the run had to compare rows and compared none.
 
-    It is one all the same where somebody has acknowledged that.
+    It is a warning even then if a person has acknowledged it.
     """
     if report.compare and not any(counts.get(verdict) for verdict in (AGREES, LATE, DEFECT)):
         if pair in report.acknowledged:
@@ -135,7 +135,7 @@ def _balance_alerts(report: GateInput) -> list[GateAlert]:
     accounts = {"all partitions": report.total}
     accounts |= {f"partition {name}": report.partitions[part] for part, name in name_parts(report.partitions).items()}
     alerts = [
-        GateAlert(CRITICAL, "balance", f"{account.unexplained} of {_owed(account)} of {name} have no cause")
+        GateAlert(CRITICAL, "balance", f"{account.unexplained} of {_describe_total(account)} of {name} have no cause")
         for name, account in accounts.items()
         if account.unexplained
     ]
@@ -151,7 +151,7 @@ def _balance_alerts(report: GateInput) -> list[GateAlert]:
     return alerts
 
 
-def _owed(account: Account) -> str:
+def _describe_total(account: Account) -> str:
     if account.windows == 1:
         return f"{account.read} records"
     return f"{account.read * account.windows} (record, window) pairs"

@@ -49,7 +49,7 @@ class RowColumns:
     count_column: str | None = None
 
     def count(self, values: Values | None) -> int:
-        """Return how many input rows a result row stands for; 0 for an absent row."""
+        """Return how many input rows a result row was made of; 0 for an absent row."""
         if values is None or self.count_column is None:
             return 0
         return int(values[self.columns.index(self.count_column)] or 0)
@@ -58,8 +58,8 @@ class RowColumns:
         """Return the names of the columns in which two rows differ."""
         return [
             name
-            for name, one, other in zip(self.columns, left, right, strict=True)
-            if not same_value(one, other, self.tolerances.get(name))
+            for name, left_value, right_value in zip(self.columns, left, right, strict=True)
+            if not same_value(left_value, right_value, self.tolerances.get(name))
         ]
 
 
@@ -129,7 +129,7 @@ class SessionGroup:
         truth: address of the session that all records make.
         parts: addresses of the sessions the stream made of those it did not drop.
         late: records that it dropped. split: records that came when a session they touch had been emitted.
-        amended: records that it could not take, for they were dead letters then.
+        amended: records that it could not take, because they were dead letters then.
     """
 
     truth: RowId
@@ -141,12 +141,12 @@ class SessionGroup:
 
 @dataclass(frozen=True)
 class OrderDependentRows:
-    """What of a fold depends on the order in which partitions were read, for its key has records in several.
+    """Rows of a fold that depend on the order in which partitions were read, because their key has records in several.
 
     Attributes:
         rows: address to reason, for rows that no order of the log makes true.
-        older: those of them that the definition says nothing of (`order: any`): not the newest of their key, or of one that is gone.
-        unsettled: key (JSON) to how its newest row differs in another order, where the definition says that it does not.
+        older: those about which `order: any` states nothing: not the newest row of their key, or the key is gone.
+        unsettled: key (JSON) to how its newest row differs in another order, though the definition says that it does not.
     """
 
     rows: Mapping[RowId, str] = field(default_factory=dict)
@@ -159,8 +159,10 @@ class ServedSession:
     """What must be served of one session of the truth that publications overlap, where that is not the session itself.
 
     Attributes:
-        truth: its address; where an amended record that holds no more had joined several, the first's, where it made one alone, that one's.
-        others: addresses of the further ones. to_serve: address to values of what must be served; None: the log does not give such a session.
+        truth: its address. If an amended record that holds no more had joined several sessions, the address of the first; if
+            it alone had made one, the address of that one.
+        others: addresses of the other joined ones.
+        to_serve: address to values of what must be served; None: the log does not give such a session.
         late: records in none of them that the stream dropped. since: others, which came after the publication.
         split: records by which what the stream emitted of it came apart.
         amended: dead letters that were amended since. former: amended records that were counted and hold no more.
@@ -179,7 +181,7 @@ class ServedSession:
 
     @property
     def decided(self) -> tuple[AmendedRow, ...]:
-        """What was decided about dead letters that what is served does not show."""
+        """Decisions about dead letters that the served rows do not show."""
         return (*self.amended, *self.former)
 
 
@@ -189,7 +191,8 @@ class Verdict:
 
     Attributes:
         presence: which sides hold the row, for instance `both` or `expected only`.
-        late: late records of the row. dead: records of it that were dead letters and have been amended. unexplained: records that are missing or too many without a cause.
+        late: late records of the row. dead: records of it that were dead letters and have been amended.
+        unexplained: records that are missing or too many without a cause.
         ledger: the defect of the ledger that puts the row in doubt, or empty; `reason` begins with it.
     """
 
@@ -210,8 +213,8 @@ class Verdict:
         if self.verdict != DEFECT:
             return []
         own = self.reason.removeprefix(self.ledger).removeprefix(ALSO) if self.ledger else self.reason
-        found = [("ledger", self.ledger), ("unexplained", own)]
-        return [(cause, detail) for cause, detail in found if detail]
+        causes = [("ledger", self.ledger), ("unexplained", own)]
+        return [(cause, detail) for cause, detail in causes if detail]
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Chain:
 def parse_offsets_text(text: str, topics: Collection[str]) -> tuple[int | None, dict[Part, int] | None]:
     """Return (batchWatermarkMs, end offsets) of a verbatim `offsets/N`; None for what it does not hold.
 
-    Of several lines of offsets, which must be the same, only what they agree in is returned.
+    If there are several lines of offsets, which must be the same, only offsets that are equal in all of them are returned.
     """
     watermark: int | None = None
     ends: dict[Part, int] | None = None
@@ -70,8 +70,8 @@ def parse_offsets_text(text: str, topics: Collection[str]) -> tuple[int | None, 
         if "batchWatermarkMs" in value:
             watermark = int(value["batchWatermarkMs"])
         elif all(isinstance(value.get(topic), dict) for topic in topics):
-            found = offsets_of(value, topics)
-            ends = found if ends is None else {part: end for part, end in ends.items() if found.get(part) == end}
+            offsets = offsets_of(value, topics)
+            ends = offsets if ends is None else {part: end for part, end in ends.items() if offsets.get(part) == end}
     return watermark, ends
 
 
@@ -92,14 +92,14 @@ def derive_ranges(
 ) -> tuple[list[Ranges], list[LedgerDefect]]:
     """Return each batch's offset ranges, by majority of three witnesses, and the ledger fields that disagree.
 
-    A boundary stands in the ledger three times: as the batch's end, in its verbatim offsets file, and as the next
+    A boundary is in the ledger three times: as the batch's end, in its verbatim offsets file, and as the next
     batch's start. One altered witness is outvoted and named.
 
     Args:
         rows: batches of the path, in order.
         topics: of the definition.
         genesis: first offsets of the path.
-        jumps: path index to where its batch begins instead, behind an accepted gap.
+        jumps: path index to where its batch begins instead, after an accepted gap.
     """
     leaps = jumps or {}
     texts = [parse_offsets_text(row.offsets_text, topics)[1] for row in rows]
@@ -144,15 +144,15 @@ def derive_chain(counts: Sequence[BatchCounts], delays_ms: Sequence[int]) -> Cha
     """Return the watermarks the batches must have had.
 
     Source: Spark raises the watermark between batches, to the largest event time seen so far less the delay; a batch
-    filters late rows by the watermark of the batch before it. A fold's delay is longer than time (`NO_WATERMARK`): zero.
+    filters late rows by the watermark of the batch before it. A fold's delay (`NO_WATERMARK`) is so long that it stays zero.
     """
     late: list[int] = []
     batch: list[int] = []
     for index in range(len(counts)):
         previous = batch[-1] if batch else 0
         late.append(previous)
-        seen = counts[index - 1].max_event_ms if index else None
-        batch.append(previous if seen is None else max(previous, seen - delays_ms[index - 1]))
+        max_event_ms = counts[index - 1].max_event_ms if index else None
+        batch.append(previous if max_event_ms is None else max(previous, max_event_ms - delays_ms[index - 1]))
     return Chain(tuple(late), tuple(batch))
 
 
@@ -161,7 +161,7 @@ def derive_chain_of_many(
 ) -> Chain:
     """Return the watermarks the batches of several sources must have had; see `timeline.watermarks`.
 
-    Where a batch may have had one of a few, the recorded one stands if it is among them; else the ordinary one is derived.
+    If several watermarks are possible for a batch, the recorded one is used if it is among them, else the ordinary one.
 
     Args:
         by_topic: what the log holds in each batch, by topic.
@@ -175,8 +175,8 @@ def derive_chain_of_many(
     for index, row in enumerate(rows):
         previous = batch[-1] if batch else 0
         late.append(previous)
-        found = next_watermarks(epochs, marks, index, previous, rules[max(index - 1, 0)])
-        batch.append(row.batch_watermark_ms if row.batch_watermark_ms in found else found[0])
+        candidates = next_watermarks(epochs, marks, index, previous, rules[max(index - 1, 0)])
+        batch.append(row.batch_watermark_ms if row.batch_watermark_ms in candidates else candidates[0])
     return Chain(tuple(late), tuple(batch))
 
 
@@ -189,8 +189,8 @@ def check_ledger(
 ) -> list[LedgerDefect]:
     """Return every count, event time and watermark of the ledger that the log contradicts.
 
-    What a row of format 2 says of each topic is compared too, if `by_topic` is given; of the only topic, just where the
-    totals are right, or each of their defects would be told twice.
+    What a row of format 2 records for each topic is compared too, if `by_topic` is given. For an only topic that is done
+    only if the totals are right, or each of their defects would be reported twice.
     """
     defects: list[LedgerDefect] = []
     for index, (row, derived) in enumerate(zip(rows, counts, strict=True)):
@@ -205,13 +205,17 @@ def check_ledger(
         ]
         if text_watermark is not None:
             pairs.append(("offsets_text.batchWatermarkMs", text_watermark, chain.batch[index]))
-        if row.by_topic and by_topic and (len(topics) > 1 or all(found == right for _, found, right in pairs[:5])):
-            nothing = BatchCounts()
+        if (
+            row.by_topic
+            and by_topic
+            and (len(topics) > 1 or all(recorded == right for _, recorded, right in pairs[:5]))
+        ):
+            no_counts = BatchCounts()
             pairs += [
                 (
                     f"by_topic.{topic}",
-                    asdict(row.by_topic.get(topic, nothing)),
-                    asdict(by_topic[index].get(topic, nothing)),
+                    asdict(row.by_topic.get(topic, no_counts)),
+                    asdict(by_topic[index].get(topic, no_counts)),
                 )
                 for topic in topics
             ]

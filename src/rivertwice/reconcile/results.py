@@ -152,14 +152,14 @@ def _verdict_table(stamp: Stamp, verdicts: Sequence[Verdict]) -> pa.Table:
         {
             "_format": FORMAT,
             "run": stamp.run,
-            "pair": one.pair,
-            "window_start": from_ms(one.row.start_ms),
-            "window_end": from_ms(one.row.end_ms),
-            "key": one.row.key,
-            "verdict": one.verdict,
-            "reason": one.reason,
-            "late": one.late,
-            "dead": one.dead,
+            "pair": verdict.pair,
+            "window_start": from_ms(verdict.row.start_ms),
+            "window_end": from_ms(verdict.row.end_ms),
+            "key": verdict.row.key,
+            "verdict": verdict.verdict,
+            "reason": verdict.reason,
+            "late": verdict.late,
+            "dead": verdict.dead,
             "as_of": as_of,
             "sequence": stamp.sequence,
             "timeline": stamp.timeline,
@@ -167,7 +167,7 @@ def _verdict_table(stamp: Stamp, verdicts: Sequence[Verdict]) -> pa.Table:
             "bundle": stamp.bundle,
             "created_at": stamp.created_at,
         }
-        for one in verdicts
+        for verdict in verdicts
     ]
     return pa.Table.from_pylist(rows, schema=VERDICTS)
 
@@ -177,19 +177,19 @@ def _cause_table(stamp: Stamp, causes: Sequence[ReconcileCause]) -> pa.Table:
         {
             "_format": FORMAT,
             "run": stamp.run,
-            "pair": one.pair,
-            "window_start": None if one.row is None else from_ms(one.row.start_ms),
-            "key": None if one.row is None else one.row.key,
-            "cause": one.cause,
-            "topic": one.topic,
-            "partition": one.partition,
-            "offset": one.offset,
-            "batch": one.batch,
-            "late_watermark_ms": one.late_watermark_ms,
-            "event_time": one.event_time,
-            "detail": one.detail,
+            "pair": cause.pair,
+            "window_start": None if cause.row is None else from_ms(cause.row.start_ms),
+            "key": None if cause.row is None else cause.row.key,
+            "cause": cause.cause,
+            "topic": cause.topic,
+            "partition": cause.partition,
+            "offset": cause.offset,
+            "batch": cause.batch,
+            "late_watermark_ms": cause.late_watermark_ms,
+            "event_time": cause.event_time,
+            "detail": cause.detail,
         }
-        for one in causes
+        for cause in causes
     ]
     return pa.Table.from_pylist(rows, schema=CAUSES)
 

@@ -117,8 +117,8 @@ def reconcile(
 ) -> ReconcileReport:
     """Compare what the stream emitted and what is served with the log, and store the verdicts.
 
-    The whole log of the head's path is read and re-derived whatever `range` says: a watermark is only as good as every
-    batch before it. `range` limits which windows are judged (by their start).
+    The whole log of the head's path is read and re-derived for any `range`: a watermark depends on every batch before it.
+    `range` limits which windows are judged (by their start).
 
     Args:
         spark: a session with the Kafka connector.
@@ -149,19 +149,20 @@ def reconcile(
         basis, their_late = evidence_of_served(view, evidence, late, judges)
         served = gather_served(view, basis, derived.chain, judge, their_late)
         rejected = log.rejected()
-        dead = [one for one, _ in rejected]
+        dead = [dead_letter for dead_letter, _ in rejected]
         keeps_rows = view.newest.definition.late.keeps_rows
         contents = Contents(
-            log.late_contents(late) if keeps_rows else {}, {(one[1], one[2]): columns for one, columns in rejected}
+            log.late_contents(late) if keeps_rows else {},
+            {(dead_letter[1], dead_letter[2]): columns for dead_letter, columns in rejected},
         )
         pairs, without_output = pairs_by_own(judges), records_without_output(judge)
         updates = check_updates(view, judge)
         phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(basis, served))
     served_findings = find_served_differences(view, evidence.shape, derived.chain, verdicts)
-    verdicts = [one for one in verdicts if range is None or _inside(one.row, range)]
+    verdicts = [verdict for verdict in verdicts if range is None or _inside(verdict.row, range)]
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
-    findings = [*(Finding("ledger", one.message, one.batch) for one in derived.defects), *view.contradicted]
+    findings = [*(Finding("ledger", defect.message, defect.batch) for defect in derived.defects), *view.contradicted]
     findings += [*dead_findings, *check_late_rows(view, late, derived.missing), *updates, *check_emitted(view)]
     findings += [*check_dead_columns(view, contents), *check_late_columns(view, late, contents)]
     findings += [*check_publications(view.publications, view.copies.plans), *served_findings]
@@ -179,10 +180,10 @@ def reconcile(
         suites.run_suite(folder, "verdicts", verdict_frame(verdicts)),
         suites.run_suite(folder, "balance", balance_frame(total, partitions), {"alert_share": alert_share}),
     ]
-    gaps = list(dict.fromkeys([*(one.reason for one in derived.doubts.doubts), *evidence.doubts.filled.values()]))
-    older = Counter(one.pair for one in verdicts if one.presence == OLDER)
+    gaps = list(dict.fromkeys([*(doubt.reason for doubt in derived.doubts.doubts), *evidence.doubts.filled.values()]))
+    older = Counter(verdict.pair for verdict in verdicts if verdict.presence == OLDER)
     compare = view.newest.definition.compare
-    reasons = reasons_of((one.pair, one.verdict, one.presence, one.reason) for one in verdicts)
+    reasons = reasons_of((verdict.pair, verdict.verdict, verdict.presence, verdict.reason) for verdict in verdicts)
     known = select_acknowledged(read_acknowledgements(home), view.last.timeline, reasons, now)
     gate = decide_gate(
         GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps, older, compare, known)
@@ -213,9 +214,9 @@ def _inside(row: RowId, wanted: TimeRange) -> bool:
 
 def count_verdicts(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
     """Return pair to verdict to number of rows, with every verdict named."""
-    found = Counter((one.pair, one.verdict) for one in verdicts)
-    pairs = [pair for pair in (STREAM, SERVED) if any(one.pair == pair for one in verdicts)]
-    return {pair: {verdict: found[pair, verdict] for verdict in VERDICTS} for pair in pairs}
+    counted = Counter((verdict.pair, verdict.verdict) for verdict in verdicts)
+    pairs = [pair for pair in (STREAM, SERVED) if any(verdict.pair == pair for verdict in verdicts)]
+    return {pair: {verdict: counted[pair, verdict] for verdict in VERDICTS} for pair in pairs}
 
 
 def draw_balance(
@@ -251,42 +252,51 @@ def name_causes(
 ) -> list[ReconcileCause]:
     """Return every late or splitting record of a LATE row, every dead letter and every finding, by address."""
     causes: list[ReconcileCause] = []
-    for one in verdicts:
+    for verdict in verdicts:
         by_row = evidence.late
         session = None
-        if served is not None and one.pair == SERVED and served.is_published(one.row):
+        if served is not None and verdict.pair == SERVED and served.is_published(verdict.row):
             by_row = served.late_since
-            session = served.sessions.get(one.row)
-        group = evidence.group_of(one.row)
-        if one.verdict == LATE and session is not None:
-            causes.extend(_record_cause(one, "late", record) for record in (*session.late, *session.since))
-            causes.extend(_record_cause(one, "split", record) for record in session.split)
-        elif one.verdict == LATE and group is not None:
-            causes.extend(_record_cause(one, "late", record) for record in group.late)
-            causes.extend(_record_cause(one, "split", record) for record in group.split)
-        elif one.verdict == LATE:
-            where = evidence.cause_id(one.row)
-            causes.extend(_record_cause(one, "late", record) for record in by_row.get(where, ()))
-            causes.extend(_amended_cause(one, record) for record in amended_of(evidence, served, one))
-        causes.extend(ReconcileCause(pair=one.pair, cause=kind, row=one.row, detail=why) for kind, why in one.defects)
+            session = served.sessions.get(verdict.row)
+        group = evidence.group_of(verdict.row)
+        if verdict.verdict == LATE and session is not None:
+            causes.extend(_record_cause(verdict, "late", record) for record in (*session.late, *session.since))
+            causes.extend(_record_cause(verdict, "split", record) for record in session.split)
+        elif verdict.verdict == LATE and group is not None:
+            causes.extend(_record_cause(verdict, "late", record) for record in group.late)
+            causes.extend(_record_cause(verdict, "split", record) for record in group.split)
+        elif verdict.verdict == LATE:
+            where = evidence.cause_id(verdict.row)
+            causes.extend(_record_cause(verdict, "late", record) for record in by_row.get(where, ()))
+            causes.extend(_amended_cause(verdict, record) for record in amended_of(evidence, served, verdict))
+        causes.extend(
+            ReconcileCause(pair=verdict.pair, cause=kind, row=verdict.row, detail=why) for kind, why in verdict.defects
+        )
     causes.extend(
         ReconcileCause(STREAM, "dead", None, part.topic, part.partition, offset, view.rows[index].batch, detail=reason)
         for index, part, offset, reason in dead
     )
     causes.extend(
         ReconcileCause(
-            STREAM, f"finding:{one.kind}", None, one.topic, one.partition, one.offset, one.batch, detail=one.message
+            STREAM,
+            f"finding:{finding.kind}",
+            None,
+            finding.topic,
+            finding.partition,
+            finding.offset,
+            finding.batch,
+            detail=finding.message,
         )
-        for one in findings
+        for finding in findings
     )
     return causes
 
 
-def _record_cause(one: Verdict, cause: str, record: LateRow) -> ReconcileCause:
+def _record_cause(verdict: Verdict, cause: str, record: LateRow) -> ReconcileCause:
     return ReconcileCause(
-        pair=one.pair,
+        pair=verdict.pair,
         cause=cause,
-        row=one.row,
+        row=verdict.row,
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
@@ -296,12 +306,12 @@ def _record_cause(one: Verdict, cause: str, record: LateRow) -> ReconcileCause:
     )
 
 
-def _amended_cause(one: Verdict, record: AmendedRow) -> ReconcileCause:
+def _amended_cause(verdict: Verdict, record: AmendedRow) -> ReconcileCause:
     ended = "" if record.until_seq is None else f", ended by amendment {record.until_seq}"
     return ReconcileCause(
-        pair=one.pair,
+        pair=verdict.pair,
         cause="amended",
-        row=one.row,
+        row=verdict.row,
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
@@ -323,6 +333,6 @@ def _summary(
         "counts": counts,
         "balance": {"total": total.to_json(), "partitions": named},
         "late_by_partition": {name: account["late_share"] for name, account in named.items()},
-        "gate": {**gate.to_json(), "findings": [one.message for one in findings], "phases": dict(phases)},
+        "gate": {**gate.to_json(), "findings": [finding.message for finding in findings], "phases": dict(phases)},
         "duration_s": sum(phases.values()),
     }

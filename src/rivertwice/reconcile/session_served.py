@@ -1,9 +1,10 @@
 """What must be served of a session that publications overlap. Pure: positions of records in, sessions out.
 
-Of one session of the truth there may be served: sessions that the stream emitted, where no publication has one over them, and sessions
-of publications, each as the log was then, where no newer one lies over them. A record that came later may join two of
-them, or be in neither: it is named, and the next backfill counts it. So is a dead letter that was amended since, and one that a
-publication counted and that is dead again, or another record, by now: such a one may have joined sessions that are two again.
+For one session of the truth, two kinds of sessions may be served: sessions that the stream emitted and no publication
+overlaps, and sessions of publications, each as the log was then, that no newer publication overlaps. A record that came
+later may join two of them, or be in neither: it is named, and the next backfill counts it. The same is done for a dead letter
+that was amended after a publication. It is also done for one that a publication counted and that is dead again, or another
+record, by now: it may have joined sessions that are two again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rivertwice.reconcile.sessions import Followed, Session, merge_records
 
 @dataclass(frozen=True)
 class PublishedSession:
-    """A session of a publication, in epoch milliseconds; one that vanishes is served no more, and nothing in its place."""
+    """A session of a publication, in epoch milliseconds; one that vanishes is no longer served, and nothing replaces it."""
 
     start_ms: int
     end_ms: int
@@ -24,7 +25,7 @@ class PublishedSession:
     vanishes: bool = False
 
     def overlaps(self, start_ms: int, end_ms: int) -> bool:
-        """Say whether it has a stretch in common."""
+        """Say whether it overlaps another span."""
         return self.start_ms < end_ms and start_ms < self.end_ms
 
 
@@ -50,13 +51,13 @@ class ExpectedServed:
     """What must be served of one session of the truth.
 
     Attributes:
-        followed: the session, and what the stream made of it; several, or none, where an amended record that holds no more had joined
-            them, or made one alone.
+        followed: the session, and what the stream made of it. There are several if an amended record that holds no more had
+            joined them, and none if it alone had made the session.
         emitted: sessions of the stream that no publication replaces.
         published: publication to its sessions that no newer one replaces, of the records that it knew.
-        missing: records in none of them; none is in two, for two that hold the same record overlap.
-        since: those of `missing` that the stream did not drop, but that a publication did not know yet, and those that the
-            stream has in one session with such a one, where a publication replaces it.
+        missing: records in none of them. None is in two, because two sessions with the same record overlap.
+        since: those of `missing` that the stream did not drop, but that a publication did not know yet, and those in the same
+            session of the stream as such a record, if a publication replaces that session.
         amended: those of `missing` that are dead letters, amended when no publication could count them any more.
         former: amended records that a publication counted and that hold no more.
         waiting: those of `missing` that lie in a session of the stream that is not closed yet.
@@ -79,7 +80,7 @@ class ExpectedServed:
     def is_truth(self) -> bool:
         """Whether just the sessions of the truth are served."""
         held = {frozenset(session.rows) for session in self.held}
-        return not self.unknown and held == {frozenset(one.truth.rows) for one in self.followed}
+        return not self.unknown and held == {frozenset(followed.truth.rows) for followed in self.followed}
 
     @property
     def held(self) -> tuple[Session, ...]:
@@ -89,14 +90,14 @@ class ExpectedServed:
     @property
     def late(self) -> tuple[int, ...]:
         """Records that are missing because the stream dropped them."""
-        dropped = {row for one in self.followed for row in one.late}
-        return tuple(one for one in self.missing if one in dropped)
+        dropped = {row for followed in self.followed for row in followed.late}
+        return tuple(row for row in self.missing if row in dropped)
 
     @property
     def split(self) -> tuple[int, ...]:
-        """Records by which what the stream emitted came apart, as far as it is served."""
-        held = {one for session in self.emitted for one in session.rows}
-        return tuple(row for one in self.followed for row in one.split if row in held)
+        """Records that split what the stream emitted, as far as that is served."""
+        held = {row for session in self.emitted for row in session.rows}
+        return tuple(row for followed in self.followed for row in followed.split if row in held)
 
 
 @dataclass(frozen=True)
@@ -133,31 +134,31 @@ def expected_served_sessions(
         gap_us: the gap.
         ended: positions of amended records that hold no more.
     """
-    former = [one for one in ended if any(known.knew(claim.seq, one) for claim in claims)]
-    found = []
+    former = [row for row in ended if any(known.knew(claim.seq, row) for claim in claims)]
+    expected = []
     for stretch, together in _joined(followed, former, known, gap_us):
         low, high = stretch.start_us // 1000, stretch.end_us // 1000
         over = [claim for claim in claims if claim.overlaps(low, high)]
         if over:
-            found.append(_owed(stretch, together, over, known, closed_ms, gap_us))
-    return found
+            expected.append(_expected_of(stretch, together, over, known, closed_ms, gap_us))
+    return expected
 
 
 def _joined(
     followed: Iterable[Followed], former: Sequence[int], known: Known, gap_us: int
 ) -> list[tuple[Session, tuple[Followed, ...]]]:
-    """Return the sessions of the truth, those that records which hold no more had joined together, with all their records."""
+    """Return the sessions of the truth; those that a former record had joined are returned together, with all records."""
     each = list(followed)
     if not former:
-        return [(one.truth, (one,)) for one in each]
-    rows = [*former, *(row for one in each for row in one.truth.rows)]
+        return [(session.truth, (session,)) for session in each]
+    rows = [*former, *(row for session in each for row in session.truth.rows)]
     return [
-        (stretch, tuple(one for one in each if stretch.start_us <= one.truth.start_us < stretch.end_us))
+        (stretch, tuple(session for session in each if stretch.start_us <= session.truth.start_us < stretch.end_us))
         for stretch in merge_records(((known.times_us(row), row) for row in rows), gap_us)
     ]
 
 
-def _owed(
+def _expected_of(
     stretch: Session,
     followed: tuple[Followed, ...],
     claims: Sequence[PublishedSession],
@@ -165,7 +166,7 @@ def _owed(
     closed_ms: int,
     gap_us: int,
 ) -> ExpectedServed:
-    parts = [part for one in followed for part in one.parts]
+    parts = [part for session in followed for part in session.parts]
     emitted = tuple(
         part
         for part in parts
@@ -179,7 +180,7 @@ def _owed(
             other.seq > claim.seq and other.overlaps(claim.start_ms, claim.end_ms) for other in claims
         ):
             continue
-        then = [(known.times_us(one), one) for one in stretch.rows if known.knew(claim.seq, one)]
+        then = [(known.times_us(row), row) for row in stretch.rows if known.knew(claim.seq, row)]
         same = [
             session
             for session in merge_records(then, gap_us)
@@ -189,25 +190,25 @@ def _owed(
             published.append((claim.seq, same[0]))
         else:
             unknown.append(claim)
-    counted = {one for session in (*emitted, *(session for _, session in published)) for one in session.rows}
-    true = {row for one in followed for row in one.truth.rows}
-    missing = tuple(one for one in stretch.rows if one in true and one not in counted)
-    dropped = {row for one in followed for row in one.late}
-    rest = [one for one in missing if one not in dropped]
-    unknown_yet = {one for one in rest if not all(known.knew(claim.seq, one) for claim in claims)}
-    with_them = {one for part in parts if unknown_yet & set(part.rows) for one in part.rows}
-    named = [one for one in rest if one in unknown_yet or one in with_them]
-    is_open = {one for part in parts if part.end_us // 1000 > closed_ms for one in part.rows}
-    others = [one for one in rest if one not in named]
+    counted = {row for session in (*emitted, *(session for _, session in published)) for row in session.rows}
+    true = {row for session in followed for row in session.truth.rows}
+    missing = tuple(row for row in stretch.rows if row in true and row not in counted)
+    dropped = {row for session in followed for row in session.late}
+    rest = [row for row in missing if row not in dropped]
+    unknown_yet = {row for row in rest if not all(known.knew(claim.seq, row) for claim in claims)}
+    with_them = {row for part in parts if unknown_yet & set(part.rows) for row in part.rows}
+    named = [row for row in rest if row in unknown_yet or row in with_them]
+    is_open = {row for part in parts if part.end_us // 1000 > closed_ms for row in part.rows}
+    others = [row for row in rest if row not in named]
     return ExpectedServed(
         followed=followed,
         emitted=emitted,
         published=tuple(published),
         missing=missing,
-        since=tuple(one for one in named if not known.is_cure(one)),
-        amended=tuple(one for one in named if known.is_cure(one)),
-        former=tuple(one for one in stretch.rows if one in counted and one not in true),
-        waiting=tuple(one for one in others if one in is_open),
-        unexplained=tuple(one for one in others if one not in is_open),
+        since=tuple(row for row in named if not known.is_cure(row)),
+        amended=tuple(row for row in named if known.is_cure(row)),
+        former=tuple(row for row in stretch.rows if row in counted and row not in true),
+        waiting=tuple(row for row in others if row in is_open),
+        unexplained=tuple(row for row in others if row not in is_open),
         unknown=tuple(unknown),
     )

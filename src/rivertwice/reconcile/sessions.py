@@ -33,7 +33,7 @@ class Followed:
         parts: the sessions of the stream, each within the truth.
         late: positions of records that the stream dropped.
         skipped: positions of records that no batch read.
-        split: positions of records that came when a session they touch had been emitted; they went into another one.
+        split: positions of records that came after a session they touch had been emitted; they went into another one.
     """
 
     truth: Session
@@ -68,24 +68,24 @@ def follow_key(arrivals: Iterable[Arrival], gap_us: int, late_us: Sequence[int])
     parts = _generations(_stream_sessions([row for row in read if row[2] not in late], gap_us, late_us))
     truth = merge_records(((time, position) for _, time, position in rows), gap_us)
     by_position = {position: (index, time) for index, time, position in rows}
-    found = []
+    followed = []
     first = 0
     for whole in truth:
         after = first
         while after < len(parts) and parts[after].start_us <= whole.end_us:
             after += 1
-        mine = tuple(parts[first:after])
+        own_parts = tuple(parts[first:after])
         first = after
-        found.append(
+        followed.append(
             Followed(
                 truth=whole,
-                parts=mine,
-                late=tuple(one for one in whole.rows if one in late),
-                skipped=tuple(one for one in whole.rows if by_position[one][0] < 0),
-                split=_split(mine, by_position, gap_us, late_us) if len(mine) > 1 else (),
+                parts=own_parts,
+                late=tuple(position for position in whole.rows if position in late),
+                skipped=tuple(position for position in whole.rows if by_position[position][0] < 0),
+                split=_split(own_parts, by_position, gap_us, late_us) if len(own_parts) > 1 else (),
             )
         )
-    return found
+    return followed
 
 
 def _stream_sessions(rows: Sequence[Arrival], gap_us: int, late_us: Sequence[int]) -> list[Session]:
@@ -111,38 +111,38 @@ def merge_records(records: Iterable[tuple[int, int]], gap_us: int) -> list[Sessi
 
 
 def _merge(sessions: Iterable[Session]) -> list[Session]:
-    """Return sessions in order, those that overlap or touch made one."""
+    """Return sessions in order; those that overlap or touch are merged."""
     merged: list[tuple[int, int, list[int]]] = []
-    for one in sorted(sessions, key=lambda session: (session.start_us, session.end_us)):
-        if merged and one.start_us <= merged[-1][1]:
+    for current in sorted(sessions, key=lambda session: (session.start_us, session.end_us)):
+        if merged and current.start_us <= merged[-1][1]:
             start, end, rows = merged[-1]
-            rows.extend(one.rows)
-            merged[-1] = (start, max(end, one.end_us), rows)
+            rows.extend(current.rows)
+            merged[-1] = (start, max(end, current.end_us), rows)
         else:
-            merged.append((one.start_us, one.end_us, list(one.rows)))
+            merged.append((current.start_us, current.end_us, list(current.rows)))
     return [Session(start, end, tuple(rows)) for start, end, rows in merged]
 
 
 def _generations(sessions: Iterable[Session]) -> list[Session]:
     """Return sessions in order, each in the first generation whose sessions it does not touch."""
     ends: list[int] = []
-    found = []
-    for one in sorted(sessions, key=lambda session: (session.start_us, session.end_us)):
-        generation = next((number for number, end in enumerate(ends) if end < one.start_us), len(ends))
-        ends[generation : generation + 1] = [one.end_us]
-        found.append(replace(one, generation=generation))
-    return found
+    numbered = []
+    for current in sorted(sessions, key=lambda session: (session.start_us, session.end_us)):
+        generation = next((number for number, end in enumerate(ends) if end < current.start_us), len(ends))
+        ends[generation : generation + 1] = [current.end_us]
+        numbered.append(replace(current, generation=generation))
+    return numbered
 
 
 def _split(
     parts: Sequence[Session], arrivals: dict[int, tuple[int, int]], gap_us: int, late_us: Sequence[int]
 ) -> tuple[int, ...]:
-    found = []
+    positions = []
     for part in parts:
         others = [other for other in parts if other is not part]
-        for one in part.rows:
-            index, time = arrivals[one]
+        for position in part.rows:
+            index, time = arrivals[position]
             gone = (other for other in others if other.end_us <= late_us[index])
             if any(other.start_us <= time + gap_us and time <= other.end_us for other in gone):
-                found.append(one)
-    return tuple(found)
+                positions.append(position)
+    return tuple(positions)

@@ -59,7 +59,7 @@ def load_suite(folder: Path, name: str) -> Any:
 def run_suite(
     folder: Path, name: str, frame: pd.DataFrame, parameters: Mapping[str, Any] | None = None
 ) -> SuiteOutcome:
-    """Judge a frame by a suite in an ephemeral context; failed and errored expectations are told apart."""
+    """Judge a frame by a suite in an ephemeral context; failed and errored expectations are kept apart."""
     gx = _great_expectations()
     suite = load_suite(folder, name)
     context = gx.get_context(mode="ephemeral")
@@ -75,12 +75,14 @@ def run_suite(
     )
     failed: list[GateAlert] = []
     errored: list[GateAlert] = []
-    for one in result.results:
-        if one.success:
+    for expectation in result.results:
+        if expectation.success:
             continue
-        severity = str(getattr(one.expectation_config.severity, "value", one.expectation_config.severity))
-        what = _described(one)
-        trouble = _exception(one.exception_info)
+        severity = str(
+            getattr(expectation.expectation_config.severity, "value", expectation.expectation_config.severity)
+        )
+        what = _described(expectation)
+        trouble = _exception(expectation.exception_info)
         if trouble:
             errored.append(GateAlert(CRITICAL, "suite_errored", f"{name}: {what} could not be judged: {trouble}"))
         else:
@@ -98,14 +100,14 @@ def _described(result: Any) -> str:
     column = config.kwargs.get("column")
     unexpected = (result.result or {}).get("unexpected_count")
     observed = (result.result or {}).get("observed_value")
-    seen = (
+    observation = (
         f"{unexpected} rows do not"
         if unexpected
         else f"observed {observed}"
         if observed is not None
         else "it does not hold"
     )
-    return f"{note} [{config.type}{f' on {column}' if column else ''}: {seen}]"
+    return f"{note} [{config.type}{f' on {column}' if column else ''}: {observation}]"
 
 
 def _exception(info: Any) -> str | None:
@@ -115,9 +117,9 @@ def _exception(info: Any) -> str | None:
     if "raised_exception" in info:
         return str(info.get("exception_message")) if info["raised_exception"] else None
     for value in info.values():
-        found = _exception(value)
-        if found:
-            return found
+        message = _exception(value)
+        if message:
+            return message
     return None
 
 

@@ -19,7 +19,7 @@ def window_digests(shape: RowColumns, rows: Iterable[tuple[RowId, Values]]) -> d
     grouped: dict[int, list[Values]] = defaultdict(list)
     for row, values in rows:
         grouped[row.start_ms].append((row.end_ms, row.key, *values))
-    return {start: digest_values(found) for start, found in grouped.items()}
+    return {start: digest_values(window_rows) for start, window_rows in grouped.items()}
 
 
 def select_dirty_windows(evidence: Evidence) -> set[int]:
@@ -27,7 +27,9 @@ def select_dirty_windows(evidence: Evidence) -> set[int]:
     shape = evidence.shape
     truth = window_digests(shape, evidence.truth.items())
     expected = window_digests(shape, evidence.expected.items())
-    stream = window_digests(shape, ((row, one.values) for row, found in evidence.stream.items() for one in found))
+    stream = window_digests(
+        shape, ((row, stream_row.values) for row, emitted in evidence.stream.items() for stream_row in emitted)
+    )
     return {
         start
         for start in {*truth, *expected, *stream}
@@ -84,7 +86,7 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
         problem = _stream_problem(evidence, emitted, expected, dirty) if judged else _OPEN_EMITTED
         if problem:
             verdict, reason = DEFECT, problem
-            unexplained = sum(count(one.values) for one in emitted) - count(expected)
+            unexplained = sum(count(stream_row.values) for stream_row in emitted) - count(expected)
         elif not closed:
             verdict, reason = OPEN, "the window is not closed yet; its newest row is what was read of it so far"
         elif doubt is not None or order is not None:
@@ -115,17 +117,19 @@ def _stream_problem(
         return f"the stream emitted the row {len(emitted)} times"
     if not emitted:
         return None if expected is None else "the stream did not emit the row"
-    one = emitted[0]
+    stream_row = emitted[0]
     if expected is None:
         return "the stream emitted a row that no record explains"
     if dirty:
-        names = evidence.shape.differences(one.values, expected)
+        names = evidence.shape.differences(stream_row.values, expected)
         if names:
-            return f"the stream differs from what it must have emitted in {listed(evidence.shape, names, one.values, expected)}"
-    if one.is_due is None:
-        return f"batch {one.batch} of timeline {one.timeline}, which emitted the row, is not in the ledger"
-    if not one.is_due:
-        return f"batch {one.batch} emitted the row, but another batch closed its window, or read its record"
+            return f"the stream differs from what it must have emitted in {listed(evidence.shape, names, stream_row.values, expected)}"
+    if stream_row.is_due is None:
+        return (
+            f"batch {stream_row.batch} of timeline {stream_row.timeline}, which emitted the row, is not in the ledger"
+        )
+    if not stream_row.is_due:
+        return f"batch {stream_row.batch} emitted the row, but another batch closed its window, or read its record"
     return None
 
 
@@ -137,15 +141,15 @@ def judge_served(evidence: Evidence, served: ServedEvidence) -> list[Verdict]:
 
 
 def _expected_served(evidence: Evidence, served: ServedEvidence) -> set[RowId]:
-    """Return the sessions that must be served though the truth has them otherwise: parts of its own."""
+    """Return the sessions that must be served though the truth has others: parts of the truth's sessions."""
     closed_ms = min(evidence.closed_ms, served.closed_ms)
-    found = {row for session in served.sessions.values() for row in session.to_serve}
-    return found | evidence.parts_to_serve(served.published_rows, closed_ms)
+    expected = {row for session in served.sessions.values() for row in session.to_serve}
+    return expected | evidence.parts_to_serve(served.published_rows, closed_ms)
 
 
 def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *, to_serve: bool) -> Verdict:
-    found = served.rows.get(row, ())
-    got = found[0].values if found else None
+    served_rows = served.rows.get(row, ())
+    got = served_rows[0].values if served_rows else None
     truth = evidence.truth.get(row)
     late = len(evidence.late_of(row))
     shape = evidence.shape
@@ -155,9 +159,9 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     is_truth = not differing(shape, got, truth) and not (to_serve and got is None)
     if row.end_ms > min(evidence.closed_ms, served.closed_ms):
         waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
-        verdict, reason = (DEFECT, "a window is served that is not closed") if found else (OPEN, waits)
-    elif len(found) > 1:
-        verdict, reason = DEFECT, f"the row is served {len(found)} times"
+        verdict, reason = (DEFECT, "a window is served that is not closed") if served_rows else (OPEN, waits)
+    elif len(served_rows) > 1:
+        verdict, reason = DEFECT, f"the row is served {len(served_rows)} times"
     elif doubt is not None and not (doubt.known and is_truth):
         verdict, reason = NOT_COMPARABLE, doubt.reason
     elif is_truth and (order := evidence.order_reason(row)) is not None:
@@ -195,19 +199,19 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
 
 def _base_of(evidence: Evidence, served: ServedEvidence, row: RowId) -> Values | None:
     """Return what must be served of a row: what its publication had to serve, or what the stream had to emit."""
-    if row in served.published_rows:  # a session that changed since is judged apart
+    if row in served.published_rows:  # a session that changed since is judged separately
         return evidence.truth.get(row)
     return served.publication_truth.get(row) if served.is_published(row) else evidence.expected.get(row)
 
 
 def select_stale_published(evidence: Evidence, served: ServedEvidence) -> set[int]:
-    """Return published windows that serve something else than the truth of now."""
+    """Return published windows that serve other rows than the present truth."""
     stale = set()
     for row in {*evidence.truth, *served.rows}:
         if row.start_ms not in served.published:
             continue
-        found = served.rows.get(row, ())
-        if differing(evidence.shape, found[0].values if found else None, evidence.truth.get(row)):
+        served_rows = served.rows.get(row, ())
+        if differing(evidence.shape, served_rows[0].values if served_rows else None, evidence.truth.get(row)):
             stale.add(row.start_ms)
     return stale
 

@@ -55,7 +55,7 @@ _DEAD_COLUMNS = (
 
 @dataclass(frozen=True)
 class DefinitionVersion:
-    """One definition of the path, told apart by the hashes that decide about results."""
+    """One definition of the path, identified by the hashes that decide about results."""
 
     definition: Definition
     semantics: str
@@ -77,10 +77,10 @@ class HeadView:
         dead, late: dead letters and kept late rows of all batches, or None.
         cures: what dead letters on the path should have been, as it was decided; ended ones too.
         served, served_stamp: the served table and what it shows, or None.
-        jumps: accepted gaps on the path, by the batch that begins behind each.
+        jumps: accepted gaps on the path, by the batch that begins after each.
         corrections: the rows that publications published; None: there are none.
         copies: the other copies of the ledger and of the publications.
-        contradicted: what of the ledger they contradict; `rows` are as the commits say.
+        contradicted: fields of the ledger that the copies contradict; `rows` are as the commits have them.
     """
 
     home: PipelineHome
@@ -114,10 +114,10 @@ class HeadView:
 
     @property
     def older(self) -> dict[int, Definition]:
-        """The definitions that ran before the newest one, by their number; of a fold none, for its states have no rule then."""
+        """The definitions before the newest one, by their number; none for a fold, because no rule covers its states then."""
         if self.newest.definition.window.kind.keeps_every_key:
             return {}
-        return {number: one.definition for number, one in enumerate(self.versions) if number != self.groups[-1]}
+        return {number: version.definition for number, version in enumerate(self.versions) if number != self.groups[-1]}
 
     @property
     def topics(self) -> list[str]:
@@ -156,14 +156,16 @@ class Served:
 def counted_publications(view: HeadView) -> list[Publication]:
     """Return the publications that the served table counts, by its stamp."""
     stamp = view.served_stamp
-    return [] if stamp is None else [one for one in view.publications if one.seq <= stamp.sequence]
+    return (
+        [] if stamp is None else [publication for publication in view.publications if publication.seq <= stamp.sequence]
+    )
 
 
 def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadView:
     """Return what the head's path holds now.
 
-    `definitions` is the project's folder: where a stored bundle was altered, and the project still has the very files it was made
-    of (the id is their hash), these are what ran; the damage is a finding.
+    `definitions` is the project's folder. If a stored bundle was altered and the project still has the files it was made of (the
+    id is their hash), these are what ran; the damage is a finding.
 
     The served table is read before the ledger, so it never shows a batch the ledger here lacks; changelog rows of
     batches committed in between are left out by the caller, who knows the last batch.
@@ -226,7 +228,11 @@ def _observe_copies(home: PipelineHome, path: Sequence[Segment], publications: S
         timelines={name: load_timeline(home, name) for name in names},
         known=list_timelines(home),
         applied={name: version for name, version in applied.items() if version is not None},
-        plans={one.backfill: plan for one in publications if (plan := _plan_of(home, one.backfill)) is not None},
+        plans={
+            publication.backfill: plan
+            for publication in publications
+            if (plan := _plan_of(home, publication.backfill)) is not None
+        },
     )
 
 
@@ -239,21 +245,21 @@ def _plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | str | None:
 
 
 def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topics: Sequence[str]) -> list[Jump]:
-    """Return the accepted gaps that the path went past; a start that no acceptance explains stays a defect.
+    """Return the accepted gaps that the path skipped; a start that no acceptance explains stays a defect.
 
-    A timeline may have met the next gap before its first batch: then both lie before the first batch behind them.
+    A timeline may have met the next gap before its first batch: then both are before the first batch that follows.
     """
     gaps = accepted_gaps(home)
-    found = []
+    jumps = []
     for place, name in enumerate(path):
-        behind = [index for index, row in enumerate(rows) if row.timeline in path[place:]]
-        if name in gaps and behind:
-            found.append(Jump(behind[0], gaps[name], offsets_of(load_timeline(home, name).genesis, topics)))
-    return found
+        following = [index for index, row in enumerate(rows) if row.timeline in path[place:]]
+        if name in gaps and following:
+            jumps.append(Jump(following[0], gaps[name], offsets_of(load_timeline(home, name).genesis, topics)))
+    return jumps
 
 
 def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, pa.Table | None]:
-    """Return the served table with the stamp of the very build that was read; (None, None) if it never stood still."""
+    """Return the served table with the stamp of the very build that was read; (None, None) if it changed during every attempt."""
     for _ in range(5):
         stamp = served_stamp(home)
         served = read_served(home)
@@ -294,23 +300,23 @@ def _built(folder: Path) -> Bundle | None:
 def _versions(
     definitions: Mapping[str, Definition], rows: Sequence[LedgerRow]
 ) -> tuple[list[int], list[DefinitionVersion]]:
-    """Return the number of each batch's definition version, and the versions; of bundles that mean the same the newest one's words stand."""
+    """Return the number of each batch's version, and the versions; of bundles with equal hashes the newest one's files count."""
     by_bundle: dict[str, int] = {}
     versions: list[DefinitionVersion] = []
     for bundle in dict.fromkeys(row.bundle for row in rows):
         fingerprint = fingerprint_of(definitions[bundle])
-        found = DefinitionVersion(definitions[bundle], fingerprint.semantics, fingerprint.decode)
+        candidate = DefinitionVersion(definitions[bundle], fingerprint.semantics, fingerprint.decode)
         same = [
             number
             for number, known in enumerate(versions)
-            if (known.semantics, known.decode) == (found.semantics, found.decode)
+            if (known.semantics, known.decode) == (candidate.semantics, candidate.decode)
         ]
         if not same:
-            versions.append(found)
+            versions.append(candidate)
         by_bundle[bundle] = same[0] if same else len(versions) - 1
     newest = {by_bundle[row.bundle]: definitions[row.bundle] for row in rows}
     return [by_bundle[row.bundle] for row in rows], [
-        replace(one, definition=newest[number]) for number, one in enumerate(versions)
+        replace(version, definition=newest[number]) for number, version in enumerate(versions)
     ]
 
 

@@ -82,7 +82,7 @@ class Evidence:
         return None
 
     def is_older(self, row: RowId, verdict: str, reason: str) -> bool:
-        """Say whether a row cannot be compared only because it is not the newest of its key, where just that one is said to hold."""
+        """Say whether a row cannot be compared only because it is not the newest of its key, and only the newest must hold."""
         del row, verdict, reason
         return False
 
@@ -92,7 +92,7 @@ class Evidence:
         return None
 
     def parts_to_serve(self, published: Set[RowId], closed_ms: int) -> set[RowId]:
-        """Return the rows that must be served though the truth has them otherwise, of what was closed at a watermark.
+        """Return the rows that must be served though the truth has others, of the windows closed at a watermark.
 
         Args:
             published: addresses that a publication serves.
@@ -114,11 +114,11 @@ class Evidence:
         return row
 
     def explain(self, row: RowId, *, dirty: bool) -> Explained:
-        """Explain what the stream rightly emitted against the truth.
+        """Explain how what the stream correctly emitted differs from the truth.
 
         Args:
             row: the address.
-            dirty: whether anything of its window differs.
+            dirty: whether any row of its window differs.
         """
         late, amended = len(self.late_of(row)), len(self.amended_of(row))
         return explain(self.shape, self.expected.get(row), self.truth.get(row), late, amended, dirty=dirty)
@@ -126,33 +126,33 @@ class Evidence:
     def explain_served(
         self, row: RowId, got: Values | None, base: Values | None, *, published: bool, late: int, amended: int
     ) -> Explained:
-        """Explain what is served of a row, and is not its truth.
+        """Explain what is served of a row if it is not its truth.
 
         Args:
             row: the address.
             got: what is served, or None.
             base: what must be served, or None.
             published: whether a publication serves it.
-            late: late records that can explain it; of a publication those that came after it.
+            late: late records that can explain it; for a publication, those that came after it.
             amended: amendments that can, likewise.
         """
         shape, truth = self.shape, self.truth.get(row)
         missing = shape.count(truth) - shape.count(got)
         wrong = differing(shape, got, base)
         if not wrong and (late + amended == missing > 0 or (published and amended)):
-            came = f"came too late{' after the newest publication' if published else ''}"
-            return Explained(LATE, say_counts(late, amended, shape.count(truth), came), late)
+            phrase = f"came too late{' after the newest publication' if published else ''}"
+            return Explained(LATE, say_counts(late, amended, shape.count(truth), phrase), late)
         names = ", ".join(wrong) or "nothing it must equal"
         return Explained(DEFECT, f"what is served differs in {names} and no cause explains it", missing)
 
     def presence(self, pair: str, row: RowId, got: Values | None, verdict: str, reason: str, *, doubted: bool) -> str:
-        """Return which sides hold a row, or why that is not asked."""
+        """Return which sides hold a row, or why that does not matter."""
         if self.is_older(row, verdict, reason):
             return OLDER
-        found = _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, late_only=self.late_only_label)
-        if found == _NEITHER and row in self.expected:
-            found = self.late_only_label if verdict == OPEN else _EXPECTED_ONLY
-        return _NOT_COMPARED if verdict == NOT_COMPARABLE and found in _ONE_SIDED else found
+        presence = _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, late_only=self.late_only_label)
+        if presence == _NEITHER and row in self.expected:
+            presence = self.late_only_label if verdict == OPEN else _EXPECTED_ONLY
+        return _NOT_COMPARED if verdict == NOT_COMPARABLE and presence in _ONE_SIDED else presence
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,11 @@ class ServedEvidence:
         closed_ms: watermark of the batch the table was last rebuilt at; later windows are not served yet.
         published: starts of the windows whose newest matching publication serves them.
         publication_truth: what publications older than the reconcile must serve: batch result over the rows up to the
-            publication's own offsets, for the windows in which that differs from the truth of now.
+            publication's own offsets, for the windows in which that differs from the present truth.
         late_since: late rows past the publication's offsets, for the same windows.
         amended_since: what was decided about dead letters after the publication, for the same windows.
-        published_rows: of sessions, which no start tells: the addresses that a session of a publication overlaps.
-        sessions: of those what must be served instead of the truth, by the addresses of all that belongs to it.
+        published_rows: for sessions, which a start does not identify: the addresses that a published session overlaps.
+        sessions: for those, what must be served instead of the truth, by the addresses of all that belongs to it.
         older, older_rows: windows, and rows of sessions, that a publication of an older definition serves.
     """
 
@@ -184,19 +184,19 @@ class ServedEvidence:
     older_rows: frozenset[RowId] = frozenset()
 
     def is_of_older(self, row: RowId) -> bool:
-        """Say whether a publication of an older definition serves the row, or what stands in its place."""
+        """Say whether a publication of an older definition serves the row, or what replaces it."""
         return row.start_ms in self.older or row in self.older_rows
 
     def is_published(self, row: RowId) -> bool:
-        """Say whether a publication serves the row, or what stands in its place."""
+        """Say whether a publication serves the row, or what replaces it."""
         return row.start_ms in self.published or row in self.published_rows
 
 
-def amended_of(evidence: Evidence, served: ServedEvidence | None, one: Verdict) -> Sequence[AmendedRow]:
-    """Return the amendments that a verdict rests on."""
-    if served is not None and one.pair == SERVED and served.is_published(one.row):
-        return served.amended_since.get(evidence.cause_id(one.row), ())
-    return evidence.amended_of(one.row)
+def amended_of(evidence: Evidence, served: ServedEvidence | None, verdict: Verdict) -> Sequence[AmendedRow]:
+    """Return the amendments that a verdict depends on."""
+    if served is not None and verdict.pair == SERVED and served.is_published(verdict.row):
+        return served.amended_since.get(evidence.cause_id(verdict.row), ())
+    return evidence.amended_of(verdict.row)
 
 
 def _presence(

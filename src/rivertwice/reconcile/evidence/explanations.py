@@ -26,7 +26,7 @@ class Explained(NamedTuple):
 def explain(
     shape: RowColumns, expected: Values | None, truth: Values | None, late: int, amended: int, *, dirty: bool
 ) -> Explained:
-    """Explain what the stream rightly emitted against the truth."""
+    """Explain how what the stream correctly emitted differs from the truth."""
     names = differing(shape, expected, truth) if dirty else []
     missing = shape.count(truth) - shape.count(expected)
     caused = late + amended
@@ -43,9 +43,9 @@ def explain(
     return Explained(DEFECT, reason, missing - caused)
 
 
-def say_counts(late: int, amended: int, total: int, came: str) -> str:
+def say_counts(late: int, amended: int, total: int, phrase: str) -> str:
     """Return how many records came too late, and how many were amended."""
-    parts = [f"{late} of {total} records {came}"] if late else []
+    parts = [f"{late} of {total} records {phrase}"] if late else []
     if amended:
         parts.append(f"{amended} of {total} were dead letters and have been amended")
     return "; ".join(parts)

@@ -80,7 +80,7 @@ def _describe_split(split: Sequence[LateRow], parts: int, total: int) -> str:
 
 def explain_published_session(evidence: Evidence, session: ServedSession, row: RowId, got: Values | None) -> Explained:
     """Explain what is served of a session that publications overlap."""
-    total = sum(evidence.shape.count(evidence.truth.get(one)) for one in (session.truth, *session.others))
+    total = sum(evidence.shape.count(evidence.truth.get(address)) for address in (session.truth, *session.others))
     names = differing(evidence.shape, got, session.to_serve.get(row))
     missing = len(session.late) + len(session.since) if row == session.truth else 0
     if names:

@@ -1,4 +1,4 @@
-"""Rows of stateful processing: of a key in several partitions they may depend on the order in which these were read. Pure."""
+"""Rows of stateful processing: for a key in several partitions, they may depend on the order of reading. Pure."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class StatefulEvidence(Evidence):
         return self.order_dependent.rows.get(row)
 
     def is_older(self, row: RowId, verdict: str, reason: str) -> bool:
-        """Say whether a row cannot be compared only because it is not the newest of its key, where just that one is said to hold."""
+        """Say whether a row cannot be compared only because it is not the newest of its key, and only the newest must hold."""
         return verdict == NOT_COMPARABLE and row in self.order_dependent.older and reason == self.order_reason(row)

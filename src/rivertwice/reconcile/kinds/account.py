@@ -12,10 +12,10 @@ from rivertwice.reconcile.gaps import Doubts
 def count_by_rows(evidence: Evidence, unread: Doubts, closed_ms: int) -> int:
     """Return the sum of the rows' own counts; not of windows whose input is gone, nor of updates of open windows."""
     return sum(
-        evidence.shape.count(one.values)
+        evidence.shape.count(stream_row.values)
         for row, rows in evidence.stream.items()
         if unread.of(row.start_ms, row.end_ms) is None and not (evidence.updates and row.end_ms > closed_ms)
-        for one in rows
+        for stream_row in rows
     )
 
 

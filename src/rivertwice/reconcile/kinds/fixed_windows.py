@@ -21,7 +21,7 @@ from rivertwice.timeline.serving import select_winners
 
 
 class FixedWindows(ABC):
-    """What judges of windows of one length share: a start tells a window, and a record belongs to those that hold it."""
+    """What judges of windows of one length share: a start identifies a window; a record is in each window that covers it."""
 
     @abstractmethod
     def truth_as_of(
@@ -45,13 +45,13 @@ class FixedWindows(ABC):
 
     def served_evidence(self, evidence: Evidence, served: Served) -> ServedEvidence:
         """Return what is served, with what each publication had to serve when it was made."""
-        found, stale = claimed_windows(evidence, served)
-        return self._with_truth(evidence, served, found, stale) if stale else found
+        claimed, stale = claimed_windows(evidence, served)
+        return self._with_truth(evidence, served, claimed, stale) if stale else claimed
 
     def _with_truth(
-        self, evidence: Evidence, served: Served, found: ServedEvidence, owner: Mapping[int, int]
+        self, evidence: Evidence, served: Served, claimed: ServedEvidence, owner: Mapping[int, int]
     ) -> ServedEvidence:
-        """Add what each publication had to serve, for windows that serve something else than the truth of now."""
+        """Add what each publication had to serve, for windows that serve other rows than the present truth."""
         size_ms = served.view.newest.definition.window.length // timedelta(milliseconds=1)
         truth: dict[RowId, Any] = {}
         since: dict[RowId, list[LateRow]] = {}
@@ -64,30 +64,32 @@ class FixedWindows(ABC):
             ends_ms = [start + size_ms for start in starts]
             table: pa.Table = self.truth_as_of(publication.as_of, publication.amendments, ends_ms)
             truth |= unique_rows(table, evidence.shape)
-            for one in served.late:
-                counted = publication.as_of.get(one.topic, {}).get(one.partition, 0)
-                if one.row.start_ms in starts and one.offset >= counted:
-                    since.setdefault(one.row, []).append(one)
+            for late_row in served.late:
+                counted = publication.as_of.get(late_row.topic, {}).get(late_row.partition, 0)
+                if late_row.row.start_ms in starts and late_row.offset >= counted:
+                    since.setdefault(late_row.row, []).append(late_row)
             amended += [
-                one for one in amendments if one.row.start_ms in starts and one.changed_since(publication.amendments)
+                amended_row
+                for amended_row in amendments
+                if amended_row.row.start_ms in starts and amended_row.changed_since(publication.amendments)
             ]
-        return replace(found, publication_truth=truth, late_since=since, amended_since=late_by_row(amended))
+        return replace(claimed, publication_truth=truth, late_since=since, amended_since=late_by_row(amended))
 
 
 def claimed_windows(evidence: Evidence, served: Served) -> tuple[ServedEvidence, dict[int, int]]:
-    """Return what is served with the windows that publications serve, and those of them that are not as the truth of now.
+    """Return what is served with the windows that publications serve, and those of them that differ from the present truth.
 
-    The latter by start (epoch ms), with the number of the publication; none that an older definition published.
+    The latter are by start (epoch ms), with the number of the publication, without those that an older definition published.
     """
     view, counted = served.view, counted_publications(served.view)
     starts = np.array(sorted({row.start_ms for row in {*evidence.truth, *served.rows}}), dtype=np.int64)
     winners = select_winners(starts, counted, view.semantics)
     owner = {int(start): int(seq) for start, seq in zip(starts, winners, strict=True) if seq >= 0}
-    old = {one.seq for one in counted if one.semantics != view.newest.semantics}
-    found = ServedEvidence(
+    old = {publication.seq for publication in counted if publication.semantics != view.newest.semantics}
+    claimed = ServedEvidence(
         rows=served.rows,
         closed_ms=served.closed_ms,
         published=frozenset(owner),
         older=frozenset(start for start, seq in owner.items() if seq in old),
     )
-    return found, {start: owner[start] for start in select_stale_published(evidence, found) - found.older}
+    return claimed, {start: owner[start] for start in select_stale_published(evidence, claimed) - claimed.older}

@@ -1,9 +1,9 @@
 """The late rule of intervals: a record is late in a window as in a hopping one, and the transform runs once over all pairs in time.
 
-An interval's rows are made of the records of its window and of the tables' versions that were known when it closed, and of nothing
-else. So what the stream must have emitted is the same SELECT over the (record, window) pairs that were not late, each
-window joined with the versions that the batch which closed it, or one before, had read. Which of a window's late records
-and versions changed which of its rows is not asked: a row that differs is LATE by all of them, one that is the same agrees.
+An interval's rows are made only of the records of its window and of the tables' versions that were known when it closed. So
+the stream must have emitted the result of the same SELECT over the (record, window) pairs that were not late, each window
+joined with the versions that the batch which closed it, or an earlier batch, had read. It is not determined which late
+record or version changed which row: a row that differs is LATE by all of them, a row that is the same agrees.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class IntervalJudge(FixedWindows):
         return chain.closes(index, row.end_ms)
 
     def find_incomparable(self, shape: RowColumns, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
-        """Return the windows in which the keys do not tell rows apart."""
+        """Return the windows in which several rows have the same keys."""
         del rows, definitions
         counted = Counter(addresses(self.truth(self._definition), shape))
         return {
@@ -111,10 +111,10 @@ class IntervalJudge(FixedWindows):
         A version is late for the windows that it was valid in, or would have been, and that were closed by a batch before
         the one that read it.
         """
-        found = [row for rule in self._streams.values() for row in rule.late_rows(_NO_KEYS, batches)]
+        late = [row for rule in self._streams.values() for row in rule.late_rows(_NO_KEYS, batches)]
         for view in self._versions:
-            found += self._late_versions(view, batches)
-        return sorted(found, key=lambda one: (one.topic, one.partition, one.offset, one.row))
+            late += self._late_versions(view, batches)
+        return sorted(late, key=lambda row: (row.topic, row.partition, row.offset, row.row))
 
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in; it belongs to no single row."""
@@ -127,26 +127,26 @@ class IntervalJudge(FixedWindows):
 
     def windows_with_skipped_records(self) -> set[int]:
         """Return the starts (epoch ms) of the windows that records belong to which no batch read, but the archive has."""
-        found = set().union(*(rule.windows_with_skipped_records() for rule in self._streams.values()))
-        return found.union(*(self._seeing(view, {GAP_INDEX}).get(GAP_INDEX, set()) for view in self._versions))
+        starts = set().union(*(rule.windows_with_skipped_records() for rule in self._streams.values()))
+        return starts.union(*(self._seeing(view, {GAP_INDEX}).get(GAP_INDEX, set()) for view in self._versions))
 
     def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
         """Return path index to the starts (epoch ms) of the windows that its rows touch; a version touches those it is valid in."""
         wanted = set(indexes)
-        found: dict[int, set[int]] = defaultdict(set)
+        by_index: dict[int, set[int]] = defaultdict(set)
         parts = [rule.touched(wanted) for rule in self._streams.values()]
         for part in [*parts, *(self._seeing(view, wanted) for view in self._versions if wanted)]:
             for index, starts in part.items():
-                found[index] |= starts
-        return dict(found)
+                by_index[index] |= starts
+        return dict(by_index)
 
     def groups(self) -> dict[int, set[int]]:
         """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
-        found: dict[int, set[int]] = defaultdict(set)
+        by_start: dict[int, set[int]] = defaultdict(set)
         for rule in self._streams.values():
             for start, groups in rule.groups().items():
-                found[start] |= groups
-        return dict(found)
+                by_start[start] |= groups
+        return dict(by_start)
 
     def _result(
         self,
@@ -162,11 +162,11 @@ class IntervalJudge(FixedWindows):
     @functools.cached_property
     def _closes(self) -> DataFrame:
         """Return every window of the path with `_close`: the path index of the batch that closed it, ALL if none did."""
-        found: set[int] = set()
+        all_ends: set[int] = set()
         for rule in self._streams.values():
             ends = rule.all_pairs.select(F.unix_micros("_window_end").alias("us")).distinct().toArrow()
-            found |= set(ends["us"].to_pylist())
-        return window_closes(self._spark, self._definition, found, self._chain.batch)
+            all_ends |= set(ends["us"].to_pylist())
+        return window_closes(self._spark, self._definition, all_ends, self._chain.batch)
 
     def _seen(self, view: str, rows: DataFrame) -> DataFrame:
         """Return what every window would see of a table, deletes included, if it saw all of `rows`."""
@@ -174,11 +174,11 @@ class IntervalJudge(FixedWindows):
 
     def _seeing(self, view: str, indexes: set[int]) -> dict[int, set[int]]:
         start = F.unix_millis(self._definition.window.start_column).alias("start")
-        seen = self._seen(view, self._versions[view]).where(F.col("_index").isin(list(indexes)))
-        found: dict[int, set[int]] = defaultdict(set)
-        for row in seen.select("_index", start).distinct().toArrow().to_pylist():
-            found[row["_index"]].add(row["start"])
-        return dict(found)
+        visible = self._seen(view, self._versions[view]).where(F.col("_index").isin(list(indexes)))
+        by_index: dict[int, set[int]] = defaultdict(set)
+        for row in visible.select("_index", start).distinct().toArrow().to_pylist():
+            by_index[row["_index"]].add(row["start"])
+        return dict(by_index)
 
     def _late_versions(self, view: str, batches: Sequence[int]) -> list[LateRow]:
         source = self._definition.sources[view]

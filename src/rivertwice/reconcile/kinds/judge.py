@@ -109,19 +109,19 @@ class HasUpdates(Protocol):
 
 @runtime_checkable
 class HasRecordsWithoutOutput(Protocol):
-    """A kind of which a record may be taken and yield no row."""
+    """A kind that may take a record and yield no row for it."""
 
     def records_without_output(self) -> dict[Part, int]:
         """Return by part how many records were taken and yielded no row."""
 
 
 def late_rows(judge: Judge, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
-    """Return every late pair by the record's address; none where nothing can be late."""
+    """Return every late pair by the record's address; none if no record can be late."""
     return judge.late_rows(shape, batches) if isinstance(judge, HasLateRows) else []
 
 
 def amended_rows(judge: Judge, shape: RowColumns) -> list[AmendedRow]:
-    """Return every pair that a dead letter should have been in; none where amendments apply to no result."""
+    """Return every pair that a dead letter should have been in; none if amendments apply to no result."""
     return judge.amended_rows(shape) if isinstance(judge, HasAmendments) else []
 
 

@@ -1,6 +1,6 @@
 """The late rule of sessions: every key is followed through the batches, then the same transform runs once per generation.
 
-What Spark does (tried by hand on 4.2, gap 10 s; each line is also part of the property test):
+What Spark does (tried on 4.2, gap 10 s; each line is also part of the property test):
 
 - A record is dropped exactly if **its own** window [t, t + gap) had ended by the watermark of the batch before, whatever it
   could be merged with: at watermark 20 a record of t=10 is dropped, though t=15 of the same batch would have held it.
@@ -63,11 +63,11 @@ from rivertwice.timeline.keys import key_text
 from rivertwice.timeline.serving import withdrawn_rows
 
 _ADDRESS = ["_partition", "_offset", "_from"]
-"""Of a dead letter there may be several amendments; `_from` is 0 of a record that was read as it is."""
+"""A dead letter may have several amendments; `_from` is 0 for a record that was read as it is."""
 
 
 class SessionJudge(WindowJudge):
-    """The accepted rows of a path, followed key by key; one line per record lies in this process."""
+    """The accepted rows of a path, followed key by key; this process keeps one entry per record."""
 
     def __init__(
         self,
@@ -93,39 +93,43 @@ class SessionJudge(WindowJudge):
         self._ended: dict[tuple[Any, ...], list[int]] = {}
         columns = [table[name].to_pylist() for name in definition.keys]
         for position, key in enumerate(zip(*columns, strict=True)):
-            mine = by_key.setdefault(key, [])
-            (mine if self._at["_until"][position] is None else self._ended.setdefault(key, [])).append(position)
+            key_positions = by_key.setdefault(key, [])
+            (key_positions if self._at["_until"][position] is None else self._ended.setdefault(key, [])).append(
+                position
+            )
         self._late_us = [ms * 1000 for ms in chain.late]
         index, event_us = self._at["_index"], self._at["_event_us"]
         self._followed: dict[tuple[Any, ...], list[Followed]] = {
-            key: follow_key([(index[one], event_us[one], one) for one in positions], self._size_us, self._late_us)
+            key: follow_key(
+                [(index[record], event_us[record], record) for record in positions], self._size_us, self._late_us
+            )
             for key, positions in by_key.items()
         }
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return the sessions the stream must emit in the end: the transform's result, generation by generation."""
-        other: dict[int, list[int]] = {}
+        by_generation: dict[int, list[int]] = {}
         for family in self._all():
             for part in family.parts:
                 if part.generation:
-                    other.setdefault(part.generation, []).extend(part.rows)
-        left_out = [one for family in self._all() for one in (*family.late, *family.skipped)]
-        apart = [*left_out, *(one for rows in other.values() for one in rows)]
+                    by_generation.setdefault(part.generation, []).extend(part.rows)
+        left_out = [position for family in self._all() for position in (*family.late, *family.skipped)]
+        apart = [*left_out, *(position for rows in by_generation.values() for position in rows)]
         first = self._rows
         if apart:
             first = first.join(self._addresses(apart), _ADDRESS, "left_anti")
         frames = [first]
-        for generation in sorted(other):
-            frames.append(self._rows.join(self._addresses(other[generation]), _ADDRESS, "left_semi"))
+        for generation in sorted(by_generation):
+            frames.append(self._rows.join(self._addresses(by_generation[generation]), _ADDRESS, "left_semi"))
         results = [compile_batch(self._spark, definition, frame).toArrow() for frame in frames]
         return pa.concat_tables([table.cast(results[0].schema) for table in results])
 
     def _addresses(self, positions: Sequence[int]) -> DataFrame:
         table = pa.table(
             {
-                "_partition": pa.array([self._at["_partition"][one] for one in positions], pa.int32()),
-                "_offset": pa.array([self._at["_offset"][one] for one in positions], pa.int64()),
-                "_from": pa.array([self._at["_from"][one] for one in positions], pa.int64()),
+                "_partition": pa.array([self._at["_partition"][position] for position in positions], pa.int32()),
+                "_offset": pa.array([self._at["_offset"][position] for position in positions], pa.int64()),
+                "_from": pa.array([self._at["_from"][position] for position in positions], pa.int64()),
             }
         )
         return F.broadcast(self._spark.createDataFrame(table))
@@ -139,11 +143,15 @@ class SessionJudge(WindowJudge):
         return common.of_kind(SessionEvidence, groups=self.session_groups(common.shape, batches))
 
     def served_evidence(self, evidence: Evidence, served: Served) -> ServedEvidence:
-        """Return what is served by its own addresses and the truth's: no start tells which sessions a publication overlaps."""
+        """Return what is served, by addresses: a start does not identify the sessions that a publication overlaps."""
         view = served.view
-        counting = {one.backfill: one for one in counted_publications(view) if one.semantics in view.semantics}
-        old = {one.seq for one in counting.values() if one.semantics != view.newest.semantics}
-        claims = _claims_of(view, evidence.shape, {name: one.seq for name, one in counting.items()})
+        counting = {
+            publication.backfill: publication
+            for publication in counted_publications(view)
+            if publication.semantics in view.semantics
+        }
+        old = {publication.seq for publication in counting.values() if publication.semantics != view.newest.semantics}
+        claims = _claims_of(view, evidence.shape, {name: publication.seq for name, publication in counting.items()})
 
         def over(row: RowId) -> set[int]:
             return {claim.seq for claim in claims.get(row.key, ()) if claim.overlaps(row.start_ms, row.end_ms)}
@@ -151,23 +159,23 @@ class SessionJudge(WindowJudge):
         overlapping = {row: over(row) for row in {*evidence.truth, *served.rows}}
         published = PublishedSessions(
             claims,
-            {one.seq: one.as_of for one in counting.values()},
+            {publication.seq: publication.as_of for publication in counting.values()},
             served.closed_ms,
-            {one.seq: one.amendments for one in counting.values()},
+            {publication.seq: publication.amendments for publication in counting.values()},
         )
         batches = [row.batch for row in view.rows]
         sessions = self.served_sessions(evidence.shape, batches, published, evidence.expected)
         older = {row for row, publications in overlapping.items() if publications & old}
-        for row, one in sessions.items():
+        for row, served_session in sessions.items():
             if over(row) & old:  # with all that belongs to the same session
-                older |= {one.truth, *one.others, *one.to_serve}
+                older |= {served_session.truth, *served_session.others, *served_session.to_serve}
         return ServedEvidence(
             rows=served.rows,
             closed_ms=served.closed_ms,
             published_rows=frozenset(row for row, publications in overlapping.items() if publications),
             sessions=sessions,
             older_rows=frozenset(older),
-            amended_since={one.truth: one.decided for one in sessions.values() if one.decided},
+            amended_since={session.truth: session.decided for session in sessions.values() if session.decided},
         )
 
     def served_sessions(
@@ -197,7 +205,7 @@ class SessionJudge(WindowJudge):
             return bool(self._at["_offset"][position] < end) and held
 
         known = Known(self._at["_event_us"].__getitem__, knew, lambda position: bool(self._at["_from"][position]))
-        found: list[tuple[tuple[Any, ...], ExpectedServed]] = []
+        changed: list[tuple[tuple[Any, ...], ExpectedServed]] = []
         for key, families in self._followed.items():
             to_serve = expected_served_sessions(
                 families,
@@ -207,38 +215,38 @@ class SessionJudge(WindowJudge):
                 gap_us=self._size_us,
                 ended=self._ended.get(key, ()),
             )
-            found += [(key, one) for one in to_serve if not one.is_truth]
-        values = self._values_of(shape, [one for _, one in found])
+            changed += [(key, session) for session in to_serve if not session.is_truth]
+        values = self._values_of(shape, [session for _, session in changed])
         sessions: dict[RowId, ServedSession] = {}
-        for key, one in found:
-            served = self._served_session(shape, key, one, batches, {**expected, **values})
+        for key, expected_session in changed:
+            served = self._served_session(shape, key, expected_session, batches, {**expected, **values})
             sessions |= dict.fromkeys((served.truth, *served.others, *served.to_serve), served)
         return sessions
 
     def _served_session(
-        self, shape: RowColumns, key: tuple[Any, ...], one: ExpectedServed, batches: Sequence[int], values: Rows
+        self, shape: RowColumns, key: tuple[Any, ...], expected: ExpectedServed, batches: Sequence[int], values: Rows
     ) -> ServedSession:
         text = key_text(shape.keys, key)
-        to_serve = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in one.held)}
-        to_serve |= {RowId(claim.start_ms, claim.end_ms, text): None for claim in one.unknown}
-        truth, *others = [self._row_id(shape, key, each.truth) for each in one.followed] or sorted(to_serve)[:1]
+        to_serve = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in expected.held)}
+        to_serve |= {RowId(claim.start_ms, claim.end_ms, text): None for claim in expected.unknown}
+        truth, *others = [self._row_id(shape, key, each.truth) for each in expected.followed] or sorted(to_serve)[:1]
         return ServedSession(
             truth=truth,
             to_serve=to_serve,
-            late=tuple(self._row(truth, row, batches) for row in one.late),
-            since=tuple(self._row(truth, row, batches) for row in one.since),
-            split=tuple(self._row(truth, row, batches) for row in one.split),
-            amended=tuple(self._amended(truth, row) for row in one.amended),
-            former=tuple(self._amended(truth, row) for row in one.former),
-            unexplained=len(one.unexplained),
+            late=tuple(self._row(truth, row, batches) for row in expected.late),
+            since=tuple(self._row(truth, row, batches) for row in expected.since),
+            split=tuple(self._row(truth, row, batches) for row in expected.split),
+            amended=tuple(self._amended(truth, row) for row in expected.amended),
+            former=tuple(self._amended(truth, row) for row in expected.former),
+            unexplained=len(expected.unexplained),
             others=tuple(others),
         )
 
-    def _values_of(self, shape: RowColumns, found: Sequence[ExpectedServed]) -> dict[RowId, Values]:
+    def _values_of(self, shape: RowColumns, sessions: Sequence[ExpectedServed]) -> dict[RowId, Values]:
         """Return the rows of what publications published of sessions that have changed since, publication by publication."""
         by_seq: dict[int, list[int]] = {}
-        for one in found:
-            for seq, session in one.published:
+        for expected in sessions:
+            for seq, session in expected.published:
                 by_seq.setdefault(seq, []).extend(session.rows)
         values: dict[RowId, Values] = {}
         for _, positions in sorted(by_seq.items()):
@@ -248,63 +256,65 @@ class SessionJudge(WindowJudge):
 
     def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         """Return every dropped record by address, with the session of the truth that it belongs to."""
-        found = [
-            self._row(self._row_id(shape, key, family.truth), one, batches)
+        rows = [
+            self._row(self._row_id(shape, key, family.truth), position, batches)
             for key, families in self._followed.items()
             for family in families
-            for one in family.late
+            for position in family.late
         ]
-        return sorted(found, key=lambda one: (one.partition, one.offset))
+        return sorted(rows, key=lambda row: (row.partition, row.offset))
 
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every amended dead letter that holds, with the session of the truth that it belongs to."""
         return [
-            self._amended(self._row_id(shape, key, family.truth), one)
+            self._amended(self._row_id(shape, key, family.truth), position)
             for key, families in self._followed.items()
             for family in families
-            for one in self._cures_in(family)
+            for position in self._cures_in(family)
         ]
 
     def _cures_in(self, family: Followed) -> list[int]:
-        return [one for one in family.skipped if self._at["_from"][one]]
+        return [position for position in family.skipped if self._at["_from"][position]]
 
     def session_groups(self, shape: RowColumns, batches: Sequence[int]) -> dict[RowId, SessionGroup]:
         """Return, for each address of a session that is not the same on both sides, all that belongs to it."""
-        found: dict[RowId, SessionGroup] = {}
+        groups: dict[RowId, SessionGroup] = {}
         for key, families in self._followed.items():
-            for one in families:
-                if one.is_whole:
+            for family in families:
+                if family.is_whole:
                     continue
-                truth = self._row_id(shape, key, one.truth)
-                parts = tuple(self._row_id(shape, key, part) for part in one.parts)
+                truth = self._row_id(shape, key, family.truth)
+                parts = tuple(self._row_id(shape, key, part) for part in family.parts)
                 group = SessionGroup(
                     truth=truth,
                     parts=parts,
-                    late=tuple(self._row(truth, row, batches) for row in one.late),
-                    split=tuple(self._row(truth, row, batches) for row in one.split),
-                    amended=tuple(self._amended(truth, row) for row in self._cures_in(one)),
+                    late=tuple(self._row(truth, row, batches) for row in family.late),
+                    split=tuple(self._row(truth, row, batches) for row in family.split),
+                    amended=tuple(self._amended(truth, row) for row in self._cures_in(family)),
                 )
-                found |= dict.fromkeys((truth, *parts), group)
-        return found
+                groups |= dict.fromkeys((truth, *parts), group)
+        return groups
 
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the records that passed the row filter, counted by partition, session and lateness."""
         counted: Counter[tuple[int, int, bool]] = Counter()
         partition, groups = self._at["_partition"], self._at["_group"]
 
-        def mine(rows: Iterable[int]) -> list[int]:
-            return [one for one in rows if group is None or groups[one] == group]
+        def of_group(rows: Iterable[int]) -> list[int]:
+            return [position for position in rows if group is None or groups[position] == group]
 
         for family in self._all():
             for part in family.parts:
-                counted.update((partition[one], part.end_us // 1000, False) for one in mine(part.rows))
-            counted.update((partition[one], family.truth.end_us // 1000, True) for one in mine(family.late))
+                counted.update((partition[position], part.end_us // 1000, False) for position in of_group(part.rows))
+            counted.update(
+                (partition[position], family.truth.end_us // 1000, True) for position in of_group(family.late)
+            )
         return [
             PairCount(Part(self._topic, where), end_ms, late, rows) for (where, end_ms, late), rows in counted.items()
         ]
 
     def windows_with_skipped_records(self) -> set[int]:
-        """Return the starts (epoch ms) of all sessions that go with records which no batch read, but the archive has."""
+        """Return the starts (epoch ms) of all sessions of records that no batch read, but the archive has."""
         gaps = [family for family in self._all() if len(family.skipped) > len(self._cures_in(family))]
         return {start for family in gaps for start in family.starts_ms}
 
@@ -316,18 +326,18 @@ class SessionJudge(WindowJudge):
 
     def groups(self) -> dict[int, set[int]]:
         """Return session start (epoch ms) to the numbers of the definitions whose batches touched it."""
-        found: dict[int, set[int]] = {}
+        by_start: dict[int, set[int]] = {}
         for group, starts in self._starts_by("_group").items():
-            for start in starts if group >= 0 else ():  # an amendment is of no batch
-                found.setdefault(start, set()).add(group)
-        return found
+            for start in starts if group >= 0 else ():  # an amendment belongs to no batch
+                by_start.setdefault(start, set()).add(group)
+        return by_start
 
     def _starts_by(self, column: str) -> dict[int, set[int]]:
-        found: dict[int, set[int]] = {}
+        by_value: dict[int, set[int]] = {}
         for family in self._all():
-            for value in {self._at[column][one] for one in family.truth.rows}:
-                found.setdefault(value, set()).update(family.starts_ms)
-        return found
+            for value in {self._at[column][position] for position in family.truth.rows}:
+                by_value.setdefault(value, set()).update(family.starts_ms)
+        return by_value
 
     def _all(self) -> Iterable[Followed]:
         for families in self._followed.values():

@@ -1,16 +1,17 @@
 """The rule of folds: nothing is late, and what the stream must have emitted is the same fold over the log in the ledger's order.
 
-The order of a key's events is (batch, source, partition, offset), for that is how the stream read them. Of a key in one partition
-it is the order of the log, however batches were cut. Of a key in several partitions, of one topic or of several, another cut gives
-another order, and perhaps other rows: the stream is held to the order that it had (a difference is a DEFECT), but no order is the true
-one, so its rows are NOT_COMPARABLE.
+The order of a key's events is (batch, source, partition, offset), because the stream read them in this order. For a key in
+one partition it is the order of the log, however batches were cut. For a key in several partitions, of one topic or of
+several, another cut gives another order, and perhaps other rows. The stream is held to the order that it had (a difference is
+a DEFECT). But no order is the true one, so its rows are NOT_COMPARABLE.
 
-A definition may say (`order: any`) that the newest row of a key does not depend on that order, as in a view of two tables. Then that row
-is what any recompute must come to: the keys are folded twice more, in other orders, and the newest row AGREES if all came to it. Where they did
-not, the key is named in a finding. The rows before it stay NOT_COMPARABLE: they are history, which another order has not.
+A definition may say (`order: any`) that the newest row of a key does not depend on that order, as in a view of two tables.
+Then every recompute must give that row: the keys are folded twice more, in other orders, and the newest row AGREES if all
+orders give it. If they do not, the key is named in a finding. The rows before it stay NOT_COMPARABLE: they are history, which
+another order does not have.
 
-A row differs from the batch run of a log that was whole only by what an accepted gap left out: from the record that no batch
-read on, nothing that follows of its key can be told.
+If the log was whole, a row differs from the batch run only by what an accepted gap left out: after a record that no batch
+read, no row of its key is certain.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from rivertwice.reconcile.view import Served
 
 _OFFSET = (1 << PARTITION_SHIFT) - 1
 _BEFORE_ALL = -1
-_HANGS = "the newest row of its key depends on the order"
+_DEPENDS = "the newest row of its key depends on the order"
 _OLDER = "an older row of its key, which another order need not have"
 _GONE = "its key is gone in every order, but the last row of it is another"
 _Record = tuple[str, int]
@@ -68,20 +69,22 @@ class StatefulJudge:
             for view, source in definition.sources.items()
         }
         self._sides = {view: WindowJudge(spark, definition, rows[view], view) for view in definition.sources}
-        skipped = {view: mine.where(F.col("_index") == GAP_INDEX) for view, mine in self._rows.items()}
+        skipped = {view: view_rows.where(F.col("_index") == GAP_INDEX) for view, view_rows in self._rows.items()}
         self._skipped: pa.Table = packed(definition, skipped).select("_key").distinct().toArrow()
-        self._read = packed(definition, {view: mine.where(is_read()) for view, mine in self._rows.items()}, "_order")
+        self._read = packed(
+            definition, {view: view_rows.where(is_read()) for view, view_rows in self._rows.items()}, "_order"
+        )
 
     def truth(self, definition: Definition) -> pa.Table:
-        """Return the batch result over all accepted rows; records that no batch read come before the batch behind them."""
-        return (self._whole if self._skipped.num_rows else self._owed).drop_columns([NUMBER])
+        """Return the batch result over all accepted rows; records that no batch read come before the batch after them."""
+        return (self._whole if self._skipped.num_rows else self._expected).drop_columns([NUMBER])
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit: the fold over what it read, in the order in which it did."""
-        return self._owed.drop_columns([NUMBER])
+        return self._expected.drop_columns([NUMBER])
 
     @functools.cached_property
-    def _owed(self) -> pa.Table:
+    def _expected(self) -> pa.Table:
         return numbered_fold(self._definition, self._read, "_order").toArrow()
 
     @functools.cached_property
@@ -94,11 +97,11 @@ class StatefulJudge:
         return is_read_by(row, self._definition, ranges[index])
 
     def widen(self, doubts: Doubts) -> Doubts:
-        """Return the doubts without an end: nothing that follows of a lost record's key is certain."""
+        """Return the doubts without an end: no later row of a lost record's key is certain."""
         return without_end(doubts)
 
     def find_incomparable(self, shape: RowColumns, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
-        """Return all windows if several definitions ran: the states of one went on under the next."""
+        """Return all windows if several definitions ran: each continued with the states of the one before."""
         del shape
         if definitions == 1:
             return {}
@@ -114,13 +117,13 @@ class StatefulJudge:
         """Return what is served.
 
         Raises:
-            RequestError: a publication serves something else than the truth, and nobody can tell what it had to serve.
+            RequestError: a publication serves other rows than the truth, and it is not known what it had to serve.
         """
-        found, stale = claimed_windows(evidence, served)
+        claimed, stale = claimed_windows(evidence, served)
         if stale:
             message = f"{self._definition.name} is a fold, which no publication can serve; remove the publication"
             raise RequestError(message)
-        return found
+        return claimed
 
     def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
         """Return the records that the stream's rows come from; where some cannot be read, those that yield a row."""
@@ -130,40 +133,40 @@ class StatefulJudge:
         return len({place_of(row, self._definition) for row in evidence.stream})
 
     def pairs(self, group: int | None = None) -> list[PairCount]:
-        """Return the records that yielded a row, counted by partition; whose state it was made of is not asked."""
+        """Return the records that yielded a row, counted by partition, whatever state the row was made of."""
         del group
-        counted = Counter((view, record >> PARTITION_SHIFT) for view, record in self._told)
+        counted = Counter((view, record >> PARTITION_SHIFT) for view, record in self._records_with_output)
         return [PairCount(self._part(view, number), 0, False, rows) for (view, number), rows in counted.items()]
 
     def records_without_output(self) -> dict[Part, int]:
         """Return by part the records that were folded and yielded no row."""
         record = record_column(F.col("_partition"), F.col("_offset"))
-        found: dict[Part, int] = {}
+        by_part: dict[Part, int] = {}
         for view, rows in self._rows.items():
-            told = pa.array(sorted(place for mine, place in self._told if mine == view), pa.int64())
-            spoken = self._spark.createDataFrame(pa.table({RECORD: told}))
-            quiet = rows.where(is_read()).select("_partition", record).join(spoken, RECORD, "left_anti")
-            table = quiet.groupBy("_partition").agg(F.count(F.lit(1)).alias("rows")).toArrow()
-            found |= {self._part(view, row["_partition"]): row["rows"] for row in table.to_pylist()}
-        return found
+            with_output = (place for record_view, place in self._records_with_output if record_view == view)
+            places = self._spark.createDataFrame(pa.table({RECORD: pa.array(sorted(with_output), pa.int64())}))
+            without_output = rows.where(is_read()).select("_partition", record).join(places, RECORD, "left_anti")
+            table = without_output.groupBy("_partition").agg(F.count(F.lit(1)).alias("rows")).toArrow()
+            by_part |= {self._part(view, row["_partition"]): row["rows"] for row in table.to_pylist()}
+        return by_part
 
     def order_dependent_rows(self, shape: RowColumns) -> OrderDependentRows:
-        """Return the rows of keys that lie in several partitions, but for newest rows that are the same in other orders too."""
+        """Return the rows of keys in several partitions, without newest rows that are the same in other orders too."""
         why = self._spread
         if not why:
             return OrderDependentRows()
         rows: dict[RowId, str] = {}
-        for table in (self._owed, self._whole) if self._skipped.num_rows else (self._owed,):
+        for table in (self._expected, self._whole) if self._skipped.num_rows else (self._expected,):
             named = zip(addresses(table, shape), self._records(table), strict=True)
             rows |= {row: why[record] for row, record in named if record in why}
         if self._definition.order != "any":
             return OrderDependentRows(rows)
-        mine = pa.array([record in why for record in self._records(self._owed)], pa.bool_())
+        is_spread = pa.array([record in why for record in self._records(self._expected)], pa.bool_())
         others = fold_otherwise(self._definition, self._of_spread_keys(self._read))
-        return settle(self._definition, shape, rows, {AS_READ: self._owed.filter(mine), **others})
+        return settle(self._definition, shape, rows, {AS_READ: self._expected.filter(is_spread), **others})
 
     def windows_with_skipped_records(self) -> set[int]:
-        """Return the starts (epoch ms) of the windows with rows of keys that have records which no batch read, but the archive has."""
+        """Return the starts (epoch ms) of the windows of keys with records that no batch read, but the archive has."""
         if not self._skipped.num_rows:
             return set()
         keys = F.broadcast(self._spark.createDataFrame(self._skipped))
@@ -183,13 +186,13 @@ class StatefulJudge:
         return _joined(side.groups() for side in self._sides.values())
 
     @functools.cached_property
-    def _told(self) -> set[_Record]:
+    def _records_with_output(self) -> set[_Record]:
         """The records that yielded a row."""
-        return set(self._records(self._owed))
+        return set(self._records(self._expected))
 
     @functools.cached_property
     def _spread_keys(self) -> pa.Table:
-        """The keys that lie in several partitions, with these."""
+        """The keys that are in several partitions, with these."""
         return spread_keys(packed(self._definition, self._rows)).toArrow()
 
     def _of_spread_keys(self, events: DataFrame) -> DataFrame:
@@ -198,7 +201,7 @@ class StatefulJudge:
 
     @functools.cached_property
     def _spread(self) -> dict[_Record, str]:
-        """Record to why its place among others is no order of the log, for the records of keys that lie in several partitions."""
+        """Record to why the log does not give its order among others, for the records of keys in several partitions."""
         if not self._spread_keys.num_rows:
             return {}
         views = list(self._definition.sources)
@@ -234,15 +237,15 @@ class StatefulJudge:
 
 
 def settle(
-    definition: Definition, shape: RowColumns, apart: Mapping[RowId, str], orders: Mapping[str, pa.Table]
+    definition: Definition, shape: RowColumns, spread_rows: Mapping[RowId, str], orders: Mapping[str, pa.Table]
 ) -> OrderDependentRows:
-    """Return what is left of the rows that lie apart when newest rows stand that are the same in all orders, and the keys in which they are not.
+    """Return the spread rows without newest rows that are the same in all orders, and the keys whose newest rows are not.
 
     Args:
         definition: of a fold with `order: any`.
         shape: of its rows.
-        apart: address to reason, for all rows of keys that lie in several partitions.
-        orders: name to the numbered rows of these keys, as they were read first.
+        spread_rows: address to reason, for all rows of keys that are in several partitions.
+        orders: name to the numbered rows of these keys; the order in which they were read is the first.
     """
     hanging = find_hanging(definition, orders)
     as_read = next(iter(orders.values()))
@@ -250,10 +253,10 @@ def settle(
     newest = {named[index]: key for key, index in select_newest(definition, as_read).items()}
     rows: dict[RowId, str] = {}
     older: set[RowId] = set()
-    for row, reason in apart.items():
+    for row, reason in spread_rows.items():
         key = newest.get(row)
         if key is not None and key in hanging.shown:
-            rows[row] = f"{_HANGS}: {hanging.shown[key]}"
+            rows[row] = f"{_DEPENDS}: {hanging.shown[key]}"
         elif key is None or key in hanging.gone:
             rows[row] = f"{_OLDER if key is None else _GONE}: {reason}"
             older.add(row)
@@ -261,7 +264,7 @@ def settle(
 
 
 def _order(topic: str, jumps: Sequence[Jump]) -> Column:
-    """Return when a record of a topic was read, as a number that rises; what an accepted gap skipped lies before the batch behind it."""
+    """Return a rising number for when a record of a topic was read; what an accepted gap skipped is before the batch after it."""
     order = F.when(is_read(), F.col("_index") * 2 + 1)
     for jump in jumps:
         for partition, (start, end) in jump.gap.ranges.items() if jump.gap.topic == topic else ():
@@ -271,17 +274,17 @@ def _order(topic: str, jumps: Sequence[Jump]) -> Column:
 
 
 def _joined(parts: Iterable[Mapping[int, set[int]]]) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = defaultdict(set)
+    joined: dict[int, set[int]] = defaultdict(set)
     for part in parts:
         for number, starts in part.items():
-            found[number] |= starts
-    return dict(found)
+            joined[number] |= starts
+    return dict(joined)
 
 
 def place_of(row: RowId, definition: Definition) -> tuple[Part, int]:
-    """Return where the record lies that a fold's row comes from, by the row's address: its part and offset.
+    """Return the part and offset of the record that a fold's row comes from, by the row's address.
 
-    A row that names no source of the definition, which none of its records can have made, lies in a topic of that name.
+    A row that names no source of the definition was made by none of its records; it gets a topic of that name.
     """
     key = json.loads(row.key)
     record = int(key[RECORD])
@@ -293,7 +296,7 @@ def place_of(row: RowId, definition: Definition) -> tuple[Part, int]:
 
 
 def is_read_by(row: RowId, definition: Definition, ranges: Ranges) -> bool:
-    """Say whether the record that a fold's row comes from lies in a batch's offset ranges."""
+    """Say whether the record that a fold's row comes from is in a batch's offset ranges."""
     part, offset = place_of(row, definition)
     start, end = ranges.get(part, (0, 0))
     return start <= offset < end

@@ -3,9 +3,9 @@
 A pair is late if the window had ended by the watermark of the batch **before** the one that read the record. A record of
 hopping windows is late in some of its windows and in time in others, so no set of records gives what the stream emitted. But
 every `passes`-th window does not overlap its like: in a **pass** every record belongs to exactly one window, as with
-tumbling ones. The same transform runs over the records that were in time for their window of the pass, and of its result the
-pass's windows stand. The union over the passes is what must have been emitted. Only windows that a pair was dropped from
-are computed so; any other is as the truth has it.
+tumbling ones. The same transform runs over the records that were in time for their window of the pass, and of its result only
+the pass's windows are used. The union over the passes is what must have been emitted. Only windows that a pair was dropped
+from are computed like this; any other is taken from the truth.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 
 NEVER_MS = -(1 << 50)
-"""A watermark that nothing is late by."""
+"""A watermark by which no record is late."""
 AMENDED_GROUP = -1
-"""Number of a definition that what a dead letter should have been has: it belongs to the truth of each."""
+"""Definition number of what a dead letter should have been: it belongs to the truth of every definition."""
 
 
 def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: Sequence[int]) -> DataFrame:
@@ -55,11 +55,11 @@ def is_read() -> Column:
 
 
 def is_below(ends: Mapping[int, int]) -> Column:
-    """Return whether a row's address lies below the offset of its partition; nothing does in a partition without one."""
-    found = F.lit(False)
+    """Return whether a row's address is below the offset of its partition; no row is in a partition without one."""
+    below = F.lit(False)
     for partition, end in ends.items():
-        found = found | ((F.col("_partition") == partition) & (F.col("_offset") < end))
-    return found
+        below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
+    return below
 
 
 def as_read(amended: DataFrame) -> DataFrame:
@@ -93,7 +93,7 @@ class WindowJudge(FixedWindows):
             rows: accepted by it.
             view: source that they are of; None: the only one.
             amended: what dead letters should have been.
-            own: number of the definition if it is an older one: results are computed of what its own batches read. No other
+            own: number of the definition if it is an older one: results are computed from what its own batches read. No other
                 record belongs to a window that it alone made, and one that it would take may be what a later rule rejects.
         """
         self._spark = spark
@@ -125,9 +125,9 @@ class WindowJudge(FixedWindows):
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
-        kept = self._pairs.where(~F.col("_late") & is_read() & self._is_own)
+        in_time = self._pairs.where(~F.col("_late") & is_read() & self._is_own)
         if definition.window.passes == 1:
-            return compile_batch(self._spark, definition, kept).toArrow()
+            return compile_batch(self._spark, definition, in_time).toArrow()
         truth = self.truth(definition)
         dirty = self._dropped_from()
         if not dirty:
@@ -135,7 +135,7 @@ class WindowJudge(FixedWindows):
         end = definition.window.end_column
         ends_us = pc.cast(truth[end], pa.timestamp("us", "UTC")).cast(pa.int64())
         clean = truth.filter(pc.invert(pc.is_in(ends_us, pa.array(dirty, pa.int64()))))
-        return pa.concat_tables([clean, self._by_pass(definition, kept, dirty).cast(truth.schema)])
+        return pa.concat_tables([clean, self._by_pass(definition, in_time, dirty).cast(truth.schema)])
 
     def updates(self, index: int) -> pa.Table:
         """Return what a stream that emits updates must emit with one batch.
@@ -143,28 +143,28 @@ class WindowJudge(FixedWindows):
         That is the result over the pairs read and not dropped up to it, for exactly the rows that its own pairs touched.
         """
         definition = self._definition
-        kept = self._pairs.where(~F.col("_late") & is_read())
-        own = kept.where(F.col("_index") == index)
+        in_time = self._pairs.where(~F.col("_late") & is_read())
+        own = in_time.where(F.col("_index") == index)
         ends = sorted(own.select(F.unix_micros("_window_end").alias("us")).distinct().toArrow()["us"].to_pylist())
         if not ends:
-            return compile_batch(self._spark, definition, kept.limit(0)).toArrow()
+            return compile_batch(self._spark, definition, in_time.limit(0)).toArrow()
         touched, all_of = (
-            self._by_pass(definition, rows, ends) for rows in (own, kept.where(F.col("_index") <= index))
+            self._by_pass(definition, rows, ends) for rows in (own, in_time.where(F.col("_index") <= index))
         )
         names = [definition.window.start_column, definition.window.end_column, *definition.keys]
-        mine = set(zip(*(touched[name].to_pylist() for name in names), strict=True))
+        touched_keys = set(zip(*(touched[name].to_pylist() for name in names), strict=True))
         keys = zip(*(all_of[name].to_pylist() for name in names), strict=True)
-        return all_of.filter(pa.array([key in mine for key in keys], pa.bool_()))
+        return all_of.filter(pa.array([key in touched_keys for key in keys], pa.bool_()))
 
     def _by_pass(self, definition: Definition, pairs: DataFrame, ends_us: Sequence[int]) -> pa.Table:
         """Return the result over `pairs`, for the windows with these ends, pass by pass."""
         end = definition.window.end_column
         tables = []
         for number in sorted({self._pass_of(end_us) for end_us in ends_us}):
-            mine = self._ends([end_us for end_us in ends_us if self._pass_of(end_us) == number])
-            rows = pairs.join(mine, F.unix_micros("_window_end") == mine["_end_us"], "left_semi")
+            pass_ends = self._ends([end_us for end_us in ends_us if self._pass_of(end_us) == number])
+            rows = pairs.join(pass_ends, F.unix_micros("_window_end") == pass_ends["_end_us"], "left_semi")
             result = compile_batch(self._spark, definition, rows)
-            tables.append(result.join(mine, F.unix_micros(end) == mine["_end_us"], "left_semi").toArrow())
+            tables.append(result.join(pass_ends, F.unix_micros(end) == pass_ends["_end_us"], "left_semi").toArrow())
         return pa.concat_tables([table.cast(tables[0].schema) for table in tables])
 
     def _dropped_from(self) -> list[int]:
@@ -185,7 +185,7 @@ class WindowJudge(FixedWindows):
         return self._definition.has_updates or chain.closes(index, row.end_ms)
 
     def find_incomparable(self, shape: RowColumns, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
-        """Return nothing: window and keys tell rows apart, and each window is made by the definitions that read it."""
+        """Return no window: window and keys identify a row, and each window is made by the definitions that read it."""
         del shape, rows, definitions
         return {}
 
@@ -195,7 +195,7 @@ class WindowJudge(FixedWindows):
         return common
 
     def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
-        """Return the pairs that the changelog's rows count; where their input is gone, only what is left of it."""
+        """Return the pairs that the changelog's rows count; if a window's input is gone, only the pairs that are left."""
         size_ms = self._size_us // 1000
         return count_by_rows(evidence, unread, closed_ms) + sum(
             pair.rows
@@ -226,8 +226,8 @@ class WindowJudge(FixedWindows):
         if self._cures is not None:
             held = (F.col("_from") <= amendments) & (F.col("_until").isNull() | (F.col("_until") > amendments))
             pairs = _joined(pairs, self._cures.where(held))
-        mine = pairs.where(is_below(as_of.get(self._source.topic, {})))
-        return mine.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
+        counted = pairs.where(is_below(as_of.get(self._source.topic, {})))
+        return counted.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
 
     def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address. `batches` gives the batch number of each path index.
@@ -236,24 +236,24 @@ class WindowJudge(FixedWindows):
         """
         source = self._source
         rows = included(self._spark, self._definition, self._pairs).where("_late")
-        found = [
+        late = [
             LateRow(row, source.topic, partition, offset, batches[index], late_ms, event_time)
             for row, (partition, offset, event_time, index, late_ms) in self._addressed(
                 rows, shape, ("_index", "_late_ms")
             )
         ]
-        return sorted(found, key=lambda one: (one.partition, one.offset, one.row))
+        return sorted(late, key=lambda row: (row.partition, row.offset, row.row))
 
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
         if self._cures is None:
             return []
         rows = included(self._spark, self._definition, self._cures)
-        found = [
+        amended = [
             AmendedRow(row, self._source.topic, partition, offset, event_time, first, until)
             for row, (partition, offset, event_time, first, until) in self._addressed(rows, shape, ("_from", "_until"))
         ]
-        return sorted(found, key=lambda one: (one.first_seq, one.row))
+        return sorted(amended, key=lambda row: (row.first_seq, row.row))
 
     def _addressed(
         self, rows: DataFrame, shape: RowColumns, further: Sequence[str]
@@ -277,8 +277,8 @@ class WindowJudge(FixedWindows):
 
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
-        mine = F.lit(True) if group is None else F.col("_group") == group
-        rows = included(self._spark, self._definition, self._pairs.where(is_read() & mine))
+        is_of_group = F.lit(True) if group is None else F.col("_group") == group
+        rows = included(self._spark, self._definition, self._pairs.where(is_read() & is_of_group))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
         table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
         return [
@@ -303,15 +303,15 @@ class WindowJudge(FixedWindows):
     def groups(self) -> dict[int, set[int]]:
         """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
         by_group = self._starts("_group", included(self._spark, self._definition, self._log))
-        found: dict[int, set[int]] = {}
+        by_start: dict[int, set[int]] = {}
         for group, starts in by_group.items():
             for start in starts:
-                found.setdefault(start, set()).add(group)
-        return found
+                by_start.setdefault(start, set()).add(group)
+        return by_start
 
     def _starts(self, column: str, rows: DataFrame) -> dict[int, set[int]]:
         start = F.unix_millis(F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)).alias("start")
-        found: dict[int, set[int]] = {}
+        by_value: dict[int, set[int]] = {}
         for row in rows.select(column, start).distinct().toArrow().to_pylist():
-            found.setdefault(row[column], set()).add(row["start"])
-        return found
+            by_value.setdefault(row[column], set()).add(row["start"])
+        return by_value
