@@ -46,11 +46,11 @@ class AuditReport:
 
 
 def audit_backfill(settings: Settings, plan: BackfillPlan) -> AuditReport:
-    """Judge what a backfill wrote and store the finding in `backfills/ID/audit.json`.
+    """Check what a backfill wrote and store the report in `backfills/ID/audit.json`.
 
     Raises:
-        AuditError: a check failed; nothing of the backfill can be published. A new plan of the same windows gets
-            another id and starts afresh.
+        AuditError: a check failed, so the backfill cannot be published. A new plan of the same windows gets another id and
+            starts from the beginning.
     """
     home = settings.pipeline(plan.pipeline)
     rows = delta.read(home.tables.corrections, where=pc.field("_backfill") == plan.id)
@@ -85,9 +85,9 @@ def audit_backfill(settings: Settings, plan: BackfillPlan) -> AuditReport:
 
 
 def read_audit(home: PipelineHome, backfill: str) -> dict[str, Any] | None:
-    """Return the stored finding of a finished backfill's audit, or None."""
-    found: dict[str, Any] | None = read_json(backfill_folder(home, backfill) / "audit.json")
-    return found
+    """Return the stored report of a finished backfill's audit, or None."""
+    audit: dict[str, Any] | None = read_json(backfill_folder(home, backfill) / "audit.json")
+    return audit
 
 
 def _changelog_schema(home: PipelineHome) -> pa.Schema | None:

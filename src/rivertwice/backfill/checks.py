@@ -1,4 +1,4 @@
-"""What a backfill's rows must satisfy before anybody sees them: pure checks over Arrow."""
+"""What a backfill's rows must satisfy before they are served: pure checks over Arrow."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def check_rows(
     commits: Sequence[ChunkRecord],
     changelog: pa.Schema | None,
 ) -> list[AuditFinding]:
-    """Judge a backfill's rows.
+    """Check a backfill's rows.
 
     Args:
         plan: what was to be computed.
         definition: the plan's definition.
         rows: the backfill's rows of `corrections`.
-        commits: what its commits say.
+        commits: what its commits contain.
         changelog: schema of the changelog; None if there is none to compare with.
     """
     checks = [_check_chunks(plan, rows, commits), _check_schema(definition, rows.schema, changelog)]
     if not checks[1].passed:
         return checks
     if plan.sessions is not None:
-        kept = rows.filter(pa.array(~withdrawn_rows(rows)))
+        remaining = rows.filter(pa.array(~withdrawn_rows(rows)))
         return [
             *checks,
             _check_keys(definition, rows),
             check_sessions(plan, plan.sessions, definition, rows),
-            _check_counts(plan, definition, kept, commits),
+            _check_counts(plan, definition, remaining, commits),
         ]
     return [
         *checks,
@@ -53,29 +53,29 @@ def check_rows(
 
 
 def _check_chunks(plan: BackfillPlan, rows: pa.Table, commits: Sequence[ChunkRecord]) -> AuditFinding:
-    seen = Counter(commit.chunk for commit in commits)
-    missing = [chunk.index for chunk in plan.chunks if not seen[chunk.index]]
-    wrong = [index for index, count in seen.items() if count > 1 or index >= len(plan.chunks)]
+    commit_counts = Counter(commit.chunk for commit in commits)
+    missing = [chunk.index for chunk in plan.chunks if not commit_counts[chunk.index]]
+    wrong = [index for index, count in commit_counts.items() if count > 1 or index >= len(plan.chunks)]
     declared = {commit.chunk: commit.rows for commit in commits}
     held = Counter(rows["_chunk"].to_pylist()) if "_chunk" in rows.schema.names else Counter()
     differ = [index for index in sorted(declared.keys() | held.keys()) if declared.get(index, 0) != held[index]]
-    detail = f"{len(seen)} of {len(plan.chunks)} chunks committed"
+    detail = f"{len(commit_counts)} of {len(plan.chunks)} chunks committed"
     detail += f"; missing {missing[:SHOWN]}" if missing else ""
     detail += f"; unknown or committed twice {wrong[:SHOWN]}" if wrong else ""
     detail += f"; rows differ from the commit in {differ[:SHOWN]}" if differ else ""
     return AuditFinding("chunks", not (missing or wrong or differ), detail)
 
 
-def _check_schema(definition: Definition, found: pa.Schema, changelog: pa.Schema | None) -> AuditFinding:
-    names = [name for name in found.names if not name.startswith("_")]
+def _check_schema(definition: Definition, schema: pa.Schema, changelog: pa.Schema | None) -> AuditFinding:
+    names = [name for name in schema.names if not name.startswith("_")]
     if names != definition.result_columns:
         return AuditFinding("schema", False, f"columns are {names}, the definition says {definition.result_columns}")
     if changelog is None:
         return AuditFinding("schema", True, f"{len(names)} columns; no changelog to compare with")
     differ = [
-        f"{name} is {found.field(name).type}, in the changelog {_type(changelog, name)}"
+        f"{name} is {schema.field(name).type}, in the changelog {_type(changelog, name)}"
         for name in names
-        if found.field(name).type != _type(changelog, name)
+        if schema.field(name).type != _type(changelog, name)
     ]
     return AuditFinding("schema", not differ, "; ".join(differ[:SHOWN]) or f"{len(names)} columns as in the changelog")
 
@@ -100,8 +100,8 @@ def _check_windows(plan: BackfillPlan, definition: Definition, rows: pa.Table) -
     good = (starts % plan.step == 0) & (ends == starts + plan.window_ms)
     chunks = np.array(rows["_chunk"].to_pylist(), dtype=np.int64)
     for chunk in plan.chunks:
-        mine = chunks == chunk.index
-        good[mine] &= starts_inside(starts[mine], chunk)
+        in_chunk = chunks == chunk.index
+        good[in_chunk] &= starts_inside(starts[in_chunk], chunk)
     days = pc.strftime(rows[definition.window.start_column], format="%Y-%m-%d")
     good &= np.array(pc.equal(days, rows["_day"]).to_pylist(), dtype=bool)
     bad = np.flatnonzero(~good)
@@ -114,7 +114,7 @@ def _check_windows(plan: BackfillPlan, definition: Definition, rows: pa.Table) -
 
 
 def starts_inside(starts: npt.NDArray[np.int64], chunk: Chunk) -> npt.NDArray[np.bool_]:
-    """Say of each window start whether the window is one of the chunk's."""
+    """Return for each window start whether the window belongs to the chunk."""
     lows, highs = np.array(chunk.ranges, dtype=np.int64).T
     at = np.searchsorted(lows, starts, side="right") - 1
     inside: npt.NDArray[np.bool_] = (at >= 0) & (starts < highs[at])

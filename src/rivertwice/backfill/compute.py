@@ -1,4 +1,4 @@
-"""The Spark part of a backfill: chunk by chunk, a commit each, skipping what is done."""
+"""The Spark part of a backfill: one commit for each chunk; finished chunks are skipped."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def compute_backfill(
 ) -> ComputeReport:
     """Compute the chunks that are not committed yet and append each in one commit.
 
-    Killed anywhere and run again, it goes on after the last committed chunk; a finished one is never written twice. Chunks before it
-    whose commits are gone are computed again.
+    Killed anywhere and run again, it continues after the last committed chunk; a finished chunk is never written twice.
+    Earlier chunks whose commits are gone are computed again.
 
     Raises:
         LostRaceError: another process computes the same backfill.
@@ -113,17 +113,17 @@ def compute_backfill(
 def chunks_computed(
     spark: SparkSession, settings: Settings, plan: BackfillPlan, definition: Definition, chunks: Sequence[Chunk]
 ) -> Iterator[tuple[Chunk, pa.Table, ChunkRecord]]:
-    """Yield chunks of a plan with their rows and what their commits say; nothing is written."""
-    kept: dict[str, DataFrame] | None = None
+    """Yield chunks of a plan with their rows and the content of their commits; nothing is written."""
+    cached: dict[str, DataFrame] | None = None
     if len(chunks) > 1 and plan.records <= READ_ONCE:
-        found = rows_by_view(spark, settings, plan, definition, plan.offsets)
-        kept = {view: rows.cache() for view, rows in found.items()}
+        by_view = rows_by_view(spark, settings, plan, definition, plan.offsets)
+        cached = {view: rows.cache() for view, rows in by_view.items()}
     try:
         for chunk in chunks:
-            result, records = _compute_chunk(spark, settings, plan, definition, chunk, kept)
+            result, records = _compute_chunk(spark, settings, plan, definition, chunk, cached)
             yield chunk, result, ChunkRecord(chunk.index, result.num_rows, records)
     finally:
-        for rows in (kept or {}).values():
+        for rows in (cached or {}).values():
             rows.unpersist()
 
 
@@ -133,11 +133,11 @@ def _compute_chunk(
     plan: BackfillPlan,
     definition: Definition,
     chunk: Chunk,
-    kept: Mapping[str, DataFrame] | None,
+    cached: Mapping[str, DataFrame] | None,
 ) -> tuple[pa.Table, Counter[int]]:
     """Return one chunk's rows, and the records of each window by its start."""
     home = settings.pipeline(plan.pipeline)
-    rows = kept or rows_by_view(spark, settings, plan, definition, chunk.offsets)
+    rows = cached or rows_by_view(spark, settings, plan, definition, chunk.offsets)
     if plan.sessions is None:
         result, records = _compute_windows(spark, definition, plan, chunk, rows)
     else:
@@ -151,21 +151,23 @@ def _compute_windows(
     spark: SparkSession, definition: Definition, plan: BackfillPlan, chunk: Chunk, rows: Mapping[str, DataFrame]
 ) -> tuple[pa.Table, Counter[int]]:
     """Return the rows of a chunk's windows, and the records of each window by its start."""
-    mine = {
+    chunk_rows = {
         view: _in_windows(spark, source, rows[view], chunk, plan).cache() for view, source in definition.streams.items()
     }
     try:
         records: Counter[int] = Counter()
-        for view, one in mine.items():
-            records.update(_count_records(spark, definition, view, one, chunk))
-        return _of_chunk(compile_sources(spark, definition, {**rows, **mine}).toArrow(), definition, chunk), records
+        for view, view_rows in chunk_rows.items():
+            records.update(_count_records(spark, definition, view, view_rows, chunk))
+        return _of_chunk(
+            compile_sources(spark, definition, {**rows, **chunk_rows}).toArrow(), definition, chunk
+        ), records
     finally:
-        for one in mine.values():
-            one.unpersist()
+        for view_rows in chunk_rows.values():
+            view_rows.unpersist()
 
 
 def _check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
-    """See, after a chunk was read, that Kafka still has the topics the plan means: an id never comes back.
+    """Check, after a chunk was read, that Kafka still has the topics of the plan: an id never comes back.
 
     Raises:
         LogGapError: a topic was deleted, or deleted and created again.
@@ -186,8 +188,8 @@ def rows_by_view(
 ) -> dict[str, DataFrame]:
     """Return view to the accepted rows of offset runs; one partition's are read in as few passes as there are runs.
 
-    Of a table all versions are read that the plan looks at, whatever the runs: one may be valid for ever. Amended dead
-    letters stand among the rows as of the plan's newest decision, wherever they lie.
+    For a table, all versions in the plan's offsets are read, whatever the runs: a version may be valid for ever. The rows
+    contain amended dead letters of all addresses, as of the plan's newest decision.
     """
     rows = {
         view: read_source(spark, settings, plan.topic_ids, source, plan.offsets if source.is_table else offsets)
@@ -206,7 +208,7 @@ def _in_windows(spark: SparkSession, source: Source, rows: DataFrame, chunk: Chu
 
 
 def _of_chunk(result: pa.Table, definition: Definition, chunk: Chunk) -> pa.Table:
-    """Return the rows of the chunk's windows; its records also lie in hopping windows that are another chunk's."""
+    """Return the rows of the chunk's windows; its records are also in hopping windows of other chunks."""
     if definition.window.passes == 1:
         return result
     return result.filter(pa.array(starts_inside(to_epoch_ms(result[definition.window.start_column]), chunk)))
@@ -215,7 +217,7 @@ def _of_chunk(result: pa.Table, definition: Definition, chunk: Chunk) -> pa.Tabl
 def _count_records(
     spark: SparkSession, definition: Definition, view: str, rows: DataFrame, chunk: Chunk
 ) -> dict[int, int]:
-    """Count the rows of each window without the transform: what the audit holds the result against."""
+    """Count the rows of each window without the transform; the audit compares the result with it."""
     size_us, _ = window_micros(definition)
     pairs = with_window_end(included(spark, definition, rows), definition, view)
     start = F.unix_millis(F.timestamp_micros(F.unix_micros("_window_end") - size_us)).alias("start")

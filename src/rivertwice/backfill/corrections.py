@@ -24,7 +24,7 @@ PARTITION_BY = ("_day",)
 
 @dataclass(frozen=True)
 class ChunkRecord:
-    """What a chunk's commit says of itself.
+    """What a chunk's commit contains about itself.
 
     Attributes:
         chunk: index of the chunk.
@@ -67,18 +67,18 @@ def stamp_rows(result: pa.Table, backfill: str, chunk: int, start_column: str) -
 
 
 def chunk_records(home: PipelineHome, backfill: str) -> list[ChunkRecord]:
-    """Return what the commits of a backfill say, oldest first."""
-    found = delta.commits(home.tables.corrections, METADATA_KEY)
-    return [ChunkRecord.from_json(value) for _, value in found if value["id"] == backfill]
+    """Return the records of a backfill's commits, oldest first."""
+    commits = delta.commits(home.tables.corrections, METADATA_KEY)
+    return [ChunkRecord.from_json(value) for _, value in commits if value["id"] == backfill]
 
 
 def declared_rows(home: PipelineHome, backfill: str) -> dict[int, int]:
-    """Return chunk to the rows that its commit says it has, of those commits that are kept."""
+    """Return chunk to the number of rows that its commit declares, for the commits that are kept."""
     return {record.chunk: record.rows for record in chunk_records(home, backfill)}
 
 
 def held_rows(home: PipelineHome, backfill: str) -> dict[int, int]:
-    """Return chunk to the rows that the table holds of it."""
+    """Return chunk to the number of its rows in the table."""
     counted = rows_by(home.tables.corrections, ("_backfill", "_chunk"))
     return {int(chunk): count for (name, chunk), count in counted.items() if name == backfill}
 
@@ -106,11 +106,11 @@ def write_chunk(
     Args:
         home: of the pipeline.
         plan: the backfill's.
-        definition: that computed it.
+        definition: the one that computed it.
         result: the rows.
-        record: what the commit says of itself.
+        record: what the commit contains about itself.
         again: the chunk, or a later one, was committed before.
-        declared: an earlier commit of this very chunk is kept, and only its rows are gone.
+        declared: an earlier commit of this chunk is kept, and only its rows are gone.
     """
     delta.append(
         home.tables.corrections,

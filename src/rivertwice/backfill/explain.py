@@ -36,7 +36,7 @@ def explain_plan(plan: BackfillPlan) -> str:
 
 
 def _what(plan: BackfillPlan) -> list[str]:
-    """Return which windows are published, or which sessions and which of them reach out of what was asked."""
+    """Return which windows are published, or which sessions and which of them reach beyond what was asked."""
     if plan.sessions is None:
         ranges = [f"           {line}" for line in _ranges(plan.ranges)]
         return [f"windows    {plan.windows} of {_windows(plan)}, {_pieces(plan.ranges)}", *ranges]
@@ -54,7 +54,10 @@ def _what(plan: BackfillPlan) -> list[str]:
             f"extended   {sessions.beyond_count} of them, with what is served of their records, reach out of what was asked: a session is "
             "published whole"
         )
-        lines += [f"           [{_iso(one.start_ms)}, {_iso(one.end_ms)}) of {one.key}" for one in sessions.beyond]
+        lines += [
+            f"           [{_iso(session.start_ms)}, {_iso(session.end_ms)}) of {session.key}"
+            for session in sessions.beyond
+        ]
         rest = sessions.beyond_count - len(sessions.beyond)
         lines += [f"           and {rest} more"] if rest else []
     return lines

@@ -1,7 +1,7 @@
-"""The queue of the late policy `correct`: windows that late rows came for, until a publication has counted them. Pure.
+"""The queue of the late policy `correct`: windows with late rows, until a publication has counted these. Pure.
 
-Nothing of the queue is stored: it follows from the late rows that committed batches kept, and from the publications. So it
-survives whatever is killed, and a backfill that was asked for anything else empties it too.
+The queue is not stored: it follows from the late rows that committed batches kept, and from the publications. So it survives
+any kill, and a backfill that was asked for another reason empties it too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rivertwice.timeline.serving import Publication
 
 DUE, WAITING, BEYOND = "due", "waiting", "beyond"
 MOST_DEBOUNCES = 6
-"""A window for which late rows never cease is due so many debounces after the first of them."""
+"""A window that keeps getting late rows is due so many debounces after the first of them."""
 
 
 class LateArrival(NamedTuple):
-    """One late (record, window) pair: the window's start and end, where the record lies, and when its batch was committed."""
+    """One late (record, window) pair: the window's start and end, the record's address, and when its batch was committed."""
 
     start_ms: int
     end_ms: int
@@ -40,7 +40,7 @@ class QueuedWindow:
     Attributes:
         records: late rows that no publication of it has counted.
         first_at, last_at: when the first and the last of them were committed.
-        state: `due`, `waiting` (for quiet, until `due_at`), or `beyond` the horizon: it is left as it is.
+        state: `due`, `waiting` (until `due_at`, for more late rows), or `beyond` the horizon: it is left as it is.
     """
 
     start_ms: int
@@ -76,45 +76,45 @@ def queue_windows(
         closed_ms: watermark of the last committed batch on the head's path.
         now: what the debounce is measured against.
     """
-    counted = [one for one in publications if one.semantics in semantics]
+    counted = [publication for publication in publications if publication.semantics in semantics]
     windows: dict[tuple[int, int], list[LateArrival]] = {}
-    for one in arrivals:
-        if not any(_counts(publication, one) for publication in counted):
-            windows.setdefault((one.start_ms, one.end_ms), []).append(one)
-    return [_queued(window, found, policy, closed_ms, now) for window, found in sorted(windows.items())]
+    for arrival in arrivals:
+        if not any(_counts(publication, arrival) for publication in counted):
+            windows.setdefault((arrival.start_ms, arrival.end_ms), []).append(arrival)
+    return [_queued(window, late_arrivals, policy, closed_ms, now) for window, late_arrivals in sorted(windows.items())]
 
 
-def _counts(publication: Publication, one: LateArrival) -> bool:
-    covers = any(start <= one.start_ms < end for start, end in publication.ranges)
-    return covers and one.offset < publication.as_of.get(one.topic, {}).get(one.partition, 0)
+def _counts(publication: Publication, arrival: LateArrival) -> bool:
+    covers = any(start <= arrival.start_ms < end for start, end in publication.ranges)
+    return covers and arrival.offset < publication.as_of.get(arrival.topic, {}).get(arrival.partition, 0)
 
 
 def _queued(
-    window: HalfOpenRange, found: Sequence[LateArrival], policy: LatePolicy, closed_ms: int, now: datetime
+    window: HalfOpenRange, arrivals: Sequence[LateArrival], policy: LatePolicy, closed_ms: int, now: datetime
 ) -> QueuedWindow:
     start_ms, end_ms = window
-    first_at, last_at = min(one.came_at for one in found), max(one.came_at for one in found)
+    first_at, last_at = min(arrival.came_at for arrival in arrivals), max(arrival.came_at for arrival in arrivals)
     due_at = min(last_at + policy.debounce, first_at + MOST_DEBOUNCES * policy.debounce)
     is_beyond = from_ms(end_ms) < from_ms(closed_ms) - policy.horizon
     state = BEYOND if is_beyond else DUE if due_at <= now else WAITING
-    return QueuedWindow(start_ms, end_ms, len(found), first_at, last_at, state, due_at)
+    return QueuedWindow(start_ms, end_ms, len(arrivals), first_at, last_at, state, due_at)
 
 
 def due_ranges(queue: Iterable[QueuedWindow], step_ms: int) -> tuple[HalfOpenRange, ...]:
     """Return where the windows that are due start, as aligned ranges."""
-    return merge((one.start_ms, one.start_ms + step_ms) for one in queue if one.state == DUE)
+    return merge((window.start_ms, window.start_ms + step_ms) for window in queue if window.state == DUE)
 
 
 def describe_queue(queue: Sequence[QueuedWindow]) -> str:
-    """Return in a few words what is due, what waits and until when, and what is left as it is."""
-    found: Mapping[str, list[QueuedWindow]] = {
-        state: [one for one in queue if one.state == state] for state in (DUE, WAITING, BEYOND)
+    """Return in a few words how many windows are due, how many wait and until when, and how many are left as they are."""
+    by_state: Mapping[str, list[QueuedWindow]] = {
+        state: [window for window in queue if window.state == state] for state in (DUE, WAITING, BEYOND)
     }
-    parts = [f"{len(found[DUE])} due"]
-    if found[WAITING]:
+    parts = [f"{len(by_state[DUE])} due"]
+    if by_state[WAITING]:
         parts.append(
-            f"{len(found[WAITING])} waiting, the next until {to_iso(min(one.due_at for one in found[WAITING]))}"
+            f"{len(by_state[WAITING])} waiting, the next until {to_iso(min(window.due_at for window in by_state[WAITING]))}"
         )
-    if found[BEYOND]:
-        parts.append(f"{len(found[BEYOND])} beyond the horizon, left as they are")
+    if by_state[BEYOND]:
+        parts.append(f"{len(by_state[BEYOND])} beyond the horizon, left as they are")
     return ", ".join(parts)

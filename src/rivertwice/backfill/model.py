@@ -1,4 +1,4 @@
-"""The values of a backfill: what is asked, what is seen, what will be done."""
+"""The values of a backfill: the request, what was observed, and the plan."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OffsetRuns = Mapping[str, Mapping[int, tuple[HalfOpenRange, ...]]]
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """What somebody asked for.
+    """The request of a person or of a schedule.
 
     Attributes:
         pipeline: name of the pipeline.
         range: event time to recompute; None means the windows that the newest reconcile found stale.
-        late_at: instead of both, the windows of the late queue that are due at this instant.
+        late_at: if set, instead of both, the windows of the late queue that are due at this instant.
         reason: why, in the asker's words; kept with the plan.
     """
 
@@ -50,7 +50,7 @@ class BatchZone:
         min_event_ms: smallest accepted event time; None if it accepted nothing.
         max_event_ms: largest accepted event time, inclusive.
         trusted: False if another decode ran then: the head's bundle may accept other rows, so it is always read.
-        versions: what it read of tables, apart from its rows: always read, for a version may be valid for ever.
+        versions: the zone is of tables' versions that it read: always read, because a version may be valid for ever.
     """
 
     timeline: str
@@ -76,19 +76,19 @@ class BackfillView:
         as_of: end offsets of the last committed batch.
         topic_ids: topic -> id of the topic that the offsets belong to.
         archive: topic -> partition -> offsets that the archive's newest segment holds; older: what its older ones do.
-        kafka: topic -> partition -> offsets that Kafka holds.
+        kafka: topic -> partition -> offsets that Kafka has.
         bundle: bundle of the head's timeline.
         semantics: its semantics hash.
-        path_semantics: those of the head's path, whose publications serve; empty: just its own.
+        path_semantics: those of the head's path, whose publications serve; empty: only its own.
         sequence: newest entry of the sequence; -1 if there is none.
         publications: publications so far, oldest first.
-        stale: windows that the newest reconcile found LATE and nobody has published since.
+        stale: windows that the newest reconcile found LATE and that were not published since.
         failed: ids of backfills whose audit failed.
-        lost: topic -> partition -> offsets of accepted gaps that the archive lacks too: nobody can read them.
-        doubts: windows that those may belong to; a plan over one is refused.
+        lost: topic -> partition -> offsets of accepted gaps that the archive lacks too: they cannot be read.
+        doubts: windows that lost records may belong to; a plan over one is refused.
         amendments: newest decision about a dead letter; 0: none.
-        late_policy, arrivals: policy `correct` and the late rows that it kept; None and nothing of any other policy.
-        sessions: of sessions what takes the place of `stale` and `publications`; `window_ms` is their gap. None: other windows.
+        late_policy, arrivals: policy `correct` and the late rows that it kept; None and empty for any other policy.
+        sessions: for sessions, replaces `stale` and `publications`; `window_ms` is their gap. None: other windows.
     """
 
     pipeline: str
@@ -136,11 +136,11 @@ class Seed(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionsView:
-    """What a plan of sessions depends on further.
+    """What a plan of sessions depends on in addition.
 
     Attributes:
-        stale: sessions that the newest reconcile found LATE and nobody has published since.
-        components: what a request means, looked up for it (`survey`); None before that.
+        stale: sessions that the newest reconcile found LATE and that were not published since.
+        components: the sessions of a request, looked up for it (`survey`); None before that.
     """
 
     stale: tuple[Seed, ...] = ()
@@ -183,7 +183,7 @@ class Chunk:
 
 
 class PlannedSession(NamedTuple):
-    """A session of a plan. `key` is the digest of its key's text: no file says whose it is (`timeline.keys`)."""
+    """A session of a plan. `key` is the digest of its key's text, so that no file contains the key (`timeline.keys`)."""
 
     key: str
     start_us: int
@@ -192,7 +192,7 @@ class PlannedSession(NamedTuple):
 
 
 class Beyond(NamedTuple):
-    """A session that reaches out of what was asked: its key's text and its stretch in epoch milliseconds."""
+    """A session that reaches beyond what was asked: its key's text and its stretch in epoch milliseconds."""
 
     key: str
     start_ms: int
@@ -205,10 +205,10 @@ class PlannedSessions:
 
     Attributes:
         published: sessions of the truth, in order of start.
-        vanishing: served ones that no session of the truth takes the place of.
-        asked: the ranges that were asked, in epoch milliseconds; a session is meant that holds a time of them.
-        beyond: some of those that reach out of them, the farthest first; beyond_count: how many do.
-        settled_ms: watermark by which no record can belong to any of them any more.
+        vanishing: served ones that no session of the truth replaces.
+        asked: the ranges that were asked, in epoch milliseconds; every session that holds a time of them is meant.
+        beyond: some of those that reach beyond them, the farthest first; beyond_count: how many do.
+        settled_ms: watermark after which no record can belong to any of them.
     """
 
     published: tuple[PlannedSession, ...]
@@ -221,12 +221,12 @@ class PlannedSessions:
     @property
     def ordered(self) -> tuple[PlannedSession, ...]:
         """All of them in order of start."""
-        return tuple(sorted((*self.published, *self.vanishing), key=lambda one: (one.start_us, one.key)))
+        return tuple(sorted((*self.published, *self.vanishing), key=lambda session: (session.start_us, session.key)))
 
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """A backfill as a value: the CLI and the DAG explain it, store it and run the very same one.
+    """A backfill as a value: the CLI and the DAG explain it, store it and run the same one.
 
     Attributes:
         id: `bf-` and 12 hex digits of what decides the result, so that the same plan is the same backfill.
@@ -250,7 +250,7 @@ class BackfillPlan:
         replaces: backfills whose publications the plan's windows serve now.
         attempt: how many audits of the same work failed before.
         amendments: decisions about dead letters up to this one are applied.
-        sessions: of sessions which are published; then `ranges` only bound them, and a chunk's are where its own start.
+        sessions: which sessions are published; then `ranges` only bound them, and a chunk's ranges are where its own start.
     """
 
     id: str
@@ -289,7 +289,7 @@ class BackfillPlan:
 
     @property
     def last_end_ms(self) -> int:
-        """End of the last window to publish; of sessions the watermark by which no record can belong to the last any more."""
+        """End of the last window to publish; for sessions, the watermark after which no record can belong to the last one."""
         if self.sessions is not None:
             return self.sessions.settled_ms
         return self.ranges[-1][1] - self.step + self.window_ms

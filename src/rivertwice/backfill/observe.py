@@ -1,4 +1,4 @@
-"""What a plan is made from: one look at the tables, the archive and Kafka."""
+"""What a plan is made from: the tables, the archive and Kafka, observed once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     publications = publications_of(entries)
     size, step = window_ms(definition)
     segments = {topic: archived_segments(settings, topic, line.topic_ids[topic]) for topic in topics}
-    archive = {topic: found[-1] if found else {} for topic, found in segments.items()}
+    archive = {topic: topic_segments[-1] if topic_segments else {} for topic, topic_segments in segments.items()}
     jumps, lost, doubts = _gaps(home, ledger, archive)
     serving = path_semantics(home, head_path(home))
     late = planner.find_late(home, definition, Repairs(publications, serving))
@@ -71,7 +71,9 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
         else {},
         topic_ids=line.topic_ids,
         archive=archive,
-        older={topic: _older(found[:-1]) for topic, found in segments.items() if len(found) > 1},
+        older={
+            topic: _older(topic_segments[:-1]) for topic, topic_segments in segments.items() if len(topic_segments) > 1
+        },
         kafka={topic: _in_kafka(settings, topic, line.topic_ids[topic]) for topic in topics},
         bundle=line.bundle,
         semantics=line.fingerprint["semantics"],
@@ -146,8 +148,8 @@ def _gaps(
 ) -> tuple[list[BatchZone], dict[str, dict[int, tuple[HalfOpenRange, ...]]], tuple[DoubtfulWindows, ...]]:
     """Return what accepted gaps on the path mean for a recompute.
 
-    What the archive has of a gap is read whatever the window, for nothing is known of its event times; what it lacks
-    puts the windows in doubt that it may belong to.
+    What the archive has of a gap is read for every window, because its event times are not known. What the archive lacks
+    puts the windows that it may belong to in doubt.
     """
     zones: list[BatchZone] = []
     lost: dict[str, dict[int, tuple[HalfOpenRange, ...]]] = {}
@@ -157,10 +159,10 @@ def _gaps(
         if timeline not in path or not ledger:
             continue
         held = archive.get(gap.topic, {})
-        kept = {p: intersect([pair], [held.get(p, (0, 0))]) for p, pair in gap.ranges.items()}
-        for p, runs in kept.items():
+        archived = {p: intersect([pair], [held.get(p, (0, 0))]) for p, pair in gap.ranges.items()}
+        for p, runs in archived.items():
             zones += [BatchZone(timeline, -1, {gap.topic: {p: run}}, 0, None, None, trusted=False) for run in runs]
-        gone = {p: subtract([pair], kept[p]) for p, pair in gap.ranges.items()}
+        gone = {p: subtract([pair], archived[p]) for p, pair in gap.ranges.items()}
         for p, runs in gone.items():
             if runs:
                 lost.setdefault(gap.topic, {})[p] = merge([*lost.get(gap.topic, {}).get(p, ()), *runs])
@@ -173,7 +175,7 @@ def _gaps(
 def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
     """Return the windows that the newest reconcile found LATE in what is served, without those published since.
 
-    Empty when nothing is stale, nothing was reconciled yet, or nothing can be repaired, as of a fold.
+    Empty if no window is stale, if no reconcile has run yet, or if the windows cannot be repaired, as for a fold.
     """
     entries = read_sequence(home)
     head = select_head(entries)
@@ -190,31 +192,33 @@ def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
 
 
 def _zones(row: LedgerRow, definition: Definition, *, trusted: bool) -> list[BatchZone]:
-    """Return the zone of a batch's rows, and, if it read any versions of tables, theirs."""
+    """Return the zone of a batch's rows, and, if it read any versions of tables, the zone of these."""
     tables = {source.topic for source in definition.tables.values()}
-    counts = total_of(one for topic, one in row.by_topic.items() if topic not in tables) if tables else row
+    counts = (
+        total_of(topic_counts for topic, topic_counts in row.by_topic.items() if topic not in tables) if tables else row
+    )
     offsets = {topic: row.ranges(topic) for topic in row.end_offsets}
-    mine = {topic: ranges for topic, ranges in offsets.items() if topic not in tables}
+    stream_offsets = {topic: ranges for topic, ranges in offsets.items() if topic not in tables}
     rows = BatchZone(
         timeline=row.timeline,
         batch=row.batch,
-        offsets=mine,
+        offsets=stream_offsets,
         accepted=counts.accepted,
         min_event_ms=counts.min_event_ms,
         max_event_ms=counts.max_event_ms,
         trusted=trusted,
     )
-    kept = {topic: drop_empty(ranges) for topic, ranges in offsets.items() if topic in tables}
-    versions = {topic: ranges for topic, ranges in kept.items() if ranges}
+    table_offsets = {topic: drop_empty(ranges) for topic, ranges in offsets.items() if topic in tables}
+    versions = {topic: ranges for topic, ranges in table_offsets.items() if ranges}
     if not versions:
         return [rows]
     return [rows, BatchZone(row.timeline, row.batch, versions, 0, None, None, versions=True)]
 
 
 def _same_decode(home: PipelineHome, line: Timeline) -> set[str]:
-    """Return the bundles whose decode is the head's: their zone map holds for the head's bundle too."""
+    """Return the bundles with the head's decode: their zone map is valid for the head's bundle too."""
     lines = [load_timeline(home, name) for name in list_timelines(home)]
-    return {other.bundle for other in lines if other.fingerprint["decode"] == line.fingerprint["decode"]}
+    return {timeline.bundle for timeline in lines if timeline.fingerprint["decode"] == line.fingerprint["decode"]}
 
 
 def _in_kafka(settings: Settings, topic: str, topic_id: str) -> Mapping[int, HalfOpenRange]:
@@ -226,5 +230,5 @@ def _in_kafka(settings: Settings, topic: str, topic_id: str) -> Mapping[int, Hal
 
 
 def _failed(home: PipelineHome) -> list[str]:
-    found = ((path.parent.name, read_json(path)) for path in home.backfills.glob("*/audit.json"))
-    return [backfill for backfill, audit in found if audit is not None and not audit["passed"]]
+    audits = ((path.parent.name, read_json(path)) for path in home.backfills.glob("*/audit.json"))
+    return [backfill for backfill, audit in audits if audit is not None and not audit["passed"]]

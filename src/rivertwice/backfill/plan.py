@@ -37,10 +37,10 @@ from rivertwice.store.files import encode_json
 from rivertwice.timeline.serving import select_winners
 
 MAX_WINDOWS = 100_000
-"""A plan of more windows is refused: somebody mistyped a year, or should ask in parts."""
+"""A plan of more windows is refused: a year was mistyped, or the request should be made in parts."""
 
 CHUNK_RECORDS = 2_000_000
-"""Rows a chunk aims at: some tens of seconds of local Spark, and little to repeat after a kill."""
+"""Rows that a chunk aims at: some tens of seconds of local Spark, and little to repeat after a kill."""
 
 
 def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records: int = CHUNK_RECORDS) -> BackfillPlan:
@@ -48,11 +48,11 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
 
     Args:
         request: what is asked.
-        view: what was observed; of sessions also what was looked up for the request (`prepare`).
+        view: what was observed; for sessions, also what was looked up for the request (`prepare`).
         chunk_records: rows a chunk aims at; a chunk has at least one window.
 
     Raises:
-        RequestError: unknown pipeline, nothing closed in the range, nothing stale, or too many windows.
+        RequestError: unknown pipeline, no closed window in the range, no stale window, or too many windows.
         LogGapError: neither the archive nor Kafka has a record that is needed, or one that may be needed is lost for ever.
     """
     if request.pipeline != view.pipeline:
@@ -98,7 +98,7 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
 
 
 def _named(plan: BackfillPlan, view: BackfillView) -> BackfillPlan:
-    """Return the plan with its id, which none has whose audit failed."""
+    """Return the plan with its id, which is never that of a failed audit."""
     plan = replace(plan, id=plan_id(plan))
     while plan.id in view.failed:
         plan = replace(plan, attempt=plan.attempt + 1)
@@ -113,7 +113,7 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[H
     log holds.
 
     Raises:
-        RequestError: nothing remains, or too much.
+        RequestError: no window remains, or too many.
     """
     if request.late_at is not None:
         asked = _due(view, request.late_at)
@@ -134,35 +134,35 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[H
         raise RequestError(message)
     closed_end = (view.closed_ms - view.window_ms) // view.step * view.step + view.step
     is_open = clamp(asked, closed_end, max(closed_end, asked[-1][1]))
-    kept = subtract(asked, is_open)
-    if not kept:
+    remaining = subtract(asked, is_open)
+    if not remaining:
         message = (
             f"no window of {_say(asked)} is closed: {view.pipeline} has closed windows until {_iso(closed_end - view.step + view.window_ms)}; "
             "an open window is still the stream's, ask again when its watermark has passed it"
         )
         raise RequestError(message)
     extent = _extent(view)
-    without = subtract(kept, extent) if extent is not None else ()
-    kept = subtract(kept, without)
-    if not kept:
+    without = subtract(remaining, extent) if extent is not None else ()
+    remaining = subtract(remaining, without)
+    if not remaining:
         held = _say(extent) if extent else "no record at all"
         message = f"the log of {view.pipeline} holds no record in {_say(without)}; its event times cover {held}"
         raise RequestError(message)
-    count = length(kept) // view.step
+    count = length(remaining) // view.step
     if count > MAX_WINDOWS:
         message = f"{count} windows are asked, the most is {MAX_WINDOWS}; ask for a shorter range, then for the rest"
         raise RequestError(message)
     cut = [Cut(start, end, "open") for start, end in is_open] + [
         Cut(start, end, "no records") for start, end in without
     ]
-    return kept, tuple(sorted(cut, key=lambda part: part.start_ms))
+    return remaining, tuple(sorted(cut, key=lambda part: part.start_ms))
 
 
 def _due(view: BackfillView, now: datetime) -> tuple[HalfOpenRange, ...]:
-    """Return where the windows start that the late queue says are due.
+    """Return where the windows start that are due in the late queue.
 
     Raises:
-        RequestError: the policy queues nothing, or nothing is due.
+        RequestError: the policy queues no windows, or none is due.
     """
     if view.late_policy is None or view.closed_ms is None:
         message = f"late.policy of {view.pipeline} is not correct, so no window is queued; name a range, or say policy: correct"
@@ -175,16 +175,18 @@ def _due(view: BackfillView, now: datetime) -> tuple[HalfOpenRange, ...]:
         closed_ms=view.closed_ms,
         now=now,
     )
-    found = due_ranges(queue, view.step)
-    if not found:
+    ranges = due_ranges(queue, view.step)
+    if not ranges:
         message = f"no window of {view.pipeline} is due for its late rows: {describe_queue(queue)}; ask again later, or name a range"
         raise RequestError(message)
-    return found
+    return ranges
 
 
 def _known_late(view: BackfillView) -> tuple[HalfOpenRange, ...]:
     """Return the windows that are known to serve less than the log: from the newest reconcile, and from kept late rows."""
-    return align_outwards([*view.stale, *((one.start_ms, one.start_ms + 1) for one in view.arrivals)], view.step)
+    return align_outwards(
+        [*view.stale, *((arrival.start_ms, arrival.start_ms + 1) for arrival in view.arrivals)], view.step
+    )
 
 
 def plan_id(plan: BackfillPlan) -> str:
@@ -210,9 +212,9 @@ def plan_id(plan: BackfillPlan) -> str:
 
 
 def _extent(view: BackfillView) -> tuple[HalfOpenRange, ...] | None:
-    """Return the windows between the first and the last event time; None if a batch's are not to be trusted.
+    """Return the windows between the first and the last event time; None if a batch's event times cannot be trusted.
 
-    Nor are they once a dead letter was amended: its cure may have any event time.
+    They cannot be trusted either once a dead letter was amended: what it should have been may have any event time.
     """
     if view.amendments or not all(batch.trusted for batch in view.batches):
         return None

@@ -1,4 +1,4 @@
-"""From a request to its plan: observe, of sessions look up those that are meant, plan. The one way, for people and DAGs."""
+"""From a request to its plan: observe, look up the sessions that are meant, plan. People and DAGs use the same way."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def make_plan(
     Args:
         settings: where everything lies.
         request: what is asked.
-        spark: gives a session; only asked if windows are sessions, which only their records tell.
+        spark: gives a session; only called if windows are sessions, which only their records show.
         chunk_records: rows a chunk aims at.
 
     Raises:
         RequestError: see `observe_backfill` and `plan_backfill`.
-        LogGapError: records are needed that nobody has, or may be needed that are lost for ever.
+        LogGapError: records that are needed, or may be needed, are lost.
     """
     return plan_backfill(request, look(settings, request, spark), chunk_records=chunk_records)
 
 
 def find_nothing_stale(settings: Settings, pipeline: str) -> str | None:
-    """Return why nothing is to be done where no range is asked for, or None; without a timeline the plan refuses.
+    """Return why there is nothing to do if no range is asked for, or None; without a timeline the plan refuses.
 
     For a task that only decides whether a Spark job is worth its start: the log is not read.
     """
@@ -69,9 +69,9 @@ def _nothing_stale(pipeline: str) -> str:
 def plan_if_needed(
     settings: Settings, request: BackfillRequest, spark: Spark, say: Callable[[str], None]
 ) -> BackfillPlan | None:
-    """Return the plan of what a schedule asks for, explained line by line; None, with the reason, if nothing is to be done.
+    """Return the plan of a schedule's request, explained line by line; None, with the reason, if there is nothing to do.
 
-    The arguments and errors are those of `make_plan`; `say` is told each line.
+    The arguments and errors are those of `make_plan`; `say` is passed each line.
     """
     name = request.pipeline
     if request.late_at is not None:
@@ -96,7 +96,7 @@ def plan_if_needed(
 
 
 def look(settings: Settings, request: BackfillRequest, spark: Spark) -> BackfillView:
-    """Return all that the plan of a request depends on; of sessions with those that are meant."""
+    """Return all that the plan of a request depends on; for sessions, with those that are meant."""
     view = observe_backfill(settings, request.pipeline)
     return view if view.sessions is None else look_up(settings, request, view, spark())
 
@@ -105,7 +105,7 @@ def look_up(settings: Settings, request: BackfillRequest, view: BackfillView, sp
     """Return the view with the sessions that a request means, read from the log as of the view.
 
     Raises:
-        RequestError: nothing is stale, or there are too many.
+        RequestError: no session is stale, or there are too many.
         LogGapError: neither the archive nor Kafka has a record that is needed.
     """
     asked = asked_sessions(request, view)
@@ -124,12 +124,12 @@ def look_up(settings: Settings, request: BackfillRequest, view: BackfillView, sp
 
 
 def served_reader(home: PipelineHome, definition: Definition, view: BackfillView) -> ReadServed:
-    """Return what gives the sessions that were served when the view was taken, whatever was committed since."""
+    """Return a reader of the sessions that were served when the view was observed, whatever was committed since."""
     entries = [entry for entry in read_sequence(home) if entry.seq <= view.sequence]
     served_by = select_head(entries)
-    seen = {(zone.timeline, zone.batch) for zone in view.batches}
+    batches = {(zone.timeline, zone.batch) for zone in view.batches}
     path = [] if served_by is None else path_of(home, served_by)
-    ledger = [row for row in select_on_path(read_ledger(home), path) if (row.timeline, row.batch) in seen]
+    ledger = [row for row in select_on_path(read_ledger(home), path) if (row.timeline, row.batch) in batches]
     rows = rows_served_by(home, definition, entries, ledger)
 
     def read(zone: Zone) -> Sequence[Span]:

@@ -29,9 +29,9 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
     """Publish an audited backfill in one exclusive commit.
 
     1. Read the sequence. 2. Stop if the backfill is published already. 3. Check that the plan still holds: audited,
-    the head's semantics are the plan's, its windows are closed on the head's path, and nobody published newer
-    records. 4. Append the publication after the entry seen; a lost race begins again at 1. A crash before 4 leaves
-    nothing visible; after it, a second call returns the same entry.
+    the head's semantics are the plan's, its windows are closed on the head's path, and no publication has newer
+    records. 4. Append the publication after the last entry that was read; a lost race begins again at 1. After a crash
+    before 4 nothing is visible; after a crash later, a second call returns the same entry.
 
     Raises:
         AuditError: no passed audit is stored.
@@ -46,9 +46,9 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
         entries = read_sequence(home)
         # Step 2.
         published = publications_of(entries)
-        mine = [entry.seq for entry in published if entry.backfill == plan.id]
-        if mine:
-            return next(entry for entry in entries if entry.seq == mine[0])
+        own_seqs = [entry.seq for entry in published if entry.backfill == plan.id]
+        if own_seqs:
+            return next(entry for entry in entries if entry.seq == own_seqs[0])
         # Step 3.
         rows = _audited_rows(home, plan)
         _check_head(home, plan, entries)
@@ -57,9 +57,9 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
         else:
             _check_sessions_not_older(home, plan, published)
         # Step 4.
-        seen = entries[-1].seq if entries else 0
-        entry_of = Publication(
-            seq=seen + 1,
+        last_seq = entries[-1].seq if entries else 0
+        publication = Publication(
+            seq=last_seq + 1,
             backfill=plan.id,
             ranges=plan.ranges,
             semantics=plan.semantics,
@@ -69,8 +69,8 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
             sessions=plan.sessions is not None,
             rows=rows,
         )
-        payload = entry_of.to_payload()
-        entry = publish(home, payload, expected_seq=seen, now=utc_now())
+        payload = publication.to_payload()
+        entry = publish(home, payload, expected_seq=last_seq, now=utc_now())
         logger.info("backfill %s of %s is published as %s", plan.id, plan.pipeline, entry.seq)
         return entry
 
@@ -87,8 +87,8 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
 def check_not_older(plan: BackfillPlan, published: list[Publication]) -> None:
     """Refuse a publication that would take records away from a window.
 
-    Two backfills of the same windows may finish in another order than they were planned; the one that read less of
-    the log must not win by being late.
+    Two backfills of the same windows may finish in another order than they were planned. The one that read less of the
+    log must not replace the other because it finished later.
 
     Raises:
         RequestError: a publication of the same semantics covers some windows and read more of the log.
@@ -109,12 +109,14 @@ def check_sessions_not_older(plan: BackfillPlan, theirs: Iterable[tuple[str, Pla
     """
     assert plan.sessions is not None, "only plans of sessions come here"
     by_key: dict[str, list[PlannedSession]] = {}
-    for one in plan.sessions.ordered:
-        by_key.setdefault(one.key, []).append(one)
-    for backfill, other in theirs:
-        for one in by_key.get(other.key, ()):
-            if one.start_us < other.end_us and other.start_us < one.end_us:
-                _refuse_as_older(plan, backfill, [(other.start_us // 1000, -(-other.end_us // 1000))])
+    for session in plan.sessions.ordered:
+        by_key.setdefault(session.key, []).append(session)
+    for backfill, published_session in theirs:
+        for session in by_key.get(published_session.key, ()):
+            if session.start_us < published_session.end_us and published_session.start_us < session.end_us:
+                _refuse_as_older(
+                    plan, backfill, [(published_session.start_us // 1000, -(-published_session.end_us // 1000))]
+                )
 
 
 def _check_sessions_not_older(home: PipelineHome, plan: BackfillPlan, published: Sequence[Publication]) -> None:
@@ -122,8 +124,8 @@ def _check_sessions_not_older(home: PipelineHome, plan: BackfillPlan, published:
     if corrections is not None:
         definition = load_bundle_definition(home.bundles, plan.bundle)
         spans = spans_of(corrections, definition)
-        found = ((one.backfill or "", PlannedSession(key_digest(one.key), *one[1:4])) for one in spans)
-        check_sessions_not_older(plan, found)
+        published_sessions = ((span.backfill or "", PlannedSession(key_digest(span.key), *span[1:4])) for span in spans)
+        check_sessions_not_older(plan, published_sessions)
 
 
 def _that_read_more(plan: BackfillPlan, published: Iterable[Publication]) -> list[Publication]:
@@ -157,12 +159,12 @@ def _audited_rows(home: PipelineHome, plan: BackfillPlan) -> int:
     """Return how many rows a passed audit found.
 
     Raises:
-        AuditError: there is none.
+        AuditError: no passed audit is stored.
     """
     audit = read_audit(home, plan.id)
     if audit is None or not audit["passed"]:
-        found = "has no finished audit" if audit is None else "failed its audit"
-        message = f"backfill {plan.id} {found}, so it is not published; " + (
+        state = "has no finished audit" if audit is None else "failed its audit"
+        message = f"backfill {plan.id} {state}, so it is not published; " + (
             "run its compute and audit first" if audit is None else "plan the same windows again: it starts afresh"
         )
         raise AuditError(message)

@@ -26,7 +26,7 @@ def merge(ranges: Iterable[HalfOpenRange]) -> tuple[HalfOpenRange, ...]:
 def subtract(ranges: Iterable[HalfOpenRange], cut: Iterable[HalfOpenRange]) -> tuple[HalfOpenRange, ...]:
     """Return what is in `ranges` and not in `cut`."""
     holes = merge(cut)
-    kept: list[HalfOpenRange] = []
+    remaining: list[HalfOpenRange] = []
     first = 0
     for start, end in merge(ranges):
         at = start
@@ -36,31 +36,31 @@ def subtract(ranges: Iterable[HalfOpenRange], cut: Iterable[HalfOpenRange]) -> t
             if hole_start >= end:
                 break
             if hole_start > at:
-                kept.append((at, hole_start))
+                remaining.append((at, hole_start))
             at = max(at, hole_end)
         if at < end:
-            kept.append((at, end))
-    return tuple(kept)
+            remaining.append((at, end))
+    return tuple(remaining)
 
 
 def intersect(ranges: Iterable[HalfOpenRange], others: Iterable[HalfOpenRange]) -> tuple[HalfOpenRange, ...]:
-    """Return what is in both."""
+    """Return the integers that are in both."""
     left, right = merge(ranges), merge(others)
-    found: list[HalfOpenRange] = []
+    shared: list[HalfOpenRange] = []
     i = j = 0
     while i < len(left) and j < len(right):
         start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
         if start < end:
-            found.append((start, end))
+            shared.append((start, end))
         if left[i][1] < right[j][1]:
             i += 1
         else:
             j += 1
-    return tuple(found)
+    return tuple(shared)
 
 
 def clamp(ranges: Iterable[HalfOpenRange], start: int, end: int) -> tuple[HalfOpenRange, ...]:
-    """Return what lies in `[start, end)`."""
+    """Return the part of the ranges in `[start, end)`."""
     return intersect(ranges, [(start, end)])
 
 
@@ -75,7 +75,7 @@ def covering(ranges: Iterable[HalfOpenRange], size: int, step: int) -> tuple[Hal
 
 
 def reach(starts: Iterable[HalfOpenRange], size: int, step: int) -> tuple[HalfOpenRange, ...]:
-    """Return what the windows hold that start in `starts`, which are aligned to `step`."""
+    """Return the ranges that the windows cover which start in `starts`; these are aligned to `step`."""
     return merge((start, end - step + size) for start, end in starts if start < end)
 
 
@@ -85,7 +85,7 @@ def length(ranges: Iterable[HalfOpenRange]) -> int:
 
 
 def windows(ranges: Iterable[HalfOpenRange], size: int, step: int | None = None) -> Iterator[HalfOpenRange]:
-    """Yield the windows of `size` that start in aligned `ranges`, one each `step` (without it: one behind the other)."""
+    """Yield the windows of `size` that start in aligned `ranges`, one each `step` (without it: one after the other)."""
     for start, end in merge(ranges):
         for at in range(start, end, step or size):
             yield at, at + size
@@ -94,7 +94,7 @@ def windows(ranges: Iterable[HalfOpenRange], size: int, step: int | None = None)
 def coalesce(ranges: Iterable[HalfOpenRange], gap: int, most: int) -> tuple[HalfOpenRange, ...]:
     """Close holes of at most `gap`, then the smallest ones until at most `most` ranges remain.
 
-    The answer covers `ranges`; it says how to scan them in few passes, at the price of reading the closed holes.
+    The result covers `ranges`. A scan of it needs few passes, but reads the closed holes too.
     """
     runs = list(merge(ranges))
     if not runs:

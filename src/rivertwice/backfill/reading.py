@@ -42,13 +42,15 @@ def cured(
     as_of: Mapping[str, Mapping[int, int]],
     amendments: int,
 ) -> dict[str, DataFrame]:
-    """Return view to rows with amended dead letters among them, those below `as_of` as of the newest decision given, wherever they lie."""
+    """Return view to rows, with the dead letters below `as_of` that are amended as of decision `amendments`, in any range."""
     if not amendments:
         return dict(rows)
 
     def is_below(letter: DeadLetter) -> bool:
         return letter.address.offset < as_of.get(letter.topic, {}).get(letter.address.partition, 0)
 
-    known = [one for one in read_cures(home, path_ledger(home)) if one.holds_at(amendments) and is_below(one.letter)]
+    known = [
+        cure for cure in read_cures(home, path_ledger(home)) if cure.holds_at(amendments) and is_below(cure.letter)
+    ]
     cures = amended_rows(spark, definition, known)
-    return {view: with_cures(one, cures.get(view)) for view, one in rows.items()}
+    return {view: with_cures(view_rows, cures.get(view)) for view, view_rows in rows.items()}

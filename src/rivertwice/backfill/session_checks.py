@@ -21,7 +21,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """One finding of an audit; `detail` names the first offenders, or what was counted."""
+    """One finding of an audit; `detail` names the first rows that are wrong, or what was counted."""
 
     name: str
     passed: bool
@@ -31,10 +31,10 @@ class AuditFinding:
 def check_sessions(
     plan: BackfillPlan, planned: PlannedSessions, definition: Definition, rows: pa.Table
 ) -> AuditFinding:
-    """Compare the rows, chunk by chunk, with the sessions that were looked up when it was planned: stretch, key and records."""
-    found = Counter(_found(definition, rows))
-    wanted = Counter(one for chunk in plan.chunks for one in _wanted(planned, chunk))
-    differ = sorted((found - wanted) + (wanted - found))
+    """Compare the rows, chunk by chunk, with the planned sessions: stretch, key and number of records."""
+    actual = Counter(_placed_rows(definition, rows))
+    wanted = Counter(placed for chunk in plan.chunks for placed in _placed_plan(planned, chunk))
+    differ = sorted((actual - wanted) + (wanted - actual))
     days = pc.strftime(rows[definition.window.start_column], format="%Y-%m-%d")
     strayed = rows.num_rows - (pc.sum(pc.equal(days, rows["_day"])).as_py() or 0)
     shown = ", ".join(
@@ -48,14 +48,14 @@ _Placed = tuple[int, bool, PlannedSession]
 """Chunk, whether it vanishes, session."""
 
 
-def _found(definition: Definition, rows: pa.Table) -> Iterator[_Placed]:
+def _placed_rows(definition: Definition, rows: pa.Table) -> Iterator[_Placed]:
     spans = spans_of(rows, definition)
     gone = withdrawn_rows(rows).tolist()
     for chunk, vanishes, span in zip(rows["_chunk"].to_pylist(), gone, spans, strict=True):
         yield chunk, vanishes, PlannedSession(key_digest(span.key), *span[1:4])
 
 
-def _wanted(planned: PlannedSessions, chunk: Chunk) -> Iterator[_Placed]:
+def _placed_plan(planned: PlannedSessions, chunk: Chunk) -> Iterator[_Placed]:
     published, vanishing = sessions_of(planned, chunk)
-    yield from ((chunk.index, False, one) for one in published)
-    yield from ((chunk.index, True, one) for one in vanishing)
+    yield from ((chunk.index, False, session) for session in published)
+    yield from ((chunk.index, True, session) for session in vanishing)

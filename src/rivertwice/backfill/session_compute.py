@@ -1,4 +1,4 @@
-"""The Spark part of a backfill of sessions: the records of a chunk's sessions, and nothing else, through the transform."""
+"""The Spark part of a backfill of sessions: the transform runs over the records of a chunk's sessions and no others."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ from rivertwice.timeline.serving import WITHDRAWN
 def compute_sessions(
     spark: SparkSession, home: PipelineHome, definition: Definition, plan: BackfillPlan, chunk: Chunk, rows: DataFrame
 ) -> tuple[pa.Table, Counter[int]]:
-    """Return a chunk's rows, those that only take others away among them, and the records by where their session starts.
+    """Return a chunk's rows, including those that only withdraw others, and the number of records by start of session.
 
-    A planned session is found again among the records that were read: all of its records are there, and none that could join
-    it, for the plan saw it whole. Sessions at their edge that are cut off are not the plan's.
+    A planned session is found again among the records that were read: all of its records are read, and no other one could join
+    it, because the plan covers the whole session. Sessions that are cut off at the edge of what was read are not in the plan.
 
     Raises:
-        RequestError: the log gives other sessions than were planned, or a served one is gone that should vanish.
+        RequestError: the log gives other sessions than were planned, or a session that should vanish is no longer served.
     """
     assert plan.sessions is not None, "only plans of sessions come here"
     published, vanishing = sessions_of(plan.sessions, chunk)
-    found = _find(spark, definition, rows, published)
-    _check_found(plan, published, found)
-    result = compile_batch(spark, definition, _records_of(spark, definition, rows, found)).toArrow()
+    session_table = _find(spark, definition, rows, published)
+    _check_found(plan, published, session_table)
+    result = compile_batch(spark, definition, _records_of(spark, definition, rows, session_table)).toArrow()
     records: Counter[int] = Counter()
-    for start_us, count in zip(found["_start_us"].to_pylist(), found["_records"].to_pylist(), strict=True):
+    for start_us, count in zip(
+        session_table["_start_us"].to_pylist(), session_table["_records"].to_pylist(), strict=True
+    ):
         records[start_us // 1000] += count
     parts = [_flagged(result, withdrawn=False)]
     if vanishing:
@@ -54,8 +56,8 @@ def compute_sessions(
 def _find(
     spark: SparkSession, definition: Definition, rows: DataFrame, published: Sequence[PlannedSession]
 ) -> pa.Table:
-    """Return keys, stretch and records of the planned sessions, as the rows make them."""
-    stretches = sorted({(one.start_us, one.end_us) for one in published})
+    """Return keys, stretch and number of records of the planned sessions, computed from the rows."""
+    stretches = sorted({(session.start_us, session.end_us) for session in published})
     bounds = pa.table(
         {
             "_start_us": pa.array([start for start, _ in stretches], pa.int64()),
@@ -67,26 +69,26 @@ def _find(
     wanted = set(published)
     columns = (near[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))
     digests = map(key_digest, key_texts(near, definition.keys))
-    kept = [PlannedSession(*one) in wanted for one in zip(digests, *columns, strict=True)]
-    return near.filter(pa.array(kept, pa.bool_()))
+    is_wanted = [PlannedSession(*fields) in wanted for fields in zip(digests, *columns, strict=True)]
+    return near.filter(pa.array(is_wanted, pa.bool_()))
 
 
-def _check_found(plan: BackfillPlan, published: Sequence[PlannedSession], found: pa.Table) -> None:
-    if found.num_rows != len(published):
+def _check_found(plan: BackfillPlan, published: Sequence[PlannedSession], session_table: pa.Table) -> None:
+    if session_table.num_rows != len(published):
         message = (
-            f"the log gives {found.num_rows} of the {len(published)} sessions that a chunk of backfill {plan.id} was planned with: what "
+            f"the log gives {session_table.num_rows} of the {len(published)} sessions that a chunk of backfill {plan.id} was planned with: what "
             "the archive holds was changed since (an erased key?); nothing of the chunk was written; plan again"
         )
         raise RequestError(message)
 
 
-def _records_of(spark: SparkSession, definition: Definition, rows: DataFrame, found: pa.Table) -> DataFrame:
+def _records_of(spark: SparkSession, definition: Definition, rows: DataFrame, session_table: pa.Table) -> DataFrame:
     """Return the rows that belong to the sessions found."""
-    if not found.num_rows:
+    if not session_table.num_rows:
         return rows.limit(0)
     names = [f"_k{number}" for number in range(len(definition.keys))]
     columns = [*definition.keys, "_start_us", "_end_us"]
-    sessions = spark.createDataFrame(found.select(columns).rename_columns([*names, "_start_us", "_end_us"]))
+    sessions = spark.createDataFrame(session_table.select(columns).rename_columns([*names, "_start_us", "_end_us"]))
     _, source = definition.source
     gap_us, _ = window_micros(definition)
     event_us = F.unix_micros(rows[source.event_time])
@@ -104,19 +106,19 @@ def _served_rows(
     """
     served = rows_served_by(home, definition, read_sequence(home), path_ledger(home))
     window = definition.window
-    wanted = {one[:3] for one in vanishing}
-    kept: list[bool] = []
+    wanted = {session[:3] for session in vanishing}
+    is_vanishing: list[bool] = []
     if served is not None:
         starts, ends = (epoch_micros(served[name]).tolist() for name in (window.start_column, window.end_column))
         digests = map(key_digest, key_texts(served, definition.keys))
-        kept = [one in wanted for one in zip(digests, starts, ends, strict=True)]
-    if served is None or sum(kept) != len(wanted):
+        is_vanishing = [address in wanted for address in zip(digests, starts, ends, strict=True)]
+    if served is None or sum(is_vanishing) != len(wanted):
         message = (
-            f"backfill {plan.id} takes {len(wanted)} sessions away, of which {sum(kept)} are served now: somebody published meanwhile, or "
+            f"backfill {plan.id} takes {len(wanted)} sessions away, of which {sum(is_vanishing)} are served now: somebody published meanwhile, or "
             "the head moved; nothing of the chunk was written; plan again"
         )
         raise RequestError(message)
-    return served.filter(pa.array(kept, pa.bool_()))
+    return served.filter(pa.array(is_vanishing, pa.bool_()))
 
 
 def _flagged(rows: pa.Table, *, withdrawn: bool) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What a plan of sessions looks at in the tables: sessions served now, and those that the newest reconcile found stale."""
+"""What a plan of sessions reads from the tables: sessions served now, and those that the newest reconcile found stale."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Micros = npt.NDArray[np.int64]
 
 
 def spans_of(rows: pa.Table, definition: Definition) -> list[Span]:
-    """Return result rows as sessions: of the served table or of corrections; each counts what its count column says."""
+    """Return result rows, of the served table or of corrections, as sessions; their count column gives the records."""
     assert definition.count_column is not None, "the definition was checked"
     window = definition.window
     starts, ends = (epoch_micros(rows[name]).tolist() for name in (window.start_column, window.end_column))
     counts = rows[definition.count_column].to_pylist()
     made = rows["_backfill"].to_pylist() if "_backfill" in rows.schema.names else [None] * rows.num_rows
     keys = key_texts(rows, definition.keys)
-    found = zip(keys, starts, ends, counts, made, strict=True)
-    return [Span(key, start, end, count or 0, backfill) for key, start, end, count, backfill in found]
+    sessions = zip(keys, starts, ends, counts, made, strict=True)
+    return [Span(key, start, end, count or 0, backfill) for key, start, end, count, backfill in sessions]
 
 
 def overlapping(rows: pa.Table, definition: Definition, zone: Zone) -> pa.Table:
@@ -45,18 +45,18 @@ def overlapping(rows: pa.Table, definition: Definition, zone: Zone) -> pa.Table:
 
 def epoch_micros(column: pa.ChunkedArray) -> Micros:
     """Return a timestamp column as epoch microseconds; no value may be null."""
-    found: Micros = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.int64()).to_numpy().astype(np.int64)
-    return found
+    micros: Micros = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.int64()).to_numpy().astype(np.int64)
+    return micros
 
 
 def without_published(
     home: PipelineHome, definition: Definition, seeds: Sequence[Seed], publications: Sequence[Publication]
 ) -> tuple[Seed, ...]:
-    """Return the sessions that none of the publications has a session of the same key over."""
+    """Return the sessions that no session of the same key in the publications overlaps."""
     corrections = read_corrections(home, publications) if seeds else None
     if corrections is None:
         return tuple(seeds)
-    zone = tuple((one.start_ms, max(one.end_ms, one.start_ms + 1)) for one in seeds)
+    zone = tuple((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)) for seed in seeds)
     by_key: dict[str, list[Span]] = {}
     for span in spans_of(overlapping(corrections, definition, zone), definition):
         by_key.setdefault(span.key, []).append(span)

@@ -25,16 +25,16 @@ from rivertwice.timeline.keys import key_digest
 
 SHOWN = 5
 MOST_RANGES = 100
-"""Stretches of time that a plan of sessions names at most; they bound it, and its sessions say what it publishes."""
+"""Stretches of time that a plan of sessions names at most; they only bound it. Its sessions define what it publishes."""
 
 
 def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
-    """Return which sessions a request means.
+    """Return which sessions a request asks for.
 
     Raises:
-        RequestError: the late queue is asked, nothing is stale, or no batch is committed.
+        RequestError: the late queue is asked for, no session is stale, or no batch is committed.
     """
-    seen = _seen(view)
+    sessions_view = _sessions_view(view)
     if view.closed_ms is None:
         message = f"{view.pipeline} has no committed batch, so no session is settled; start it and wait for its first"
         raise RequestError(message)
@@ -46,14 +46,14 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
         raise RequestError(message)
     if request.range is not None:
         return Asked(times=((to_ms(request.range.start), to_ms(request.range.end)),))
-    if not seen.stale:
+    if not sessions_view.stale:
         message = (
             f"no session of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "
             "reconcile again, or name a range"
         )
         raise RequestError(message)
     by_key: dict[str, list[HalfOpenRange]] = {}
-    for seed in seen.stale:
+    for seed in sessions_view.stale:
         by_key.setdefault(seed.key, []).append((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)))
     return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
 
@@ -86,7 +86,7 @@ def plan_sessions(request: BackfillRequest, view: BackfillView, *, chunk_records
         pipeline=view.pipeline,
         reason=request.reason,
         window_ms=view.window_ms,
-        ranges=coalesce((one.stretch_ms for one in chosen), view.window_ms, MOST_RANGES),
+        ranges=coalesce((component.stretch_ms for component in chosen), view.window_ms, MOST_RANGES),
         as_of=view.as_of,
         topic_ids=view.topic_ids,
         offsets=offsets,
@@ -97,67 +97,71 @@ def plan_sessions(request: BackfillRequest, view: BackfillView, *, chunk_records
         semantics=view.semantics,
         sequence=view.sequence,
         cut=cut,
-        late=sum(not one.is_served_so for one in chosen),
-        replaces=tuple(sorted({span.backfill for one in chosen for span in one.served if span.backfill is not None})),
+        late=sum(not component.is_served_so for component in chosen),
+        replaces=tuple(
+            sorted({span.backfill for component in chosen for span in component.served if span.backfill is not None})
+        ),
         amendments=view.amendments,
         sessions=planned,
     )
 
 
 def has_settled(view: BackfillView) -> bool:
-    """Say whether any of the sessions that were looked up can be published; True of other windows, which a plan judges."""
+    """Say whether any of the sessions that were looked up can be published; True for other windows, which the plan checks."""
     if view.sessions is None:
         return True
     components, closed_ms = view.sessions.components or (), view.closed_ms
-    return closed_ms is not None and any(one.is_settled(closed_ms, view.window_ms) for one in components)
+    return closed_ms is not None and any(component.is_settled(closed_ms, view.window_ms) for component in components)
 
 
 def select_components(asked: Asked, view: BackfillView) -> tuple[tuple[Component, ...], tuple[Cut, ...]]:
     """Return the settled components that are meant, and what is left out.
 
     Raises:
-        RequestError: nothing remains.
+        RequestError: no component remains.
     """
-    components = _seen(view).components
+    components = _sessions_view(view).components
     if components is None or view.closed_ms is None:
         message = f"the sessions of {view.pipeline} were not looked up, so nothing can be planned; look them up first (`backfill.prepare`)"
         raise RequestError(message)
     if not components:
         message = f"the log of {view.pipeline} holds no session in {_say(asked.zone)}; name another range"
         raise RequestError(message)
-    settled = tuple(one for one in components if one.is_settled(view.closed_ms, view.window_ms))
-    open_ones = [one for one in components if not one.is_settled(view.closed_ms, view.window_ms)]
+    settled = tuple(component for component in components if component.is_settled(view.closed_ms, view.window_ms))
+    open_components = [
+        component for component in components if not component.is_settled(view.closed_ms, view.window_ms)
+    ]
     until = to_iso(from_ms(view.closed_ms - view.window_ms))
     if not settled:
         message = (
             f"no session of {view.pipeline} in {_say(asked.zone)} is settled: only one that ended by {until}, the gap before the "
-            f"watermark, can no record join any more; the {len(open_ones)} that are meant are still the stream's: ask again later"
+            f"watermark, can no record join any more; the {len(open_components)} that are meant are still the stream's: ask again later"
         )
         raise RequestError(message)
-    if not open_ones:
+    if not open_components:
         return settled, ()
-    why = f"open: {len(open_ones)} sessions that did not end by {until}, the gap before the watermark; a record may join them"
-    bounds = [one.stretch_ms for one in open_ones]
+    why = f"open: {len(open_components)} sessions that did not end by {until}, the gap before the watermark; a record may join them"
+    bounds = [component.stretch_ms for component in open_components]
     return settled, (Cut(min(low for low, _ in bounds), max(high for _, high in bounds), why),)
 
 
 def plan_session_chunks(planned: PlannedSessions, view: BackfillView, chunk_records: int) -> tuple[Chunk, ...]:
-    """Cut sessions into chunks of about so many records, by where they start; those of one millisecond stay together."""
+    """Cut sessions into chunks of about so many records, by their start; those that start in one millisecond stay together."""
     groups: list[list[PlannedSession]] = []
     estimate = 0
-    for one in planned.ordered:
-        same = bool(groups) and groups[-1][-1].start_us // 1000 == one.start_us // 1000
-        if not groups or (not same and estimate + one.records > chunk_records):
+    for planned_session in planned.ordered:
+        same = bool(groups) and groups[-1][-1].start_us // 1000 == planned_session.start_us // 1000
+        if not groups or (not same and estimate + planned_session.records > chunk_records):
             groups.append([])
             estimate = 0
-        groups[-1].append(one)
-        estimate += one.records
+        groups[-1].append(planned_session)
+        estimate += planned_session.records
     return tuple(
         Chunk(
             index,
             ((group[0].start_us // 1000, group[-1].start_us // 1000 + 1),),
-            without(plan_offsets(view.batches, [_stretch(one) for one in group]), view.lost),
-            sum(one.records for one in group),
+            without(plan_offsets(view.batches, [_stretch(session) for session in group]), view.lost),
+            sum(session.records for session in group),
         )
         for index, group in enumerate(groups)
     )
@@ -166,33 +170,34 @@ def plan_session_chunks(planned: PlannedSessions, view: BackfillView, chunk_reco
 def sessions_of(planned: PlannedSessions, chunk: Chunk) -> tuple[list[PlannedSession], list[PlannedSession]]:
     """Return the sessions that a chunk publishes, and those that vanish with it."""
     ((low, high),) = chunk.ranges
-    found = [
-        [one for one in side if low <= one.start_us // 1000 < high] for side in (planned.published, planned.vanishing)
+    chosen = [
+        [session for session in side if low <= session.start_us // 1000 < high]
+        for side in (planned.published, planned.vanishing)
     ]
-    return found[0], found[1]
+    return chosen[0], chosen[1]
 
 
 def _planned(asked: Asked, chosen: Sequence[Component], view: BackfillView) -> PlannedSessions:
-    reaching = [one for one in chosen if not asked.covers(one)]
+    reaching = [component for component in chosen if not asked.covers(component)]
     first, last = asked.zone[0][0], asked.zone[-1][1]
-    reaching.sort(key=lambda one: -max(first - one.stretch_ms[0], one.stretch_ms[1] - last))
+    reaching.sort(key=lambda component: -max(first - component.stretch_ms[0], component.stretch_ms[1] - last))
     return PlannedSessions(
-        published=_plain(span for one in chosen for span in one.truth),
-        vanishing=_plain(span for one in chosen for span in one.vanishing),
+        published=_plain(span for component in chosen for span in component.truth),
+        vanishing=_plain(span for component in chosen for span in component.vanishing),
         asked=coalesce(asked.zone, view.window_ms, MOST_RANGES),
-        beyond=tuple(Beyond(one.key, *one.stretch_ms) for one in reaching[:SHOWN]),
+        beyond=tuple(Beyond(component.key, *component.stretch_ms) for component in reaching[:SHOWN]),
         beyond_count=len(reaching),
-        settled_ms=max(one.stretch_ms[1] for one in chosen) + view.window_ms,
+        settled_ms=max(component.stretch_ms[1] for component in chosen) + view.window_ms,
     )
 
 
 def _plain(spans: Iterable[Span]) -> tuple[PlannedSession, ...]:
-    found = (PlannedSession(key_digest(span.key), span.start_us, span.end_us, span.records) for span in spans)
-    return tuple(sorted(found, key=lambda one: (one.start_us, one.key)))
+    sessions = (PlannedSession(key_digest(span.key), span.start_us, span.end_us, span.records) for span in spans)
+    return tuple(sorted(sessions, key=lambda session: (session.start_us, session.key)))
 
 
 def _check_doubts(chosen: Sequence[Component], view: BackfillView) -> None:
-    """Refuse sessions that records lost for ever may belong to, or join.
+    """Refuse sessions that lost records may belong to, or join.
 
     Raises:
         LogGapError: one of them is in doubt.
@@ -200,10 +205,10 @@ def _check_doubts(chosen: Sequence[Component], view: BackfillView) -> None:
     gap = view.window_ms
     for doubt in view.doubts:
         hit = [
-            one
-            for one in chosen
-            if one.stretch_ms[1] > doubt.after_ms - gap
-            and (doubt.until_ms is None or one.stretch_ms[0] <= doubt.until_ms + gap)
+            component
+            for component in chosen
+            if component.stretch_ms[1] > doubt.after_ms - gap
+            and (doubt.until_ms is None or component.stretch_ms[0] <= doubt.until_ms + gap)
         ]
         if hit:
             limit = "and later" if doubt.until_ms is None else f"to {to_iso(from_ms(doubt.until_ms + gap))}"
@@ -215,13 +220,13 @@ def _check_doubts(chosen: Sequence[Component], view: BackfillView) -> None:
             raise LogGapError(message)
 
 
-def _seen(view: BackfillView) -> SessionsView:
+def _sessions_view(view: BackfillView) -> SessionsView:
     assert view.sessions is not None, "only plans of sessions come here"
     return view.sessions
 
 
-def _stretch(one: PlannedSession) -> HalfOpenRange:
-    return one.start_us // 1000, -(-one.end_us // 1000)
+def _stretch(session: PlannedSession) -> HalfOpenRange:
+    return session.start_us // 1000, -(-session.end_us // 1000)
 
 
 def _say(ranges: Sequence[HalfOpenRange]) -> str:

@@ -25,13 +25,13 @@ from rivertwice.pipeline.relations import included, window_micros
 from rivertwice.timeline.keys import key_texts
 
 MOST_SESSIONS = 1_000_000
-"""So many sessions around what was asked are held in memory at most."""
+"""So many sessions in and around what was asked are held in memory at most."""
 
 
 def make_sessions(rows: DataFrame, definition: Definition) -> DataFrame:
     """Return the sessions that accepted rows make: keys, `_start_us`, `_end_us` and `_records`.
 
-    Worked out by comparing each record with the one before it, apart from the transform and from Spark's own sessions.
+    Each record is compared with the one before it; neither the transform nor Spark's own sessions are used.
     """
     _, source = definition.source
     gap_us, _ = window_micros(definition)
@@ -47,7 +47,7 @@ def make_sessions(rows: DataFrame, definition: Definition) -> DataFrame:
 
 
 def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, definition: Definition) -> ReadTruth:
-    """Return what reads the sessions of a zone as of the view's last committed batch.
+    """Return a reader of the sessions of a zone as of the view's last committed batch.
 
     It raises LogGapError if neither the archive nor Kafka has a record that is needed, and RequestError if there are more sessions
     than can be held.
@@ -63,15 +63,15 @@ def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, de
         rows = included(spark, definition, rows).where(_inside(definition, zone))
         if keys is not None:
             rows = of_keys(spark, rows, definition, keys)
-        found = make_sessions(rows, definition).limit(MOST_SESSIONS + 1).toArrow()
-        if found.num_rows > MOST_SESSIONS:
+        sessions = make_sessions(rows, definition).limit(MOST_SESSIONS + 1).toArrow()
+        if sessions.num_rows > MOST_SESSIONS:
             message = (
                 f"more than {MOST_SESSIONS} sessions of {definition.name} lie in and around what was asked, too many to be looked up at "
                 "once; ask for a shorter range, then for the rest"
             )
             raise RequestError(message)
-        columns = (found[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))
-        return [Span(*one) for one in zip(key_texts(found, definition.keys), *columns, strict=True)]
+        columns = (sessions[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))
+        return [Span(*fields) for fields in zip(key_texts(sessions, definition.keys), *columns, strict=True)]
 
     return read
 
@@ -89,7 +89,7 @@ def of_keys(spark: SparkSession, rows: DataFrame, definition: Definition, keys: 
 
 
 def same_key(rows: DataFrame, definition: Definition) -> Column:
-    """Return whether a row's key is that of the columns `_k0`, `_k1` ... of what it is joined with; null is a value like any other."""
+    """Return whether a row's key equals the columns `_k0`, `_k1` ... of the joined side; null is a value like any other."""
     equal = [rows[name].eqNullSafe(F.col(f"_k{number}")) for number, name in enumerate(definition.keys)]
     return functools.reduce(operator.and_, equal)
 

@@ -40,7 +40,7 @@ def plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
 
 
 def plan_from_json(body: Mapping[str, Any]) -> BackfillPlan:
-    """Return the very value that `plan_to_json` was given."""
+    """Return the value that `plan_to_json` was given."""
     values = dict(body)
     for name in ("offsets", "archive", "kafka"):
         values[name] = _runs(values[name])
@@ -60,7 +60,7 @@ def plan_from_json(body: Mapping[str, Any]) -> BackfillPlan:
 def save_plan(home: PipelineHome, plan: BackfillPlan) -> BackfillPlan:
     """Store a plan and return the stored one.
 
-    A plan with the same id is the same backfill: the first one stays, so a re-run takes up where it stopped.
+    A plan with the same id is the same backfill: the first one stays, so a new run continues where it stopped.
     """
     body = plan_to_json(plan)
     stored = {"format": FORMAT, "sha256": _hash(body), "plan": body}
@@ -73,7 +73,7 @@ def load_plan(home: PipelineHome, backfill: str) -> BackfillPlan:
     """Read a stored plan.
 
     Raises:
-        RequestError: there is none, its format is not known, or it is not what was written.
+        RequestError: the plan does not exist, its format is not known, or it is not what was written.
     """
     path = backfill_folder(home, backfill) / "plan.json"
     stored = read_json(path)
@@ -100,21 +100,21 @@ def load_plan(home: PipelineHome, backfill: str) -> BackfillPlan:
 
 
 def note_planned(home: PipelineHome, request: str, backfill: str) -> None:
-    """Note which backfill came of a request; an empty text: there is nothing to do."""
+    """Store which backfill a request led to; an empty text: there is nothing to do."""
     replace_json(_note(home, request), {"format": FORMAT, "backfill": backfill})
 
 
 def planned_for(home: PipelineHome, request: str) -> str:
-    """Return the backfill that came of a request, empty if nothing is to be done.
+    """Return the backfill that a request led to, empty if there is nothing to do.
 
     Raises:
         RequestError: the request was not planned.
     """
-    found = read_json(_note(home, request))
-    if found is None:
+    note = read_json(_note(home, request))
+    if note is None:
         message = f"request {request} of {home.root.name} was not planned; plan it first"
         raise RequestError(message)
-    return str(found["backfill"])
+    return str(note["backfill"])
 
 
 def _note(home: PipelineHome, request: str) -> Path:
@@ -123,8 +123,8 @@ def _note(home: PipelineHome, request: str) -> Path:
 
 def list_backfills(home: PipelineHome) -> list[str]:
     """Return the ids of all stored plans, oldest first."""
-    found = sorted(home.backfills.glob("*/plan.json"), key=lambda path: (path.stat().st_mtime_ns, path.parent.name))
-    return [path.parent.name for path in found]
+    paths = sorted(home.backfills.glob("*/plan.json"), key=lambda path: (path.stat().st_mtime_ns, path.parent.name))
+    return [path.parent.name for path in paths]
 
 
 def _hash(body: Mapping[str, Any]) -> str:
@@ -145,10 +145,10 @@ def _pairs(values: Any) -> tuple[HalfOpenRange, ...]:
 
 def _sessions(values: Mapping[str, Any]) -> PlannedSessions:
     return PlannedSessions(
-        published=tuple(PlannedSession(*one) for one in values["published"]),
-        vanishing=tuple(PlannedSession(*one) for one in values["vanishing"]),
+        published=tuple(PlannedSession(*fields) for fields in values["published"]),
+        vanishing=tuple(PlannedSession(*fields) for fields in values["vanishing"]),
         asked=_pairs(values["asked"]),
-        beyond=tuple(Beyond(*one) for one in values["beyond"]),
+        beyond=tuple(Beyond(*fields) for fields in values["beyond"]),
         beyond_count=values["beyond_count"],
         settled_ms=values["settled_ms"],
     )

@@ -1,8 +1,8 @@
-"""Look sessions up that a request is about: read around it, and further where a session is not seen whole. Pure but for `read`.
+"""Look up the sessions of a request: read around it, and further if a session was not read whole. Pure but for `read`.
 
-Where a session begins is known once the gap before it was read, and where it ends once the gap behind its last record was. So a
-range is read with a margin, and again with a wider one around those sessions that reach out of what was read, until none
-does. A chain of records may be long, but it ends, or its session is open and none of this request's business.
+The start of a session is known once the gap before it was read, and its end once the gap after its last record was read. So a
+range is read with a margin. It is read again with a wider margin around the sessions that reach beyond what was read, until
+there are none. A chain of records may be long, but it ends, or its session is open and not part of this request.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from rivertwice.backfill.components import Component, Span, gather_components
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
 
 MOST_RANGES = 50
-"""Ranges of event time that are read at once; more are made fewer by reading what lies between them."""
+"""Ranges of event time that are read at once; if there are more, what is between some of them is read too."""
 WIDER = 4
-"""By so much each margin is wider than the one before."""
+"""Each margin is so many times as wide as the one before."""
 
 Zone = tuple[HalfOpenRange, ...]
 """Ranges of event time, in epoch milliseconds."""
@@ -28,7 +28,7 @@ ReadTruth = Callable[[Zone, Collection[str] | None], Sequence[Span]]
 
 @dataclass(frozen=True)
 class Asked:
-    """Which sessions a request means.
+    """Which sessions a request asks for.
 
     Attributes:
         times: sessions of any key that hold a time of these ranges (epoch milliseconds).
@@ -53,7 +53,7 @@ class Asked:
         return _holds(component, self.times) or _holds(component, self.by_key.get(component.key, ()))
 
     def covers(self, component: Component) -> bool:
-        """Say whether a component lies within what was asked."""
+        """Say whether a component is within what was asked."""
         low, high = component.stretch_ms
         ranges = (*self.times, *self.by_key.get(component.key, ()))
         return any(start <= low and high <= end for start, end in ranges)
@@ -66,12 +66,12 @@ def _holds(component: Component, ranges: Sequence[HalfOpenRange]) -> bool:
 def survey_sessions(
     asked: Asked, read_served: ReadServed, read_truth: ReadTruth, *, closed_ms: int, gap_ms: int
 ) -> tuple[Component, ...]:
-    """Return the components that are meant, each whole; of one that is not settled only that it is not.
+    """Return the components that are meant. Each is whole, unless it is not settled.
 
     Args:
         asked: what is meant.
-        read_served: what is served now.
-        read_truth: what all records make.
+        read_served: reads what is served now.
+        read_truth: reads the sessions that all records make.
         closed_ms: watermark of the last committed batch.
         gap_ms: the gap.
     """
@@ -80,12 +80,16 @@ def survey_sessions(
     zone = _widened([*asked.zone, *known], margin)
     while True:
         truth = read_truth(zone, asked.keys)
-        wanted = [one for one in gather_components(read_served(zone), truth) if asked.means(one)]
-        cut_off = [one for one in wanted if one.is_settled(closed_ms, gap_ms) and not one.is_within(zone, gap_ms)]
+        wanted = [component for component in gather_components(read_served(zone), truth) if asked.means(component)]
+        cut_off = [
+            component
+            for component in wanted
+            if component.is_settled(closed_ms, gap_ms) and not component.is_within(zone, gap_ms)
+        ]
         if not cut_off:
             return tuple(wanted)
         margin *= WIDER
-        zone = _few([*zone, *_widened([one.stretch_ms for one in cut_off], margin)], gap_ms)
+        zone = _few([*zone, *_widened([component.stretch_ms for component in cut_off], margin)], gap_ms)
 
 
 def _widened(ranges: Sequence[HalfOpenRange], margin: int) -> Zone:

@@ -1,4 +1,4 @@
-"""The zone map: from event times to the offsets that may hold them, cut into chunks, with a source for each."""
+"""The zone map: from event times to the offsets that may have them, cut into chunks, with a source for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rivertwice.errors import LogGapError
 from rivertwice.instants import from_ms, to_iso
 
 SCAN_GAP = 10_000
-"""Holes up to this many offsets are read rather than scanned around: a scan costs more than such a hole."""
+"""Holes up to this many offsets are read: a further scan costs more than such a hole."""
 
 MOST_SCANS = 4
 """Runs per partition that one chunk reads at most."""
@@ -46,24 +46,24 @@ def _offsets_of(view: BackfillView, starts: Sequence[HalfOpenRange]) -> OffsetRu
 
 
 def plan_offsets(batches: Iterable[BatchZone], ranges: Sequence[HalfOpenRange]) -> OffsetRuns:
-    """Return the offsets of the batches that may hold rows of `ranges`, as few runs per partition."""
+    """Return the offsets of the batches that may have rows of `ranges`, in few runs per partition."""
     ordered = merge(ranges)
     ends = [end for _, end in ordered]
-    found: dict[str, dict[int, list[HalfOpenRange]]] = {}
+    by_topic: dict[str, dict[int, list[HalfOpenRange]]] = {}
     for batch in batches:
         if _touches(batch, ordered, ends):
             for topic, parts in batch.offsets.items():
                 for partition, pair in parts.items():
-                    found.setdefault(topic, {}).setdefault(partition, []).append(pair)
+                    by_topic.setdefault(topic, {}).setdefault(partition, []).append(pair)
     runs = {
         topic: {p: coalesce(pairs, SCAN_GAP, MOST_SCANS) for p, pairs in sorted(parts.items())}
-        for topic, parts in sorted(found.items())
+        for topic, parts in sorted(by_topic.items())
     }
     return {topic: {p: pairs for p, pairs in parts.items() if pairs} for topic, parts in runs.items()}
 
 
 def without(offsets: OffsetRuns, lost: OffsetRuns) -> OffsetRuns:
-    """Return runs without offsets that nobody can read; windows that those may belong to are refused apart."""
+    """Return runs without the offsets that are lost; `check_doubts` refuses windows that those may belong to."""
     if not lost:
         return offsets
     return {
@@ -73,7 +73,7 @@ def without(offsets: OffsetRuns, lost: OffsetRuns) -> OffsetRuns:
 
 
 def check_doubts(ranges: Sequence[HalfOpenRange], view: BackfillView) -> None:
-    """Refuse windows that records lost for ever may belong to: their recompute would call a guess the truth.
+    """Refuse windows that lost records may belong to: a recompute would publish a guess as the truth.
 
     Raises:
         LogGapError: a window of `ranges` is in doubt.
@@ -94,7 +94,7 @@ def check_doubts(ranges: Sequence[HalfOpenRange], view: BackfillView) -> None:
 
 
 def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, OffsetRuns]:
-    """Say where each offset comes from: the archive if it has it, else Kafka; no offset from both.
+    """Return the source of each offset: the archive if it has it, else Kafka; no offset is in both.
 
     Raises:
         LogGapError: neither has it.
@@ -151,9 +151,9 @@ def _weights(batches: Iterable[BatchZone], ranges: Sequence[HalfOpenRange], size
 
 def union_offsets(parts: Iterable[OffsetRuns]) -> OffsetRuns:
     """Return all offsets of several chunks, each once."""
-    found: dict[str, dict[int, list[HalfOpenRange]]] = {}
+    by_topic: dict[str, dict[int, list[HalfOpenRange]]] = {}
     for runs in parts:
         for topic, by_partition in runs.items():
             for partition, pairs in by_partition.items():
-                found.setdefault(topic, {}).setdefault(partition, []).extend(pairs)
-    return {t: {p: merge(pairs) for p, pairs in sorted(by.items())} for t, by in sorted(found.items())}
+                by_topic.setdefault(topic, {}).setdefault(partition, []).extend(pairs)
+    return {t: {p: merge(pairs) for p, pairs in sorted(by.items())} for t, by in sorted(by_topic.items())}

@@ -1,4 +1,4 @@
-"""The kinds of windows as backfills see them. A kind without a planner has nothing that could be published."""
+"""The kinds of windows for backfills. Windows of a kind without a planner cannot be published."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLANNERS: Mapping[type[Kind], Planner] = {
 
 
 def find_planner(definition: Definition) -> Planner | None:
-    """Return what looks for windows of a definition to recompute; None if nothing of it can be published."""
+    """Return what looks for windows of a definition to recompute; None if they cannot be published."""
     return _PLANNERS.get(type(definition.window.kind))
 
 
@@ -32,7 +32,7 @@ def planner_of(definition: Definition) -> Planner:
     """Return what looks for windows of a definition to recompute.
 
     Raises:
-        RequestError: nothing of it can be published: it is a fold, which has nothing to repair.
+        RequestError: its windows cannot be published: it is a fold, which has nothing to repair.
     """
     planner = find_planner(definition)
     if planner is None:

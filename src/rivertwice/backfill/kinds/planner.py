@@ -1,4 +1,4 @@
-"""What a backfill asks of a kind of windows, and what all kinds look up in the newest reconcile."""
+"""What a backfill needs from a kind of windows, and what all kinds look up in the newest reconcile."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LateWindows:
 
     Attributes:
         ranges: event times to recompute (epoch ms, half-open).
-        windows: starts of the windows, as ranges; empty where no start tells a window.
-        sessions: the sessions, where windows are sessions.
+        windows: starts of the windows, as ranges; empty if a start does not identify a window.
+        sessions: the sessions, if windows are sessions.
     """
 
     ranges: tuple[HalfOpenRange, ...]
@@ -50,7 +50,11 @@ class Repairs:
 
     def after(self, sequence: int) -> list[Publication]:
         """Return those that count and came after an entry of the sequence."""
-        return [one for one in self.publications if one.seq > sequence and one.semantics in self.semantics]
+        return [
+            publication
+            for publication in self.publications
+            if publication.seq > sequence and publication.semantics in self.semantics
+        ]
 
 
 class Planner(Protocol):
@@ -61,7 +65,7 @@ class Planner(Protocol):
 
 
 def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, int] | None:
-    """Return what the newest reconcile found LATE or repairable, and which entry of the sequence it had seen.
+    """Return what the newest reconcile found LATE or repairable, and the last entry of the sequence that it had read.
 
     Args:
         home: of the pipeline.

@@ -1,4 +1,4 @@
-"""Sessions: key and stretch tell them apart, so what is late is found session by session."""
+"""Sessions: key and stretch identify them, so what is late is found session by session."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class SessionPlanner:
 
     def find_late(self, home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
         """Return the sessions that the newest reconcile found LATE and that no session published since overlaps."""
-        found = newest_late(home, ("window_start", "window_end", "key"))
-        if found is None:
+        newest = newest_late(home, ("window_start", "window_end", "key"))
+        if newest is None:
             return LateWindows((), sessions=SessionsView(()))
-        verdicts, sequence = found
+        verdicts, sequence = newest
         starts, ends = to_epoch_ms(verdicts["window_start"]), to_epoch_ms(verdicts["window_end"])
         stretches = zip(verdicts["key"].to_pylist(), starts, ends, strict=True)
         late = [Seed(key, int(start), int(end)) for key, start, end in stretches]
         seeds = without_published(home, definition, late, repairs.after(sequence))
-        return LateWindows(tuple(merge((one.start_ms, one.end_ms) for one in seeds)), sessions=SessionsView(seeds))
+        return LateWindows(tuple(merge((seed.start_ms, seed.end_ms) for seed in seeds)), sessions=SessionsView(seeds))

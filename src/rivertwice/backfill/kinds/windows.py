@@ -1,4 +1,4 @@
-"""Fixed windows: a start tells a window, so what is late is found by starts."""
+"""Fixed windows: a start identifies a window, so what is late is found by starts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class WindowPlanner:
 
     def find_late(self, home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
         """Return the windows that the newest reconcile found LATE and that are in no range published since."""
-        found = newest_late(home, ("window_start",))
-        if found is None:
+        newest = newest_late(home, ("window_start",))
+        if newest is None:
             return LateWindows(())
-        verdicts, sequence = found
+        verdicts, sequence = newest
         size, step = window_ms(definition)
         late = align_outwards(((start, start + 1) for start in to_epoch_ms(verdicts["window_start"]).tolist()), step)
-        windows = subtract(late, merge(pair for one in repairs.after(sequence) for pair in one.ranges))
+        windows = subtract(late, merge(pair for publication in repairs.after(sequence) for pair in publication.ranges))
         return LateWindows(tuple(reach(windows, size, step)), windows)
