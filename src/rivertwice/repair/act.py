@@ -1,12 +1,13 @@
-"""Repair what was found: each step is repeatable, so a repair that was killed is run again.
+"""Repair damage: each step is repeatable, so a repair that was killed is run again.
 
-1. Keep the stream at rest (drain it; the marker holds the agent off while this process lives).
-2. Set damaged files of the archive aside, and read their records from Kafka again: what follows may need them. Set torn log entries aside, a commit of nothing in their places; take data files that are not whole out of the tables.
-3. Write lost rows again: out of own data files, or computed again from the recorded ranges (corrections: from the backfill's stored plan);
-   each proved before it is written.
+1. Keep the stream at rest: drain it. The marker stops the agent from starting it while this process lives.
+2. Set damaged files of the archive aside, and read their records from Kafka again: later steps may need them. Set torn log
+   entries aside, with empty commits in their places. Take data files that are not whole out of the tables.
+3. Write lost rows again: from own data files, or computed again from the recorded ranges (corrections: from the backfill's
+   stored plan). Each is proved before it is written.
 4. Copy the ledger's rows again from the changelog's commits; rebuild `served`.
-5. Look again: what is still damaged is named.
-6. Want the stream again, if it was wanted.
+5. Check again: what is still damaged is named.
+6. Set the intent to running again, if it was running.
 """
 
 from __future__ import annotations
@@ -87,13 +88,13 @@ def repair(
     """Repair a pipeline's tables, as far as that is possible.
 
     Args:
-        settings: where things lie.
+        settings: where everything is stored.
         pipeline: its name.
         now: the present instant, for the folder of what is set aside.
-        accept_loss: tables whose torn commits are given up though nothing can give back what they held.
-        erased: topic to the erasures that replaced records of its archive; none: nothing of it was ever erased.
-        progress: told of every step.
-        spark: the session to use; None starts the pipeline's own, where something must be computed.
+        accept_loss: tables whose torn commits are given up though their content cannot be restored.
+        erased: topic to the erasures that replaced records of its archive; none: its records were never erased.
+        progress: is informed of every step.
+        spark: the session to use; None starts the pipeline's own, if something must be computed.
         drain_seconds: how long to wait for a running driver.
 
     Raises:
@@ -128,48 +129,55 @@ def _repair(
     running: bool,
 ) -> RepairReport:
     rotten = find_archive_damage(settings, home, now, erased)
-    found = find_damage(home, now)
+    findings = find_damage(home, now)
     aside = home.root / "damaged" / now.strftime("%Y%m%dT%H%M%SZ")
     done, unread = repair_archives(settings, home, aside, now, erased, progress) if rotten else ([], [])
-    done += _mend(home, found, aside, accept_loss, now)
-    computed, failed = recompute(settings, home, found.lost, progress, spark)
-    for one in sorted(
-        [*(one for one in found.lost if one.rows is not None), *computed], key=lambda one: (one.row.batch, one.table)
+    done += _mend(home, findings, aside, accept_loss, now)
+    computed, failed = recompute(settings, home, findings.lost, progress, spark)
+    for lost_batch in sorted(
+        [*(entry for entry in findings.lost if entry.rows is not None), *computed],
+        key=lambda entry: (entry.row.batch, entry.table),
     ):
-        done.append(_write(home, one))
+        done.append(_write(home, lost_batch))
         progress(done[-1])
-    again, unwritten = write_lost_corrections(settings, home, found.corrections, progress, spark)
+    again, unwritten = write_lost_corrections(settings, home, findings.corrections, progress, spark)
     done, failed = [*done, *again], [*unread, *failed, *unwritten]
-    if found.anything:
+    if findings.anything:
         copied = heal_ledger(home, whole=True)
         done += [f"ledger: {copied} rows copied from the changelog's commits"] if copied else []
         forget_cursor(home)
     again_rotten = find_archive_damage(settings, home, now, erased) if rotten else []
     left = [*find_damage(home, now).damages, *_of_archives(home, again_rotten)]
-    before = [*found.damages, *_of_archives(home, rotten)]
+    before = [*findings.damages, *_of_archives(home, rotten)]
     definition = head_definition(home)
-    if found.anything and not any(one.table in (CHANGELOG, CORRECTIONS) for one in left) and definition is not None:
+    if (
+        findings.anything
+        and not any(damage.table in (CHANGELOG, CORRECTIONS) for damage in left)
+        and definition is not None
+    ):
         rebuild_served(home, definition, force=True)
         done.append("served: rebuilt")
     return RepairReport(before, done, failed, left, str(aside) if aside.exists() else None, running)
 
 
 def _of_archives(home: PipelineHome, damaged: Sequence[ArchiveDamage]) -> list[Damage]:
-    return [told for one in damaged for told in describe_archive_damage(home.root.name, one)]
+    return [damage for archive_damage in damaged for damage in describe_archive_damage(home.root.name, archive_damage)]
 
 
-def _mend(home: PipelineHome, found: Findings, aside: Path, accept_loss: Collection[str], now: datetime) -> list[str]:
+def _mend(
+    home: PipelineHome, findings: Findings, aside: Path, accept_loss: Collection[str], now: datetime
+) -> list[str]:
     done, tables = [], all_tables(home)
-    hopeless = {one.table for one in found.damages if not one.curable} - set(accept_loss)
-    for name, entries in found.torn.items():
+    hopeless = {damage.table for damage in findings.damages if not damage.curable} - set(accept_loss)
+    for name, entries in findings.torn.items():
         if name in hopeless:
             continue
         mend_log(tables[name], entries, aside / name, now)
         done.append(
-            f"{name}: log entry {', '.join(str(one.version) for one in entries)} set aside, a commit of nothing in its place"
+            f"{name}: log entry {', '.join(str(entry.version) for entry in entries)} set aside, an empty commit in its place"
         )
-        if name in found.adopted:
-            rows = found.adopted[name]
+        if name in findings.adopted:
+            rows = findings.adopted[name]
             delta.append(
                 tables[name],
                 rows,
@@ -177,14 +185,14 @@ def _mend(home: PipelineHome, found: Findings, aside: Path, accept_loss: Collect
                 metadata={REPAIRED: {"rows": rows.num_rows}},
             )
             done.append(f"{name}: {rows.num_rows} rows written again from its own data file")
-    for name, files in found.broken.items():
+    for name, files in findings.broken.items():
         gone = drop_files(tables[name], [Path(path) for path, _ in files], aside / name)
         done.append(f"{name}: {gone} data files taken out")
     return done
 
 
 def _numbered(home: PipelineHome, name: str, rows: pa.Table) -> dict[str, int] | None:
-    """Return the transaction that rows of a sequence are committed with; none where newer ones are there already."""
+    """Return the transaction that rows of a sequence are committed with; none if newer ones exist already."""
     from rivertwice.deadletters.amendments import app_of as app_of_amendments
     from rivertwice.timeline.sequence import app_of as app_of_sequence
 
@@ -193,28 +201,28 @@ def _numbered(home: PipelineHome, name: str, rows: pa.Table) -> dict[str, int] |
     return {app: newest} if (delta.applied_version(getattr(home.tables, name), app) or 0) < newest else None
 
 
-def _write(home: PipelineHome, one: LostRows) -> str:
-    """Write a batch's rows again, in one commit; rows of it that are there are taken out first."""
-    assert one.rows is not None, "only rows that are there are written"
-    row, place = one.row, getattr(home.tables, one.table)
+def _write(home: PipelineHome, lost_batch: LostRows) -> str:
+    """Write a batch's rows again, in one commit; its rows that exist are taken out first."""
+    assert lost_batch.rows is not None, "only rows that exist are written"
+    row, place = lost_batch.row, getattr(home.tables, lost_batch.table)
     app = app_of(row.pipeline, row.timeline)
     stamp = (row.timeline, row.batch)
     if rows_by(place, ("_timeline", "_batch"), above=("_batch", row.batch - 1)).get(stamp, 0):
         delete_rows(place, row.timeline, row.batch)
-    if one.table == CHANGELOG:
+    if lost_batch.table == CHANGELOG:
         from rivertwice.pipeline.bundle import load_bundle_definition
         from rivertwice.stream.sink import changelog_rows
 
         start = load_bundle_definition(home.bundles, row.bundle).window.start_column
-        rows, key, note = changelog_rows(one.rows, row.timeline, row.batch, start), METADATA_KEY, row.to_json()
+        rows, key, note = changelog_rows(lost_batch.rows, row.timeline, row.batch, start), METADATA_KEY, row.to_json()
     else:
         from rivertwice.stream.side import encode_ranges
 
-        kind = "dead" if one.table == DEAD else "late"
+        kind = "dead" if lost_batch.table == DEAD else "late"
         app = f"{app}/{kind}"
-        rows, key, note = one.rows, kind, {"app": app, "batch": row.batch, "ranges": encode_ranges(row.parts())}
+        rows, key, note = lost_batch.rows, kind, {"app": app, "batch": row.batch, "ranges": encode_ranges(row.parts())}
     applied = delta.applied_version(place, app)
     transactions = {app: row.batch} if applied is None or applied < row.batch else None
-    partition_by = ["_day"] if one.table == CHANGELOG else []
+    partition_by = ["_day"] if lost_batch.table == CHANGELOG else []
     delta.append(place, rows, transactions=transactions, metadata={key: note}, partition_by=partition_by)
-    return f"{one.table}: {rows.num_rows} rows of batch {row.batch} of {row.timeline} written again"
+    return f"{lost_batch.table}: {rows.num_rows} rows of batch {row.batch} of {row.timeline} written again"

@@ -1,4 +1,4 @@
-"""Damage of the archive: files that are not what was written, records that are in no sound file; and those records again, from Kafka."""
+"""Damage of the archive: files that are not what was written, records that are in no sound file. Kafka gives them again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ArchiveDamage:
     Attributes:
         torn: torn entries of its log.
         broken: data files that are not what was written, each with the offsets it may have held.
-        missing: records that are in no sound file. lost: those of them that Kafka has not.
+        missing: records that are in no sound file. lost: those of them that Kafka does not have.
         erased: erasures that replaced records of the topic: Kafka has them as they were before.
     """
 
@@ -61,28 +61,28 @@ class ArchiveDamage:
 
     @property
     def kept(self) -> list[Runs]:
-        """Where nothing is written: the bounds of files that stay where they are, for they may hold records that are nowhere else."""
+        """Bounds of files that stay, because they may hold records that are nowhere else: no record is written there."""
         return [bounds for _, bounds in self.broken if self.erased or overlaps(bounds, self.lost)]
 
     @property
     def dropped(self) -> list[Path]:
         """The files that are taken out."""
-        return [one.path for one, bounds in self.broken if not self.erased and not overlaps(bounds, self.lost)]
+        return [file.path for file, bounds in self.broken if not self.erased and not overlaps(bounds, self.lost)]
 
     @property
     def wanted(self) -> Runs:
         """The records that are written again."""
         if self.erased:
             return {}
-        found: dict[int, Sequence[HalfOpenRange]] = {}
+        wanted: dict[int, Sequence[HalfOpenRange]] = {}
         for partition, runs in self.missing.items():
-            taken = [*self.lost.get(partition, ()), *(run for one in self.kept for run in one.get(partition, ()))]
-            found[partition] = subtract(runs, taken)
-        return {partition: runs for partition, runs in found.items() if runs}
+            taken = [*self.lost.get(partition, ()), *(run for bounds in self.kept for run in bounds.get(partition, ()))]
+            wanted[partition] = subtract(runs, taken)
+        return {partition: runs for partition, runs in wanted.items() if runs}
 
 
 def overlaps(left: Runs, right: Runs) -> bool:
-    """Say whether two have an offset in common. Pure."""
+    """Say whether two sets of runs have an offset in common. Pure."""
     return any(intersect(runs, right.get(partition, ())) for partition, runs in left.items())
 
 
@@ -92,7 +92,7 @@ def find_archive_damage(
     """Return what is damaged of the archives of a pipeline's topics; changes nothing.
 
     Args:
-        settings: where they lie, and the cluster.
+        settings: where the archives are, and the cluster.
         home: of the pipeline.
         now: the present instant.
         erased: topic to the erasures that replaced records of it.
@@ -101,8 +101,8 @@ def find_archive_damage(
     if name is None or definition is None:
         return []
     ids = load_timeline(home, name).topic_ids
-    found = [_look(settings, topic, ids[topic], now, erased.get(topic, ())) for topic in definition.topics]
-    return [one for one in found if one is not None and (one.torn or one.broken or one.missing)]
+    damages = [_look(settings, topic, ids[topic], now, erased.get(topic, ())) for topic in definition.topics]
+    return [damage for damage in damages if damage is not None and (damage.torn or damage.broken or damage.missing)]
 
 
 def _look(settings: Settings, topic: str, topic_id: str, now: datetime, erased: Sequence[str]) -> ArchiveDamage | None:
@@ -119,15 +119,18 @@ def _look(settings: Settings, topic: str, topic_id: str, now: datetime, erased: 
         if table is None:
             return None
         broken = find_broken(place, live_sizes(table), _sums(settings, topic))
-        bad = {one.path for one in broken}
+        bad = {file.path for file in broken}
         held = held_runs((place / name for name in live_sizes(table) if place / name not in bad), topic_id)
         bounds = _bounds(place, pa.table(table.get_add_actions(flatten=True)).to_pylist())
         segments = read_archived(table, topic_id).segments
-    wanted = {p: merge(one[p] for one in segments if p in one) for p in {p for one in segments for p in one}}
+    wanted = {
+        p: merge(segment[p] for segment in segments if p in segment)
+        for p in {p for segment in segments for p in segment}
+    }
     missing = {p: subtract(runs, held.get(p, ())) for p, runs in sorted(wanted.items())}
     missing = {p: runs for p, runs in missing.items() if runs}
     lost = _not_in_kafka(settings, topic, topic_id, missing)
-    files = [(one, bounds.get(one.path, missing)) for one in broken]
+    files = [(file, bounds.get(file.path, missing)) for file in broken]
     return ArchiveDamage(topic, topic_id, torn, files, missing, lost, erased)
 
 
@@ -140,7 +143,7 @@ def _sums(settings: Settings, topic: str) -> dict[str, str]:
 
 def held_runs(files: Iterable[Path], topic_id: str) -> dict[int, tuple[HalfOpenRange, ...]]:
     """Return the offsets of a topic that files hold, by partition; three columns of one file at a time."""
-    found: dict[int, list[HalfOpenRange]] = {}
+    by_partition: dict[int, list[HalfOpenRange]] = {}
     for file in files:
         rows = pq.ParquetFile(file).read(columns=["topic_id", "partition", "offset"])
         rows = rows.cast(pa.schema([("topic_id", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]))
@@ -149,24 +152,24 @@ def held_runs(files: Iterable[Path], topic_id: str) -> dict[int, tuple[HalfOpenR
             offsets = np.unique(ours.filter(pc.equal(ours["partition"], partition))["offset"].to_numpy())
             cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
             runs = ((int(part[0]), int(part[-1]) + 1) for part in np.split(offsets, cuts))
-            found[partition] = list(merge([*found.get(partition, ()), *runs]))
-    return {partition: tuple(runs) for partition, runs in found.items()}
+            by_partition[partition] = list(merge([*by_partition.get(partition, ()), *runs]))
+    return {partition: tuple(runs) for partition, runs in by_partition.items()}
 
 
 def _bounds(place: Path, actions: Sequence[Mapping[str, Any]]) -> dict[Path, Runs]:
-    """Return the offsets that each file may hold, as far as the table's log says so."""
-    found: dict[Path, Runs] = {}
+    """Return the offsets that each file may hold, as far as the table's log has them."""
+    bounds: dict[Path, Runs] = {}
     names = ("min.partition", "max.partition", "min.offset", "max.offset")
     for action in actions:
         values = [action.get(name) for name in names]
         if None not in values:
             first, last, low, high = (int(str(value)) for value in values)
-            found[place / unquote(str(action["path"]))] = {p: [(low, high + 1)] for p in range(first, last + 1)}
-    return found
+            bounds[place / unquote(str(action["path"]))] = {p: [(low, high + 1)] for p in range(first, last + 1)}
+    return bounds
 
 
 def _not_in_kafka(settings: Settings, topic: str, topic_id: str, missing: Runs) -> Runs:
-    """Return what of the missing records Kafka does not have; all of it if it does not answer, or has another topic of that name."""
+    """Return the missing records that Kafka lacks; all if it does not answer, or has another topic of that name."""
     if not missing:
         return {}
     try:
@@ -179,37 +182,44 @@ def _not_in_kafka(settings: Settings, topic: str, topic_id: str, missing: Runs) 
     return {p: runs for p, runs in lost.items() if runs}
 
 
-def describe_archive_damage(pipeline: str, one: ArchiveDamage) -> list[Damage]:
-    """Return what to say of a damaged archive. Pure."""
-    table = f"archive of {one.topic}"
-    if one.erased:
+def describe_archive_damage(pipeline: str, damage: ArchiveDamage) -> list[Damage]:
+    """Return the damages of an archive in words. Pure."""
+    table = f"archive of {damage.topic}"
+    if damage.erased:
         cure = (
-            f"not repaired: {', '.join(one.erased[:5])} replaced records of this topic, and Kafka may have them as they were before; put the "
+            f"not repaired: {', '.join(damage.erased[:5])} replaced records of this topic, and Kafka may have them as they were before; put the "
             "file back from a backup that was made after it"
         )
-    elif one.lost:
+    elif damage.lost:
         cure = (
-            f"cannot be repaired: {_told(one.lost)} is in no sound file, and Kafka does not have it or does not answer; put the file back from "
-            "a backup; what needs none of these records goes on"
+            f"cannot be repaired: {_describe_runs(damage.lost)} is in no sound file, and Kafka does not have it or does not answer; put the file back from "
+            "a backup; what needs none of these records continues"
         )
     else:
-        cure = f"set aside; {_told(one.missing) or 'no record'} is read from Kafka again"
-    kept = {path for path, bounds in one.broken if one.erased or overlaps(bounds, one.lost)}
-    told = [
-        Damage(table, f"log entry {entry.version} is {entry.how} ({entry.path})", _MEANING, cure, not one.erased)
-        for entry in one.torn
+        cure = f"set aside; {_describe_runs(damage.missing) or 'no record'} is read from Kafka again"
+    kept_paths = {path for path, bounds in damage.broken if damage.erased or overlaps(bounds, damage.lost)}
+    damages = [
+        Damage(table, f"log entry {entry.version} is {entry.how} ({entry.path})", _MEANING, cure, not damage.erased)
+        for entry in damage.torn
     ]
-    told += [
-        Damage(table, f"data file {file.path} {file.how}", _MEANING, cure, file not in kept) for file, _ in one.broken
+    damages += [
+        Damage(table, f"data file {file.path} {file.how}", _MEANING, cure, file not in kept_paths)
+        for file, _ in damage.broken
     ]
-    if one.missing and not told:
-        told.append(
-            Damage(table, f"{_told(one.missing)} is in no data file", _MEANING, cure, not one.erased and not one.lost)
+    if damage.missing and not damages:
+        damages.append(
+            Damage(
+                table,
+                f"{_describe_runs(damage.missing)} is in no data file",
+                _MEANING,
+                cure,
+                not damage.erased and not damage.lost,
+            )
         )
-    return told
+    return damages
 
 
-def _told(runs: Runs) -> str:
+def _describe_runs(runs: Runs) -> str:
     return ", ".join(f"partition {p} [{start}, {end})" for p, pairs in sorted(runs.items()) for start, end in pairs)
 
 
@@ -221,18 +231,21 @@ def repair_archives(
     erased: Mapping[str, Sequence[str]],
     progress: Progress,
 ) -> tuple[list[str], list[str]]:
-    """Set damaged files of the archives aside and write their records again from Kafka. Returns what was done, and what was not and why.
+    """Set damaged files of the archives aside and write their records again from Kafka.
 
-    Killed between the two, the records are in no file: readers count and stop, and the next repair finds them missing.
+    If killed between the two, the records are in no file: readers count and stop, and the next repair finds them missing.
+
+    Returns:
+        What was done, and what was not done and why.
     """
     done: list[str] = []
     failed: list[str] = []
-    for topic in sorted({one.topic for one in find_archive_damage(settings, home, now, erased)}):
+    for topic in sorted({archive_damage.topic for archive_damage in find_archive_damage(settings, home, now, erased)}):
         try:
             with archive_lock(settings, topic) as check:
-                for one in find_archive_damage(settings, home, now, erased):  # as it is now, under the lock
-                    if one.topic == topic:
-                        done += _repair(settings, one, aside / f"archive-{topic}", now, check, progress)
+                for damage in find_archive_damage(settings, home, now, erased):  # as it is now, under the lock
+                    if damage.topic == topic:
+                        done += _repair(settings, damage, aside / f"archive-{topic}", now, check, progress)
         except RivertwiceError as error:
             failed.append(f"the archive of {topic} could not be repaired: {error}")
     return done, failed
@@ -240,46 +253,52 @@ def repair_archives(
 
 def _repair(
     settings: Settings,
-    one: ArchiveDamage,
+    damage: ArchiveDamage,
     aside: Path,
     now: datetime,
     check: Callable[[], None],
     progress: Progress,
 ) -> list[str]:
-    place = settings.archive(one.topic)
-    assert isinstance(place, Path), "archives on S3 are not looked at"
-    if one.erased:
+    place = settings.archive(damage.topic)
+    assert isinstance(place, Path), "archives on S3 are not checked"
+    if damage.erased:
         return []
     done = []
     check()
-    if one.torn:
-        mend_log(place, one.torn, aside, now)
+    if damage.torn:
+        mend_log(place, damage.torn, aside, now)
         done.append(
-            f"archive of {one.topic}: {len(one.torn)} log entries set aside, commits of nothing in their places"
+            f"archive of {damage.topic}: {len(damage.torn)} log entries set aside, empty commits in their places"
         )
-    if one.dropped:
-        kept = [file.path for file, _ in one.broken if file.path not in one.dropped]
-        done.append(f"archive of {one.topic}: {drop_files(place, one.dropped, aside, kept)} data files taken out")
+    if damage.dropped:
+        kept_paths = [file.path for file, _ in damage.broken if file.path not in damage.dropped]
+        done.append(
+            f"archive of {damage.topic}: {drop_files(place, damage.dropped, aside, kept_paths)} data files taken out"
+        )
     count = 0
-    for ranges in passes(one.wanted):
+    for ranges in passes(damage.wanted):
         for chunk in plan_chunks(ranges, CHUNK_RECORDS):
-            rows = collect_chunk(None, settings, Origin(kafka.cluster_id(settings), one.topic_id, one.topic), chunk)
+            rows = collect_chunk(
+                None, settings, Origin(kafka.cluster_id(settings), damage.topic_id, damage.topic), chunk
+            )
             check()
-            turn = read_archived(delta.open_table(place), one.topic_id).turn
-            metadata = {"archive": {"topic_id": one.topic_id, "records": rows.num_rows, "repaired": True}}
-            transactions = {turn_name(one.topic_id): turn + 1}
+            turn = read_archived(delta.open_table(place), damage.topic_id).turn
+            metadata = {"archive": {"topic_id": damage.topic_id, "records": rows.num_rows, "repaired": True}}
+            transactions = {turn_name(damage.topic_id): turn + 1}
             delta.append(place, rows, transactions=transactions, metadata=metadata, partition_by=PARTITION_BY)
             count += rows.num_rows
-    note_sums(settings, one.topic)
+    note_sums(settings, damage.topic)
     if count:
-        done.append(f"archive of {one.topic}: {count} records written again from Kafka ({_told(one.wanted)})")
+        done.append(
+            f"archive of {damage.topic}: {count} records written again from Kafka ({_describe_runs(damage.wanted)})"
+        )
     for line in done:
         progress(line)
     return done
 
 
 def passes(wanted: Runs) -> list[dict[int, HalfOpenRange]]:
-    """Return runs as ranges of which each has at most one of a partition. Pure."""
+    """Return runs as several sets of ranges, each with at most one range of a partition. Pure."""
     depth = max((len(runs) for runs in wanted.values()), default=0)
     return [
         drop_empty({partition: runs[number] for partition, runs in wanted.items() if number < len(runs)})

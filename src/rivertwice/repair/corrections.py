@@ -1,4 +1,4 @@
-"""Corrections that lost rows: which backfills they are of, and their chunks again, out of own data files or computed from the stored plan."""
+"""Corrections that lost rows: find their backfills; write the chunks again, from own files or computed by the stored plan."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ Progress = Callable[[str], None]
 def lost_chunks(
     chunks: int, declared: Mapping[int, int], held: Mapping[int, int], expected: int
 ) -> tuple[list[int], list[int]]:
-    """Return which chunks of a backfill are gone, and of which a part may be. Pure.
+    """Return which chunks of a backfill are gone, and which ones may have lost a part. Pure.
 
     Args:
         chunks: of the plan.
-        declared: chunk to the rows that its commit says it has; commits go after some hours.
-        held: chunk to the rows that are there.
-        expected: rows of the whole backfill.
+        declared: chunk to the number of rows in its commit; commits are dropped after some hours.
+        held: chunk to the number of rows in the table.
+        expected: number of rows of the whole backfill.
     """
     if sum(held.values()) >= expected:
         return [], []
     gone = [chunk for chunk in range(chunks) if not held.get(chunk) and declared.get(chunk) != 0]
     partial = [chunk for chunk, rows in sorted(held.items()) if rows < declared.get(chunk, rows)]
-    if not gone and not partial:  # their commits went long ago: any of these may lack some
+    if not gone and not partial:  # their commits were dropped long ago: any of these may lack some
         partial = [chunk for chunk in sorted(held) if chunk not in declared]
     return gone, partial
 
 
 def find_lost_corrections(home: PipelineHome, view: PipelineHome) -> list[LostCorrections]:
-    """Return the backfills that have fewer rows than they computed; `view` reads as the tables would once they are mended."""
-    published = {one.backfill: one for one in publications_of(read_sequence(view))}
-    found: list[LostCorrections] = []
+    """Return the backfills that have fewer rows than they computed; `view` reads as the tables will once they are mended."""
+    published = {publication.backfill: publication for publication in publications_of(read_sequence(view))}
+    losses: list[LostCorrections] = []
     for backfill in dict.fromkeys([*published, *list_backfills(home)]):
         expected = _expected(home, published.get(backfill), backfill)
         held = held_rows(view, backfill) if expected else {}
@@ -69,12 +69,12 @@ def find_lost_corrections(home: PipelineHome, view: PipelineHome) -> list[LostCo
         gone, partial = lost_chunks(count, declared_rows(view, backfill), held, expected)
         rows = None if partial else _own_rows(home, view, backfill, gone, expected - sum(held.values()))
         seq = published[backfill].seq if backfill in published else None
-        found.append(LostCorrections(backfill, seq, expected, sum(held.values()), gone, partial, plan, rows))
-    return found
+        losses.append(LostCorrections(backfill, seq, expected, sum(held.values()), gone, partial, plan, rows))
+    return losses
 
 
 def _expected(home: PipelineHome, publication: Publication | None, backfill: str) -> int | None:
-    """Return how many rows a backfill computed, as its publication or its passed audit says; None: nobody knows."""
+    """Return how many rows a backfill computed, by its publication or its passed audit; None: not known."""
     if publication is not None and publication.rows is not None:
         return publication.rows
     audit = read_audit(home, backfill)
@@ -91,7 +91,7 @@ def _plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | None:
 def _own_rows(
     home: PipelineHome, view: PipelineHome, backfill: str, gone: Sequence[int], short: int
 ) -> pa.Table | None:
-    """Return the rows of lost chunks out of files that no commit names, if they are just as many as are missing."""
+    """Return the rows of lost chunks from files that no commit names, if there are as many as are missing."""
     place, mended = home.tables.corrections, view.tables.corrections
     if not isinstance(place, Path) or not isinstance(mended, Path):
         return None
@@ -104,20 +104,20 @@ def _own_rows(
     return own if own.num_rows == short else None
 
 
-def describe_lost_corrections(pipeline: str, one: LostCorrections) -> Damage:
-    """Return what to say of a backfill that lost rows. Pure."""
-    ranges = () if one.plan is None else one.plan.ranges
+def describe_lost_corrections(pipeline: str, loss: LostCorrections) -> Damage:
+    """Return the damage of a backfill that lost rows, in words. Pure."""
+    ranges = () if loss.plan is None else loss.plan.ranges
     span = "" if not ranges else f" [{to_iso(from_ms(ranges[0][0]))}, {to_iso(from_ms(ranges[-1][1]))})"
-    what = f"backfill {one.backfill} has {one.found} of {one.expected} rows"
+    what = f"backfill {loss.backfill} has {loss.found} of {loss.expected} rows"
     meaning = (
         f"windows{span} would be served without them; `served` is not rebuilt"
-        if one.seq is not None
+        if loss.seq is not None
         else f"it is not published, so nothing is served of it; its windows{span} cannot be published"
     )
-    chunks = ", ".join(map(str, [*one.gone, *one.partial][:8]))
-    if one.rows is not None:
+    chunks = ", ".join(map(str, [*loss.gone, *loss.partial][:8]))
+    if loss.rows is not None:
         cure = f"chunks {chunks} are written again from their own data files, which are still there, proved by their number"
-    elif one.plan is not None:
+    elif loss.plan is not None:
         cure = (
             f"chunks {chunks} are computed again with Spark from the stored plan, proved by the number that was audited"
         )
@@ -126,7 +126,7 @@ def describe_lost_corrections(pipeline: str, one: LostCorrections) -> Damage:
             f"cannot be repaired: its plan is not stored here; put the files back from a backup, or publish the same windows once more: "
             f"`rivertwice repair {pipeline} --yes --accept-loss {CORRECTIONS}`, then `rivertwice backfill run {pipeline} --from ... --to ...`"
         )
-    return Damage(CORRECTIONS, what, meaning, cure, curable=one.rows is not None or one.plan is not None)
+    return Damage(CORRECTIONS, what, meaning, cure, curable=loss.rows is not None or loss.plan is not None)
 
 
 def write_lost_corrections(
@@ -136,18 +136,18 @@ def write_lost_corrections(
     progress: Progress,
     spark: SparkSession | None,
 ) -> tuple[list[str], list[str]]:
-    """Write lost chunks again; the tables' logs are whole by now. Returns what was done, and what could not be and why."""
+    """Write lost chunks again; the tables' logs are whole by now. Return what was done, and what could not be done and why."""
     done: list[str] = []
     failed: list[str] = []
-    for one in lost:
-        if one.plan is None:
+    for loss in lost:
+        if loss.plan is None:
             continue
         try:
-            rows = _write(settings, home, one, one.plan, progress, spark)
+            rows = _write(settings, home, loss, loss.plan, progress, spark)
         except RivertwiceError as error:
-            failed.append(f"backfill {one.backfill} could not be computed again: {error}")
+            failed.append(f"backfill {loss.backfill} could not be computed again: {error}")
             continue
-        done.append(f"{CORRECTIONS}: {rows} rows of backfill {one.backfill} written again")
+        done.append(f"{CORRECTIONS}: {rows} rows of backfill {loss.backfill} written again")
         progress(done[-1])
     return done, failed
 
@@ -155,27 +155,27 @@ def write_lost_corrections(
 def _write(
     settings: Settings,
     home: PipelineHome,
-    one: LostCorrections,
+    loss: LostCorrections,
     plan: BackfillPlan,
     progress: Progress,
     spark: SparkSession | None,
 ) -> int:
     definition = load_bundle_definition(home.bundles, plan.bundle)
     declared, held = declared_rows(home, plan.id), held_rows(home, plan.id)
-    if one.rows is not None:
-        made = [(_record(definition, rows, chunk), rows) for chunk, rows in _by_chunk(one.rows, one.gone)]
+    if loss.rows is not None:
+        made = [(_record(definition, rows, chunk), rows) for chunk, rows in _by_chunk(loss.rows, loss.gone)]
     else:
-        wanted = [chunk for chunk in plan.chunks if chunk.index in {*one.gone, *one.partial}]
+        wanted = [chunk for chunk in plan.chunks if chunk.index in {*loss.gone, *loss.partial}]
         progress(f"computing {len(wanted)} chunks of backfill {plan.id} again")
         session = spark or session_of(settings, definition)
         made = [(record, rows) for _, rows, record in chunks_computed(session, settings, plan, definition, wanted)]
-    kept = sum(count for chunk, count in held.items() if chunk not in one.partial)
-    total = kept + sum(record.rows for record, _ in made)
+    remaining = sum(count for chunk, count in held.items() if chunk not in loss.partial)
+    total = remaining + sum(record.rows for record, _ in made)
     differ = [record.chunk for record, _ in made if record.rows != declared.get(record.chunk, record.rows)]
-    if total != one.expected or differ:
+    if total != loss.expected or differ:
         message = (
             f"its chunks {', '.join(str(record.chunk) for record, _ in made[:8])} gave {total} rows together with those that are there, its "
-            f"audit counted {one.expected}: the log is not what it was, so nothing of it was written; publish the same windows once more "
+            f"audit counted {loss.expected}: the log is not what it was, so nothing of it was written; publish the same windows once more "
             f"(`rivertwice backfill run {plan.pipeline} --from ... --to ...`)"
         )
         raise TableDamageError(message)
@@ -189,17 +189,17 @@ def _write(
 
 
 def _by_chunk(rows: pa.Table, chunks: Sequence[int]) -> list[tuple[int, pa.Table]]:
-    """Return each chunk's rows as they were computed: without what the table adds to them."""
+    """Return each chunk's rows as they were computed, without the columns that the table adds."""
     names = [name for name in rows.schema.names if not name.startswith("_") or name == WITHDRAWN]
     return [(chunk, rows.filter(pc.equal(rows["_chunk"], chunk)).select(names)) for chunk in chunks]
 
 
 def _record(definition: Definition, rows: pa.Table, chunk: int) -> ChunkRecord:
-    """Return what a chunk's commit said of itself, from its rows."""
+    """Return the record that a chunk's commit had, computed from its rows."""
     counted: Counter[int] = Counter()
     if definition.count_column is not None:
-        kept = rows.filter(pa.array(~withdrawn_rows(rows)))
-        values: list[Any] = kept[definition.count_column].to_pylist()
-        for start, count in zip(to_epoch_ms(kept[definition.window.start_column]).tolist(), values, strict=True):
+        remaining = rows.filter(pa.array(~withdrawn_rows(rows)))
+        values: list[Any] = remaining[definition.count_column].to_pylist()
+        for start, count in zip(to_epoch_ms(remaining[definition.window.start_column]).tolist(), values, strict=True):
             counted[start] += count or 0
     return ChunkRecord(chunk, rows.num_rows, counted)

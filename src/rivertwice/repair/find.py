@@ -1,7 +1,7 @@
 """Find damage: torn logs, data files that are not whole, batches whose rows are not what was committed. Changes nothing.
 
-A damaged table cannot be counted as it is. So it is copied as it would be once mended (its log; the data files are linked), and the
-copy is compared with the ledger: every batch of every timeline, the changelog by digest.
+A damaged table cannot be counted. So it is copied as it will be once mended (its log is copied, its data files are linked),
+and the copy is compared with the ledger: every batch of every timeline, the changelog by digest.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _RESULTS = ("verdicts", "causes", "reconciles")
 
 
 def all_tables(home: PipelineHome) -> dict[str, Path]:
-    """Return the tables of a pipeline that lie in folders, by name.
+    """Return the tables of a pipeline that are in folders, by name.
 
     Raises:
-        RequestError: they lie on S3, where an object is written whole and nothing is torn.
+        RequestError: they are on S3, where an object is written whole or not at all, so none is torn.
     """
     tables = {**stream_tables(home), **tables_of(home.tables)}
     folders = {name: place for name, place in tables.items() if isinstance(place, Path)}
@@ -71,7 +71,7 @@ def all_tables(home: PipelineHome) -> dict[str, Path]:
 
 @contextmanager
 def as_mended(home: PipelineHome, now: datetime) -> Iterator[tuple[PipelineHome, dict[str, Any], dict[str, Any]]]:
-    """Yield a home that reads as this one would once its logs are mended, the torn entries, and the files that are not whole."""
+    """Yield a home that reads as this one will once its logs are mended, the torn entries, and the files not whole."""
     with tempfile.TemporaryDirectory(prefix="rivertwice-repair-") as folder:
         shared = Path(folder)
         torn: dict[str, Sequence[TornEntry]] = {}
@@ -104,7 +104,7 @@ def _again(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], view:
 
 
 def find_damage(home: PipelineHome, now: datetime) -> Findings:
-    """Return what is damaged of a pipeline's tables."""
+    """Return the damages of a pipeline's tables."""
     with as_mended(home, now) as (view, torn, broken):
         known = {(row.timeline, row.batch) for row in _table_rows(view)}
         rows = _with_commits(view, read_ledger(view))
@@ -122,7 +122,7 @@ def find_damage(home: PipelineHome, now: datetime) -> Findings:
         adopted = find_adopted(home, view, torn)
         corrections = find_lost_corrections(home, view)
         damages = _describe(home.root.name, torn, broken, lost, holes, copied, adopted)
-        damages += [describe_lost_corrections(home.root.name, one) for one in corrections]
+        damages += [describe_lost_corrections(home.root.name, loss) for loss in corrections]
         return Findings(torn, broken, lost, holes, copied, adopted, corrections, damages)
 
 
@@ -138,9 +138,9 @@ def _with_commits(view: PipelineHome, rows: list[LedgerRow]) -> list[LedgerRow]:
 
 
 def _lost(home: PipelineHome, view: PipelineHome, rows: Sequence[tuple[LedgerRow, int]]) -> list[LostRows]:
-    found: list[LostRows] = []
+    lost: list[LostRows] = []
     if not rows:
-        return found
+        return lost
     digests = _digests(view, [row for row, _ in rows])
     applied = delta.applied_version(view.tables.changelog, app_of(rows[0][0].pipeline, rows[0][0].timeline))
     counts = {name: rows_by(getattr(view.tables, name), ("_timeline", "_batch")) for name in (DEAD, LATE)}
@@ -152,17 +152,20 @@ def _lost(home: PipelineHome, view: PipelineHome, rows: Sequence[tuple[LedgerRow
             )
             uncommitted = table == CHANGELOG and (applied is None or row.batch > applied)
             if held != expected or not same or uncommitted:
-                found.append(LostRows(table, row, late_ms, expected, held))
-    left = {table: _left_behind(home, view, table) for table in {one.table for one in found}}
-    return [dataclasses.replace(one, rows=_own_rows(home, view, one, left[one.table])) for one in found]
+                lost.append(LostRows(table, row, late_ms, expected, held))
+    left = {table: _unnamed_rows(home, view, table) for table in {lost_batch.table for lost_batch in lost}}
+    return [
+        dataclasses.replace(lost_batch, rows=_own_rows(home, view, lost_batch, left[lost_batch.table]))
+        for lost_batch in lost
+    ]
 
 
 def _digests(view: PipelineHome, rows: Sequence[LedgerRow]) -> dict[tuple[str, int], tuple[int, bool]]:
-    """Return, per batch that the changelog has rows of, how many, and whether their digest is the ledger's."""
+    """Return the number of rows of each batch in the changelog, and whether their digest is the ledger's."""
     table = delta.read(view.tables.changelog)
     if table is None or not rows:
         return {}
-    found = {}
+    by_batch = {}
     own = table.filter(pc.equal(table["_timeline"], rows[0].timeline)).sort_by("_batch")
     starts = {value: number for number, value in reversed(list(enumerate(own["_batch"].to_pylist())))}
     ends = {value: number + 1 for number, value in enumerate(own["_batch"].to_pylist())}
@@ -170,35 +173,37 @@ def _digests(view: PipelineHome, rows: Sequence[LedgerRow]) -> dict[tuple[str, i
         if row.batch in starts:
             part = own.slice(starts[row.batch], ends[row.batch] - starts[row.batch])
             columns = load_bundle_definition(view.bundles, row.bundle).result_columns
-            found[row.timeline, row.batch] = (part.num_rows, digest_rows(part, columns) == row.digest)
-    return found
+            by_batch[row.timeline, row.batch] = (part.num_rows, digest_rows(part, columns) == row.digest)
+    return by_batch
 
 
-def _left_behind(home: PipelineHome, view: PipelineHome, table: str) -> pa.Table | None:
+def _unnamed_rows(home: PipelineHome, view: PipelineHome, table: str) -> pa.Table | None:
     """Return the rows of data files that no readable commit names."""
     place, mended = getattr(home.tables, table), getattr(view.tables, table)
     return read_files(place, unnamed_files(place, mended), ("_timeline", "_batch"))
 
 
-def _own_rows(home: PipelineHome, view: PipelineHome, one: LostRows, left: pa.Table | None) -> pa.Table | None:
-    """Return a batch's rows out of files that no commit names, if they are just what was committed; of none, no rows."""
-    if one.expected == 0 and one.table == CHANGELOG:
+def _own_rows(home: PipelineHome, view: PipelineHome, lost_batch: LostRows, left: pa.Table | None) -> pa.Table | None:
+    """Return a batch's rows from files that no commit names, if they are what was committed; an empty table for no rows."""
+    if lost_batch.expected == 0 and lost_batch.table == CHANGELOG:
         opened = delta.open_table(view.tables.changelog)
-        columns = load_bundle_definition(home.bundles, one.row.bundle).result_columns
+        columns = load_bundle_definition(home.bundles, lost_batch.row.bundle).result_columns
         return None if opened is None else pa.schema(opened.schema().to_arrow()).empty_table().select(columns)
     if left is None:
         return None
-    own = left.filter(pc.and_(pc.equal(left["_timeline"], one.row.timeline), pc.equal(left["_batch"], one.row.batch)))
-    if own.num_rows != one.expected or own.num_rows == 0:
+    own = left.filter(
+        pc.and_(pc.equal(left["_timeline"], lost_batch.row.timeline), pc.equal(left["_batch"], lost_batch.row.batch))
+    )
+    if own.num_rows != lost_batch.expected or own.num_rows == 0:
         return None
-    if one.table == CHANGELOG:
-        columns = load_bundle_definition(home.bundles, one.row.bundle).result_columns
-        return own.select(columns) if digest_rows(own.select(columns), columns) == one.row.digest else None
-    return own if one.table == LATE or _are_in_range(own, one.row) else None
+    if lost_batch.table == CHANGELOG:
+        columns = load_bundle_definition(home.bundles, lost_batch.row.bundle).result_columns
+        return own.select(columns) if digest_rows(own.select(columns), columns) == lost_batch.row.digest else None
+    return own if lost_batch.table == LATE or _are_in_range(own, lost_batch.row) else None
 
 
 def _are_in_range(rows: pa.Table, row: LedgerRow) -> bool:
-    """Say whether dead letters lie at different addresses of the batch's ranges."""
+    """Say whether dead letters are at different addresses of the batch's ranges."""
     parts = {(part.topic, part.partition): bounds for part, bounds in row.parts().items()}
     topics = (
         rows["topic"].to_pylist() if "topic" in rows.schema.names else [next(iter(row.end_offsets))] * rows.num_rows
@@ -209,15 +214,15 @@ def _are_in_range(rows: pa.Table, row: LedgerRow) -> bool:
 
 
 def find_adopted(home: PipelineHome, view: PipelineHome, torn: Mapping[str, Any]) -> dict[str, pa.Table]:
-    """Return rows of torn commits that nothing can compute again, where data files of theirs have just what is missing.
+    """Return rows of torn commits that cannot be computed again, if data files of the commits have exactly what is missing.
 
-    A file that lost a race holds such rows, too; so only one row per number, and only numbers without a gap, are taken.
+    A file that lost a race has such rows too. So only one row per number, and only numbers without a gap, are taken.
     """
-    found = {}
+    adopted = {}
     for name in set(torn) & {"sequence", "amendments"}:
         place, mended = getattr(home.tables, name), getattr(view.tables, name)
-        left, there = read_files(place, unnamed_files(place, mended), ("seq",)), delta.read(mended)
-        taken = set() if there is None else set(there["seq"].to_pylist())
+        left, present = read_files(place, unnamed_files(place, mended), ("seq",)), delta.read(mended)
+        taken = set() if present is None else set(present["seq"].to_pylist())
         rows = (
             None
             if left is None
@@ -225,12 +230,12 @@ def find_adopted(home: PipelineHome, view: PipelineHome, torn: Mapping[str, Any]
         )
         numbers = [] if rows is None else rows["seq"].to_pylist()
         if rows is not None and numbers and fills(numbers, taken):
-            found[name] = rows
-    return found
+            adopted[name] = rows
+    return adopted
 
 
 def fills(numbers: Sequence[int], taken: Collection[int]) -> bool:
-    """Say whether numbers, each once, make a sequence that begins with 1 whole again. Pure."""
+    """Say whether numbers, each once, complete a sequence that begins with 1. Pure."""
     together = sorted([*numbers, *taken])
     return len(set(numbers)) == len(numbers) and together == list(range(1, len(together) + 1))
 
@@ -247,17 +252,17 @@ def _describe(
     copied: Sequence[LedgerRow],
     adopted: Mapping[str, pa.Table],
 ) -> list[Damage]:
-    told = [
+    damages = [
         Damage(
             name,
-            f"log entry {one.version} is {one.how} ({one.path})",
+            f"log entry {entry.version} is {entry.how} ({entry.path})",
             _meaning(name),
             *_log_cure(pipeline, name, adopted.get(name)),
         )
         for name, entries in torn.items()
-        for one in entries
+        for entry in entries
     ]
-    told += [
+    damages += [
         Damage(
             name,
             f"data file {path} {how}",
@@ -267,11 +272,11 @@ def _describe(
         for name, files in broken.items()
         for path, how in files
     ]
-    told += [_describe_lost(one) for one in lost]
+    damages += [_describe_lost(lost_batch) for lost_batch in lost]
     if copied:
         numbers = ", ".join(str(row.batch) for row in copied[:8])
         what = f"the table lacks batch {numbers}{' ...' if len(copied) > 8 else ''}"
-        told.append(
+        damages.append(
             Damage(
                 LEDGER,
                 what,
@@ -279,18 +284,18 @@ def _describe(
                 "copied again from them",
             )
         )
-    told += [
+    damages += [
         Damage(
             LEDGER,
             f"batch {', '.join(map(str, batches))} of {timeline} is in neither the table nor the changelog's commits",
-            "nobody knows what records these batches read, nor what they emitted",
-            f"cannot be repaired; put the table's files back from a backup, or go back behind the hole: `rivertwice savepoint rewind {pipeline}` "
+            "it is not known what records these batches read, nor what they emitted",
+            f"cannot be repaired; put the table's files back from a backup, or go back to before the hole: `rivertwice savepoint rewind {pipeline}` "
             "with a savepoint before it",
             curable=False,
         )
         for timeline, batches in holes.items()
     ]
-    return told
+    return damages
 
 
 def _meaning(name: str) -> str:
@@ -307,7 +312,7 @@ def _meaning(name: str) -> str:
 
 def _log_cure(pipeline: str, name: str, adopted: pa.Table | None) -> tuple[str, bool]:
     """Return what a repair does about a torn entry, and whether it does anything."""
-    first = "the file is set aside and a commit of nothing takes its place"
+    first = "the file is set aside and an empty commit takes its place"
     if name in COUNTED or name in (LEDGER, CORRECTIONS):
         return f"{first}; lost rows are written again as below", True
     if name in _DERIVED:
@@ -320,37 +325,37 @@ def _log_cure(pipeline: str, name: str, adopted: pa.Table | None) -> tuple[str, 
             True,
         )
     return (
-        "cannot be repaired: nothing can compute again what it held, and no data file has it; put the file back from a backup; or "
+        "cannot be repaired: what it held cannot be computed again, and no data file has it; put the file back from a backup; or "
         f"accept the loss (`rivertwice repair {pipeline} --yes --accept-loss {name}`), then look at `rivertwice backfill list {pipeline}` and "
         f"`rivertwice dead list {pipeline}` and do again what is missing there",
         False,
     )
 
 
-def _describe_lost(one: LostRows) -> Damage:
-    row = one.row
-    if one.table == CHANGELOG:
+def _describe_lost(lost_batch: LostRows) -> Damage:
+    row = lost_batch.row
+    if lost_batch.table == CHANGELOG:
         span = ""
-        if 0 < one.late_ms < row.batch_watermark_ms:
-            span = f", of windows that ended after {to_iso(from_ms(one.late_ms))} up to {to_iso(from_ms(row.batch_watermark_ms))}"
-        meaning = f"served would lack or alter {max(one.expected - one.found, 0) or one.expected} result rows{span}"
-    elif one.table == DEAD:
-        meaning = "dead letters that nobody can see or amend; what is served does not change"
+        if 0 < lost_batch.late_ms < row.batch_watermark_ms:
+            span = f", of windows that ended after {to_iso(from_ms(lost_batch.late_ms))} up to {to_iso(from_ms(row.batch_watermark_ms))}"
+        meaning = f"served would lack or alter {max(lost_batch.expected - lost_batch.found, 0) or lost_batch.expected} result rows{span}"
+    elif lost_batch.table == DEAD:
+        meaning = "dead letters that cannot be seen or amended; what is served does not change"
     else:
-        meaning = "late rows that nobody is told of; what is served does not change"
+        meaning = "late rows that are not reported; what is served does not change"
     differ = (
-        f"has {one.found} of {one.expected} rows"
-        if one.found != one.expected
-        else f"has other rows (digest) than the {one.expected} committed"
+        f"has {lost_batch.found} of {lost_batch.expected} rows"
+        if lost_batch.found != lost_batch.expected
+        else f"has other rows (digest) than the {lost_batch.expected} committed"
     )
     source = (
         "its own data file, which is still there"
-        if one.rows is not None
+        if lost_batch.rows is not None
         else f"{AGAIN} (read and computed again with Spark)"
     )
     return Damage(
-        one.table,
+        lost_batch.table,
         f"batch {row.batch} of {row.timeline} {differ}",
         meaning,
-        f"written again from {source}, {PROOF[one.table]}",
+        f"written again from {source}, {PROOF[lost_batch.table]}",
     )

@@ -1,4 +1,4 @@
-"""Plain values: what was found damaged, and what can be done about it."""
+"""Plain values: what is damaged, and what can be done about it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Damage:
         table: its name.
         what: version, file or batch, and how it is damaged.
         meaning: what that means for what is served, or for a person.
-        cure: what a repair does about it, or the way out where it can do nothing.
+        cure: what a repair does about it, or what a person can do if a repair does nothing.
         curable: whether a repair does anything.
     """
 
@@ -37,13 +37,13 @@ class Damage:
 
 @dataclass(frozen=True)
 class LostRows:
-    """A batch whose rows a table has not as they were committed.
+    """A batch whose rows in a table are not those that were committed.
 
     Attributes:
         row: the batch, as the ledger has it.
         late_ms: the watermark its rows were late by (epoch ms).
-        found: rows that the table has of it; they are replaced.
-        rows: what was committed, proved by the ledger's digest or number, where an own data file still has it; else None.
+        found: number of its rows in the table; they are replaced.
+        rows: what was committed, proved by the ledger's digest or number, if an own data file still has it; else None.
     """
 
     table: str
@@ -56,13 +56,13 @@ class LostRows:
 
 @dataclass(frozen=True)
 class LostCorrections:
-    """A backfill of which the table has fewer rows than were computed.
+    """A backfill that has fewer rows in the table than were computed.
 
     Attributes:
         seq: its publication's number; None: it is not published.
-        gone: chunks without any row. partial: chunks of which a part may be gone; they are replaced.
-        plan: as it is stored; None: it is not there.
-        rows: of the chunks that are gone, where own data files still have them.
+        gone: chunks without any row. partial: chunks that may have lost a part; they are replaced.
+        plan: as it is stored; None: it is not stored here.
+        rows: those of the chunks that are gone, if own data files still have them.
     """
 
     backfill: str
@@ -77,15 +77,15 @@ class LostCorrections:
 
 @dataclass(frozen=True)
 class Findings:
-    """What is damaged of one pipeline.
+    """The damages of one pipeline.
 
     Attributes:
         torn: table to its torn log entries. broken: table to data files that are gone or not whole, and how.
         lost: batches whose rows are to be written again.
-        holes: timeline to batches that no ledger row is left of. copied: batches that only the ledger's table lost.
+        holes: timeline to batches that have no ledger row left. copied: batches that only the ledger's table lost.
         corrections: backfills that lost rows.
-        adopted: table to the rows of its torn commits that their data files still have, where nothing can compute them again.
-        damages: all of it, as a person reads it.
+        adopted: table to the rows of its torn commits that their data files still have, if they cannot be computed again.
+        damages: all damages in words.
     """
 
     torn: Mapping[str, Sequence[TornEntry]] = field(default_factory=dict)

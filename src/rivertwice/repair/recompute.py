@@ -1,4 +1,4 @@
-"""Compute lost rows again from the recorded ranges: results by a replay that compares digests, side rows by reading the ranges again."""
+"""Compute lost rows again from the recorded ranges: results by a replay that compares digests, side rows by reading again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Work:
-    """Lost batches of one timeline, and with what they are computed again; `spark` None starts the pipeline's own session."""
+    """Lost batches of one timeline, and what is needed to compute them again; `spark` None starts the pipeline's session."""
 
     settings: Settings
     home: PipelineHome
@@ -55,20 +55,23 @@ def recompute(
     progress: Progress,
     spark: SparkSession | None = None,
 ) -> tuple[list[LostRows], list[str]]:
-    """Return lost batches with the rows that were computed again, and what could not be computed and why.
+    """Return lost batches with the rows that were computed again, and which ones could not be computed and why.
 
-    Nothing is written to any table. What has its rows already is left out.
+    No table is written. Batches that have their rows already are left out.
     """
-    wanted = [one for one in lost if one.rows is None]
+    wanted = [lost_batch for lost_batch in lost if lost_batch.rows is None]
     done: list[LostRows] = []
     failed: list[str] = []
-    for timeline in sorted({one.row.timeline for one in wanted}):
-        own = [one for one in wanted if one.row.timeline == timeline]
-        results = [one for one in own if one.table == CHANGELOG]
-        for part, compute in ((results, _replayed), ([one for one in own if one.table != CHANGELOG], _read_again)):
+    for timeline in sorted({lost_batch.row.timeline for lost_batch in wanted}):
+        own = [lost_batch for lost_batch in wanted if lost_batch.row.timeline == timeline]
+        results = [lost_batch for lost_batch in own if lost_batch.table == CHANGELOG]
+        for part, compute in (
+            (results, _replayed),
+            ([lost_batch for lost_batch in own if lost_batch.table != CHANGELOG], _read_again),
+        ):
             if not part:
                 continue
-            numbers = ", ".join(f"{one.table} {one.row.batch}" for one in part[:8])
+            numbers = ", ".join(f"{lost_batch.table} {lost_batch.row.batch}" for lost_batch in part[:8])
             try:
                 done += compute(_Work(settings, home, timeline, part, progress, spark))
             except RivertwiceError as error:
@@ -77,26 +80,30 @@ def recompute(
 
 
 def select_bases(savepoints: Sequence[Savepoint], path: Sequence[Segment], first: int) -> list[Savepoint]:
-    """Return the savepoints from which a batch can be replayed, nearest first; proved or not, for every digest is compared. Pure."""
-    fitting = [one for one in savepoints if is_on_path(one.manifest, path) and one.manifest.batch < first]
-    return sorted(fitting, key=lambda one: (one.manifest.batch, one.id), reverse=True)
+    """Return the savepoints that a batch can be replayed from, nearest first; proved or not: all digests are compared. Pure."""
+    fitting = [
+        savepoint
+        for savepoint in savepoints
+        if is_on_path(savepoint.manifest, path) and savepoint.manifest.batch < first
+    ]
+    return sorted(fitting, key=lambda savepoint: (savepoint.manifest.batch, savepoint.id), reverse=True)
 
 
 def _replayed(work: _Work) -> list[LostRows]:
     home, timeline, lost = work.home, work.timeline, work.lost
     path = path_of(home, timeline)
     rows = select_on_path(read_ledger(home), path)
-    first, last = min(one.row.batch for one in lost), max(one.row.batch for one in lost)
+    first, last = min(lost_batch.row.batch for lost_batch in lost), max(lost_batch.row.batch for lost_batch in lost)
     bases = [*select_bases(survey_savepoints(home).sound, path, first), beginning_of(home, timeline)]
     refusals = []
     for base in bases:
         try:
-            kept = _replay_from(work, base, rows, last)
+            replayed = _replay_from(work, base, rows, last)
         except RivertwiceError as error:
             refusals.append(f"from {base.manifest.savepoint}: {error}")
             work.progress(refusals[-1])
             continue
-        return [replace(one, rows=kept[one.row.batch]) for one in lost]
+        return [replace(lost_batch, rows=replayed[lost_batch.row.batch]) for lost_batch in lost]
     message = f"no savepoint and not the beginning gave the recorded rows ({'; '.join(refusals)})"
     raise TableDamageError(message)
 
@@ -105,7 +112,7 @@ def _replay_from(work: _Work, base: Savepoint, rows: Sequence[LedgerRow], last: 
     settings, home, progress, manifest = work.settings, work.home, work.progress, base.manifest
     definition = load_state_definition(home, manifest)
     scratch = home.scratch / f"repair-{secrets.token_hex(4)}"
-    kept: dict[int, pa.Table] = {}
+    replayed: dict[int, pa.Table] = {}
     try:
         if manifest.batch < 0:
             make_empty_checkpoint(scratch)
@@ -127,11 +134,11 @@ def _replay_from(work: _Work, base: Savepoint, rows: Sequence[LedgerRow], last: 
                 before=rows,
                 topic_override=topics,
                 progress=progress,
-                keep=lambda row, table: kept.update({row.batch: table}),
+                keep=lambda row, table: replayed.update({row.batch: table}),
             )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return kept
+    return replayed
 
 
 def _read_again(work: _Work) -> list[LostRows]:
@@ -141,25 +148,25 @@ def _read_again(work: _Work) -> list[LostRows]:
     settings, home, timeline = work.settings, work.home, work.timeline
     line = load_timeline(home, timeline)
     done = []
-    for one in work.lost:
-        row = one.row
+    for lost_batch in work.lost:
+        row = lost_batch.row
         definition = load_bundle_definition(home.bundles, row.bundle)
         session = work.session(definition)
-        work.progress(f"reading the ranges of batch {row.batch} again for its {one.table}")
-        if one.table == DEAD:
-            counts = {topic: found.bad for topic, found in row.by_topic.items() if found.bad}
+        work.progress(f"reading the ranges of batch {row.batch} again for its {lost_batch.table}")
+        if lost_batch.table == DEAD:
+            counts = {topic: topic_counts.bad for topic, topic_counts in row.by_topic.items() if topic_counts.bad}
             counts = counts or dict.fromkeys(definition.topics, row.bad)
             pieces = read_dead(session, settings, line, definition, row.batch, row.parts(), counts)
         else:
             streams = [source.topic for source in definition.streams.values()]
-            pieces = read_late(session, settings, line, definition, row.batch, row.parts(), one.late_ms, streams)
+            pieces = read_late(session, settings, line, definition, row.batch, row.parts(), lost_batch.late_ms, streams)
         rows = pa.concat_tables(pieces)
-        if rows.num_rows != one.expected:
+        if rows.num_rows != lost_batch.expected:
             message = (
-                f"reading the ranges of batch {row.batch} of {timeline} again gave {rows.num_rows} {one.table}, the ledger counted "
-                f"{one.expected}: the log or the definition is not what it was, so nothing of it was written; `rivertwice reconcile "
+                f"reading the ranges of batch {row.batch} of {timeline} again gave {rows.num_rows} {lost_batch.table}, the ledger counted "
+                f"{lost_batch.expected}: the log or the definition is not what it was, so nothing of it was written; `rivertwice reconcile "
                 f"{home.root.name}` names what differs"
             )
             raise TableDamageError(message)
-        done.append(replace(one, rows=rows))
+        done.append(replace(lost_batch, rows=rows))
     return done
