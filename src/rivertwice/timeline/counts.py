@@ -1,4 +1,4 @@
-"""What a batch holds of one topic, or of all: records read, accepted and rejected, and the span of event times."""
+"""Counts of a batch for one topic, or for all: records read, accepted and rejected, and the span of event times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BatchCounts:
     max_event_ms: int | None = None
 
     def plus(self, other: BatchCounts) -> BatchCounts:
-        """Return the counts of both together."""
+        """Return the sum of both counts."""
         lows = [ms for ms in (self.min_event_ms, other.min_event_ms) if ms is not None]
         highs = [ms for ms in (self.max_event_ms, other.max_event_ms) if ms is not None]
         return BatchCounts(
@@ -36,5 +36,5 @@ class BatchCounts:
 
 
 def total_of(counts: Iterable[BatchCounts]) -> BatchCounts:
-    """Return all counts together."""
+    """Return the sum of all counts."""
     return functools.reduce(BatchCounts.plus, counts, BatchCounts())

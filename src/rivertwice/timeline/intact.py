@@ -1,8 +1,9 @@
-"""Whether the tables still hold what the ledger says was committed: rows of every batch, and whole logs and files.
+"""Whether the tables still hold what was committed by the ledger: rows of every batch, and whole logs and files.
 
-The ledger counts for each batch the rows it emitted, its dead letters and its late rows. A torn commit takes rows away without a word
-(delta-rs reads an empty log entry as a commit of nothing), so these counts are compared before anything goes on over them. Batches that
-were compared are not counted again: a cursor says up to where; the totals by the tables' logs say whether anything before it is gone.
+The ledger counts for each batch the rows it emitted, its dead letters and its late rows. A torn commit removes rows without an
+error (delta-rs reads an empty log entry as an empty commit). So these counts are compared before anything uses the rows.
+Batches that were compared are not counted again: a cursor stores up to which batch. The totals in the tables' logs show
+whether rows before it are gone.
 """
 
 from __future__ import annotations
@@ -47,23 +48,23 @@ class Shortfall:
 
 
 def expected_rows(row: LedgerRow) -> dict[str, int]:
-    """Return how many rows a batch left in each table, as far as its ledger row says so. Pure."""
+    """Return how many rows a batch wrote to each table, as far as its ledger row has the number. Pure."""
     counts = {CHANGELOG: row.emitted, DEAD: row.bad}
     return counts if row.late_rows is None else {**counts, LATE: row.late_rows}
 
 
-def find_shortfalls(rows: Sequence[LedgerRow], found: Mapping[str, ByBatch]) -> list[Shortfall]:
+def find_shortfalls(rows: Sequence[LedgerRow], row_counts: Mapping[str, ByBatch]) -> list[Shortfall]:
     """Return which batches have fewer rows in a table than the ledger counted. Pure.
 
     Args:
-        rows: the committed batches that are looked at.
-        found: table to (timeline, batch) to its rows; only the tables named here are compared.
+        rows: the committed batches that are checked.
+        row_counts: table to (timeline, batch) to number of rows; only the tables named here are compared.
     """
     return [
         Shortfall(table, row.timeline, row.batch, expected, held)
         for row in rows
         for table, expected in expected_rows(row).items()
-        if table in found and (held := found[table].get((row.timeline, row.batch), 0)) < expected
+        if table in row_counts and (held := row_counts[table].get((row.timeline, row.batch), 0)) < expected
     ]
 
 
@@ -74,12 +75,15 @@ def find_holes(rows: Sequence[LedgerRow]) -> list[int]:
 
 
 def describe_shortfalls(pipeline: str, lost: Sequence[Shortfall]) -> str:
-    """Return what to say of lost rows: table, batches, numbers, consequence, remedy. Pure."""
+    """Return lost rows in words: table, batches, numbers, consequence, remedy. Pure."""
     parts = []
     for table in COUNTED:
-        own = [one for one in lost if one.table == table]
+        own = [shortfall for shortfall in lost if shortfall.table == table]
         if own:
-            shown = ", ".join(f"{one.batch} of {one.timeline} ({one.found} of {one.expected} rows)" for one in own[:5])
+            shown = ", ".join(
+                f"{shortfall.batch} of {shortfall.timeline} ({shortfall.found} of {shortfall.expected} rows)"
+                for shortfall in own[:5]
+            )
             more = f" and {len(own) - 5} more" if len(own) > 5 else ""
             parts.append(f"{table} has lost rows of batch {shown}{more}: {_MEANING[table]}")
     return (
@@ -101,12 +105,12 @@ def _read_cursor(home: PipelineHome) -> dict[str, int]:
 
 
 def forget_cursor(home: PipelineHome) -> None:
-    """Let the next check count every batch again."""
+    """Make the next check count every batch again."""
     (home.root / "intact.json").unlink(missing_ok=True)
 
 
 def stream_tables(home: PipelineHome) -> dict[str, Place]:
-    """Return the tables without which a stream, or what it serves, would be wrong, by name; versions of tables in a folder, too."""
+    """Return the tables that a stream and what it serves need, by name; also the versions of tables, if in a folder."""
     names = (LEDGER, CHANGELOG, DEAD, LATE, "sequence", "corrections", "amendments")
     root = home.tables.root
     views = sorted(path.name for path in (root / "versions").glob("*")) if isinstance(root, Path) else []
@@ -125,9 +129,9 @@ def require_whole_logs(home: PipelineHome) -> None:
     for name, place in stream_tables(home).items():
         broken = broken_files(place)
         if broken:
-            told = "; ".join(f"{path} {how}" for path, how in broken[:5])
+            details = "; ".join(f"{path} {how}" for path, how in broken[:5])
             message = (
-                f"table {name} of {home.root.name} lacks data that its log names: {told}; nothing goes on over it; `rivertwice repair "
+                f"table {name} of {home.root.name} lacks data that its log names: {details}; nothing goes on over it; `rivertwice repair "
                 f"{home.root.name}` says what that means and what can be written again"
             )
             raise TableDamageError(message)
@@ -136,15 +140,15 @@ def require_whole_logs(home: PipelineHome) -> None:
 def check_rows(
     home: PipelineHome, path_rows: Sequence[LedgerRow], all_rows: Sequence[LedgerRow], *, remember: bool = True
 ) -> None:
-    """Check that each batch of a path has its rows, and remember up to where that is known.
+    """Check that each batch of a path has its rows, and remember up to which batch that is known.
 
-    The ledger's rows are read before the tables are counted: what is committed between is more, never less.
+    The ledger's rows are read before the tables are counted: a commit in between adds rows, and never removes any.
 
     Args:
         home: of the pipeline.
         path_rows: the path's committed batches, in order.
-        all_rows: those of all timelines, which the tables' totals are compared with.
-        remember: False writes nothing down.
+        all_rows: those of all timelines; the tables' totals are compared with them.
+        remember: False stores no cursor.
 
     Raises:
         TableDamageError: rows, or batches of the ledger, are gone.
@@ -163,8 +167,8 @@ def check_rows(
     rows = [row for row in path_rows if not whole or row.batch > known.get(row.timeline, -1)]
     if rows:
         above = ("_batch", min(row.batch for row in rows) - 1)
-        found = {name: _counted(home, name, above) for name in COUNTED}
-        lost = find_shortfalls(rows, found)
+        row_counts = {name: _counted(home, name, above) for name in COUNTED}
+        lost = find_shortfalls(rows, row_counts)
         if lost:
             raise TableDamageError(describe_shortfalls(home.root.name, lost))
     newest = {row.timeline: row.batch for row in path_rows}
@@ -190,7 +194,7 @@ def require_rows(home: PipelineHome, timeline: str) -> list[LedgerRow]:
 
 
 def check_stream_rows(home: PipelineHome, ledger: Sequence[LedgerRow], stream: pa.Table | None) -> None:
-    """Check that the changelog's rows that are about to be served are all that the path's batches emitted.
+    """Check that the changelog's rows that will be served are all that the path's batches emitted.
 
     Args:
         home: of the pipeline.
@@ -205,25 +209,32 @@ def check_stream_rows(home: PipelineHome, ledger: Sequence[LedgerRow], stream: p
         if stream is not None
         else []
     )
-    found = {(row["_timeline"], row["_batch"]): row["count_all"] for row in counted}
-    lost = find_shortfalls(ledger, {CHANGELOG: found})
+    emitted = {(row["_timeline"], row["_batch"]): row["count_all"] for row in counted}
+    lost = find_shortfalls(ledger, {CHANGELOG: emitted})
     if lost:
         raise TableDamageError(describe_shortfalls(home.root.name, lost))
 
 
 def check_corrections(pipeline: str, publications: Sequence[Publication], corrections: pa.Table | None) -> None:
-    """Check that publications that are about to be served have all rows that their backfills computed, as far as they say how many.
+    """Check that publications that will be served have all rows that their backfills computed, as far as the number is known.
 
-    A window that a publication covers serves its rows and nothing else: without them it would be served empty, or lack keys.
+    A window that a publication covers serves only its rows: without them it would be served empty, or lack keys.
 
     Raises:
         TableDamageError: rows are gone; what is served stays as it is.
     """
     counted = [] if corrections is None else pc.value_counts(corrections["_backfill"].combine_chunks()).to_pylist()
     held = {row["values"]: row["counts"] for row in counted}
-    short = [one for one in publications if one.rows is not None and held.get(one.backfill, 0) < one.rows]
+    short = [
+        publication
+        for publication in publications
+        if publication.rows is not None and held.get(publication.backfill, 0) < publication.rows
+    ]
     if short:
-        shown = ", ".join(f"{one.backfill} ({held.get(one.backfill, 0)} of {one.rows} rows)" for one in short[:5])
+        shown = ", ".join(
+            f"{publication.backfill} ({held.get(publication.backfill, 0)} of {publication.rows} rows)"
+            for publication in short[:5]
+        )
         message = (
             f"{CORRECTIONS} of {pipeline} have lost rows of backfill {shown}, which is published: its windows would be served without them, "
             f"so nothing is; `rivertwice repair {pipeline}` says what can be computed again, and does it with --yes"

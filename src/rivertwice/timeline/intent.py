@@ -1,4 +1,4 @@
-"""What is wanted of a pipeline's stream, and what its driver last said of itself. Small JSON files, format 1."""
+"""The intent of a pipeline's stream, and what its driver last reported. Small JSON files, format 1."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Intent:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What the driver last said; `at` is its own clock.
+    """What the driver last reported; `at` is by its own clock.
 
     Attributes:
         state: starting, running, idle, draining, stopped or failed.
         batch: last batch committed to the changelog, or None.
         end_offsets: topic to partition to the offset after the last committed record.
         lag: records in the log beyond `end_offsets`.
-        lag_at: when the log was last asked for its end; None in heartbeats that were written before it was noted.
+        lag_at: when the log's end was last read; None in heartbeats of versions that did not store it.
         rows_per_s: records of the last batch per second of its time.
         arriving_per_s: records added to the log, per second of the last minute.
         catch_up_s: seconds until the lag is gone at the last minute's pace; None if it is not known, or never.
@@ -66,7 +66,7 @@ class Exit:
 
 
 def write_intent(home: PipelineHome, desired: str, by: str, now: datetime) -> Intent:
-    """Record what is wanted; the agent acts on it.
+    """Record the intent; the agent acts on it.
 
     Raises:
         RequestError: `desired` is neither running nor stopped.
@@ -83,7 +83,7 @@ def write_intent(home: PipelineHome, desired: str, by: str, now: datetime) -> In
 
 
 def read_intent(home: PipelineHome) -> Intent | None:
-    """Return the intent, or None if nobody ever asked for anything."""
+    """Return the intent, or None if none was ever recorded."""
     data = read_json(home.intent)
     if data is None:
         return None
@@ -106,7 +106,7 @@ def read_heartbeat(home: PipelineHome) -> Heartbeat | None:
     return Heartbeat(**{**{key: value for key, value in data.items() if key in _BEAT}, **instants})
 
 
-_BEAT = {each.name for each in fields(Heartbeat)}  # a newer version's driver may say more, and says it to this one too
+_BEAT = {each.name for each in fields(Heartbeat)}  # the driver of a newer version may report more fields
 
 
 def write_exit(home: PipelineHome, record: Exit) -> None:

@@ -1,4 +1,4 @@
-"""Rows that are not served once and for all: a fold's by key, now or at an instant, and those of windows still open."""
+"""Rows that may still change: a fold's rows by key, now or at an instant, and the rows of open windows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rivertwice.timeline.served import ServedStamp, read_provisional, read_serve
 
 @dataclass(frozen=True)
 class KeyView:
-    """What is shown, of which build of the served table; rows by key, of a history in the order of the log."""
+    """Rows, with the build of the served table that has them; by key, or for a history in the order of the log."""
 
     stamp: ServedStamp
     columns: tuple[str, ...]
@@ -34,13 +34,13 @@ class KeyView:
 def read_view(
     home: PipelineHome, *, key: Mapping[str, Any] | None = None, at: datetime | None = None, history: bool = False
 ) -> KeyView:
-    """Return what the served table of a fold says.
+    """Return the rows of a fold's served table.
 
     Args:
         home: the pipeline's.
         key: values of key columns, some or all; None: every key.
-        at: only rows of events up to this instant, the instant itself included; None: all there are.
-        history: every row, not the newest of each key.
+        at: only rows of events up to this instant, the instant itself included; None: all rows.
+        history: return every row, not only the newest of each key.
 
     Raises:
         RequestError: it is no fold, never ran, or the key names no key column.
@@ -57,7 +57,7 @@ def read_view(
             message = f"--at and --history are of folds; of {name} there is only the newest row of each open window"
             raise RequestError(message)
         return _view_open(home, definition, key, read_sequence(home)[-1].seq)
-    for _ in range(5):  # the stamp of the very build that is read
+    for _ in range(5):  # until the stamp is that of the build that is read
         stamp = served_stamp(home)
         served = read_served(home)
         if stamp is not None and served is not None and served_stamp(home) == stamp:
@@ -84,7 +84,7 @@ def _view_open(home: PipelineHome, definition: Definition, key: Mapping[str, Any
 
 
 def check_request(definition: Definition, key: Mapping[str, Any] | None) -> None:
-    """Refuse what cannot be viewed.
+    """Refuse a request that cannot be viewed.
 
     Raises:
         RequestError: it is no fold, or the key names no key column.
@@ -115,7 +115,7 @@ def select_rows(
     if at is not None:
         served = served.filter(pc.less_equal(served[window.at], pa.scalar(at, served.schema.field(window.at).type)))
     for name, value in (key or {}).items():
-        same = [_text(one) == _text(value) for one in served[name].to_pylist()]
+        same = [_text(row_value) == _text(value) for row_value in served[name].to_pylist()]
         served = served.filter(pa.array(same, pa.bool_()))
     ordered = as_folded(served, folded_views(definition)).to_pylist()
     shown = ordered if history else _newest(ordered, definition)
@@ -124,12 +124,12 @@ def select_rows(
 
 
 def folded_views(definition: Definition) -> tuple[str, ...]:
-    """Return a fold's sources in the order in which a batch folds them; empty where there is one."""
+    """Return a fold's sources in the order in which a batch folds them; empty if there is only one."""
     return tuple(definition.sources) if definition.has_several_sources else ()
 
 
 def as_folded(rows: pa.Table, views: Sequence[str]) -> pa.Table:
-    """Return a fold's rows, with `_batch`, of one path in the order in which the stream folded: batches only rise on a path."""
+    """Return a fold's rows of one path, with `_batch`, in the order of the fold: batch numbers only rise on a path."""
     order = [("_batch", "ascending")]
     names = rows.schema.names
     if views:

@@ -1,4 +1,4 @@
-"""Key columns as one text, which tells a key from every other of its pipeline."""
+"""Key columns as one text, which identifies a key in its pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 def key_text(names: Sequence[str], values: Iterable[Any]) -> str:
-    """Return key columns as JSON with sorted names; values JSON does not know appear as their text."""
+    """Return key columns as JSON with sorted names; values of types that JSON lacks appear as text."""
     return json.dumps(dict(zip(names, values, strict=True)), sort_keys=True, default=str)
 
 
@@ -22,5 +22,5 @@ def key_texts(rows: pa.Table, names: Sequence[str]) -> list[str]:
 
 
 def key_digest(text: str) -> str:
-    """Return 16 hex digits for a key's text: what files say of a key that are not rewritten when it is erased."""
+    """Return 16 hex digits for a key's text, for files that are not rewritten when the key is erased."""
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

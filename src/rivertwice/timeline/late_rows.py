@@ -1,4 +1,4 @@
-"""The late rows that the stream kept, of committed batches on the head's path only."""
+"""The late rows that the stream stored, only those of committed batches on the head's path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = ("window_start", "window_end", "event_time", "late_watermark", "topic"
 def read_late_rows(
     home: PipelineHome, path: Sequence[LedgerRow], columns: Sequence[str] = COLUMNS
 ) -> list[dict[str, Any]]:
-    """Return the kept late rows of the batches of `path`, each with its ledger row as `batch`, in the order of the log.
+    """Return the stored late rows of the batches of `path`, each with its ledger row as `batch`, in the order of the log.
 
     Rows of batches that were never committed do not count: a crash may leave them.
     """
@@ -23,9 +23,9 @@ def read_late_rows(
     if table is None:
         return []
     by_batch = {(row.timeline, row.batch): row for row in path}
-    found = []
+    late_rows = []
     for row in table.to_pylist():
         batch = by_batch.get((row.pop("_timeline"), row.pop("_batch")))
         if batch is not None:
-            found.append({**row, "batch": batch})
-    return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"], row["window_start"]))
+            late_rows.append({**row, "batch": batch})
+    return sorted(late_rows, key=lambda row: (row["topic"], row["partition"], row["offset"], row["window_start"]))

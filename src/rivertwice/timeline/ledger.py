@@ -1,7 +1,7 @@
-"""The ledger: one row per micro-batch. It rides in the changelog's commit and is copied to a table of its own.
+"""The ledger: one row per micro-batch. It is in the metadata of the changelog's commit and is copied to a table of its own.
 
-Delta cleans commit metadata up with its log, so the copy is what lasts; the commit is what counts. `heal_ledger`
-copies what a crash between the two left out. Rows of format 1, which have no `by_topic`, and of format 2, which have no
+Delta removes commit metadata with its log, so only the copy stays; but the commit is what counts. `heal_ledger` copies what
+is missing after a crash between the two. Rows of format 1, which have no `by_topic`, and of format 2, which have no
 `late_rows`, are read too.
 """
 
@@ -83,7 +83,7 @@ class LedgerRow:
         min_event_ms, max_event_ms: event times of the accepted rows, None when there are none.
         emitted: result rows appended to the changelog; digest: their digest (`timeline.digest`).
         by_topic: topic to its share of read, bad, accepted and event times; empty in rows of format 1.
-        late_rows: rows written to the table of late rows; None where the policy keeps none, and in rows of formats 1 and 2.
+        late_rows: rows written to the table of late rows; None if the policy keeps none, and in rows of formats 1 and 2.
     """
 
     pipeline: str
@@ -120,7 +120,7 @@ class LedgerRow:
         return parts_between(self.start_offsets, self.end_offsets)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as the JSON object that rides in the commit."""
+        """Return the row as the JSON object of the commit's metadata."""
         return {"format": FORMAT, **asdict(self), "committed_at": to_iso(self.committed_at)}
 
     @classmethod
@@ -136,9 +136,9 @@ class LedgerRow:
         return cls(**{**values, "committed_at": parse_iso(values["committed_at"]), "by_topic": by_topic})
 
 
-def _check_format(found: Any) -> None:
-    if found not in READABLE:
-        message = f"a ledger row has format {found!r}, this version reads {', '.join(map(str, READABLE))}; use a newer rivertwice"
+def _check_format(stored_format: Any) -> None:
+    if stored_format not in READABLE:
+        message = f"a ledger row has format {stored_format!r}, this version reads {', '.join(map(str, READABLE))}; use a newer rivertwice"
         raise LedgerError(message)
 
 
@@ -163,28 +163,28 @@ def from_table(table: pa.Table) -> list[LedgerRow]:
     Raises:
         LedgerError: two different rows claim the same batch of one timeline, or a row's format is not known.
     """
-    found: dict[tuple[str, int], LedgerRow] = {}
+    by_batch: dict[tuple[str, int], LedgerRow] = {}
     for values in table.to_pylist():
         _check_format(values.pop("_format"))
         for column in _JSON_COLUMNS:
             values[column] = json.loads(values.get(column) or "{}")
         row = LedgerRow(**{**values, "by_topic": _counts_by_topic(values["by_topic"])})
-        other = found.setdefault((row.timeline, row.batch), row)
-        if other != row:
+        first_row = by_batch.setdefault((row.timeline, row.batch), row)
+        if first_row != row:
             message = (
                 f"the ledger holds two different rows for batch {row.batch} of timeline {row.timeline}: one of them was "
                 "not written by rivertwice; restore the ledger table to the version before it"
             )
             raise LedgerError(message)
-    return [found[key] for key in sorted(found)]
+    return [by_batch[key] for key in sorted(by_batch)]
 
 
 def read_ledger(home: PipelineHome, first_batch: int | None = None) -> list[LedgerRow]:
-    """Return every committed batch of every timeline: the table, plus what only the changelog's commits know yet.
+    """Return every committed batch of every timeline: the table's rows, plus those that only the changelog's commits have yet.
 
     Args:
         home: of the pipeline.
-        first_batch: leave out batches of smaller numbers; what is behind a batch is read much faster so.
+        first_batch: leave out batches of smaller numbers; later batches alone are read much faster.
     """
     table = delta.read(home.tables.ledger, between=None if first_batch is None else ("batch", first_batch, _MOST))
     rows = [] if table is None else from_table(table)
@@ -193,7 +193,7 @@ def read_ledger(home: PipelineHome, first_batch: int | None = None) -> list[Ledg
 
 
 def missing_rows(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerRow]:
-    """Return ledger rows that the changelog's newest commits carry and the table does not hold, oldest first."""
+    """Return ledger rows that the changelog's newest commits have and the table lacks, oldest first."""
     have = {(row.timeline, row.batch) for row in known}
     missing: list[LedgerRow] = []
     limit = 16
@@ -223,9 +223,9 @@ def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow]) -> None:
 
 
 def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:
-    """Copy into the table what only the changelog's commits hold; return how many rows that were.
+    """Copy into the table the rows that only the changelog's commits have; return how many.
 
-    With `whole` every commit that the changelog still has is looked at, also those before one that the table knows.
+    With `whole` every commit that the changelog still has is read, also those before one that the table has.
     """
     table = delta.read(home.tables.ledger)
     known = [] if table is None else from_table(table)

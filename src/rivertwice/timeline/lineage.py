@@ -34,7 +34,7 @@ class Timeline:
 
     Attributes:
         parent: the fork, or None for a timeline that began at `genesis`.
-        first_batch: number of its own first batch (Spark goes on counting from the parent's).
+        first_batch: number of its own first batch (Spark continues to count from the parent's).
         genesis: topic to partition to the first offset of its own first batch.
         fingerprint: {"state", "semantics", "decode"} of the bundle.
     """
@@ -52,7 +52,7 @@ class Timeline:
 
 
 def fork_of(parent: Timeline, last: LedgerRow, name: str, now: datetime) -> Timeline:
-    """Return the record of a timeline that goes on behind `last`, a batch on the parent's path. Pure."""
+    """Return the record of a timeline that continues after `last`, a batch on the parent's path. Pure."""
     has_own = last.timeline == parent.timeline  # an upgraded parent may have no batch under its own definition yet
     return replace(
         parent,
@@ -74,7 +74,7 @@ class Segment:
     last: int | None
 
     def contains(self, timeline: str, batch: int) -> bool:
-        """Say whether a batch lies in the segment."""
+        """Say whether a batch is in the segment."""
         return timeline == self.timeline and self.first <= batch and (self.last is None or batch <= self.last)
 
 
@@ -103,7 +103,7 @@ def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
     """Return a timeline's record.
 
     Raises:
-        LedgerError: there is no such timeline, or its format is not known.
+        LedgerError: the timeline has no record, or its format is not known.
     """
     data: dict[str, Any] | None = read_record(home.timeline_records, f"{require_name(timeline, 'timeline')}/{RECORD}")
     if data is None or data.get("format") != FORMAT:
@@ -164,9 +164,9 @@ def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
 
 
 def path_semantics(home: PipelineHome, path: Iterable[Segment]) -> frozenset[str]:
-    """Return the semantics hashes of the timelines on a path: publications of these serve, whichever of them the head has.
+    """Return the semantics hashes of the timelines on a path: publications with any of these serve.
 
-    There is more than one behind an upgrade: what was published before it goes on serving, until it is published again.
+    There is more than one after an upgrade: what was published before it serves until it is published again.
     """
     return frozenset(load_timeline(home, part.timeline).fingerprint["semantics"] for part in path)
 
@@ -184,14 +184,14 @@ def head_definition(home: PipelineHome) -> Definition | None:
 
 
 def select_on_path(rows: Sequence[LedgerRow], path: Sequence[Segment]) -> list[LedgerRow]:
-    """Return the ledger rows that lie on a path, in the path's order."""
+    """Return the ledger rows that are on a path, in the path's order."""
     by_timeline: dict[str, list[LedgerRow]] = {}
     for row in rows:
         by_timeline.setdefault(row.timeline, []).append(row)
     chosen: list[LedgerRow] = []
     for segment in path:
-        mine = [row for row in by_timeline.get(segment.timeline, []) if segment.contains(row.timeline, row.batch)]
-        chosen.extend(sorted(mine, key=lambda row: row.batch))
+        own_rows = [row for row in by_timeline.get(segment.timeline, []) if segment.contains(row.timeline, row.batch)]
+        chosen.extend(sorted(own_rows, key=lambda row: row.batch))
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""Head moves and publications: one Delta table, one sequence, each entry asserting its predecessor."""
+"""Head moves and publications: one Delta table, one sequence; each entry asserts its predecessor."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ def append_entry(
     return entry
 
 
-def check_predecessor(seen: int, expected: int, pipeline: str) -> None:
-    """Refuse an entry that was decided on an older sequence than there is.
+def check_predecessor(newest: int, expected: int, pipeline: str) -> None:
+    """Refuse an entry that was decided on an older sequence than the present one.
 
     Raises:
         LostRaceError: another entry was appended since `expected` was read.
     """
-    if seen != expected:
+    if newest != expected:
         message = (
-            f"the sequence of {pipeline} stands at {seen}, not at {expected}: somebody moved the head or "
+            f"the sequence of {pipeline} stands at {newest}, not at {expected}: somebody moved the head or "
             "published meanwhile; nothing was written; read again and decide again"
         )
         raise LostRaceError(message)
@@ -117,7 +117,7 @@ def head(home: PipelineHome) -> str | None:
 
 
 def move_head(home: PipelineHome, timeline: str, *, reason: str, expected_seq: int, now: datetime) -> Entry:
-    """Let `timeline` serve from now on; nothing is destroyed."""
+    """Let `timeline` serve from now on; no data is destroyed."""
     return append_entry(home, HEAD, {"timeline": timeline, "reason": reason}, expected_seq=expected_seq, now=now)
 
 

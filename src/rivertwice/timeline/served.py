@@ -1,6 +1,6 @@
-"""The served table: what each closed window serves now, rebuilt as a whole and stamped with what it shows.
+"""The served table: what each closed window serves now. It is rebuilt as a whole and stamped with what it shows.
 
-Beside it, of a pipeline that emits updates, `provisional`: the newest rows of the windows that are open.
+For a pipeline that emits updates, `provisional` has the newest rows of the windows that are open.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ def _stream_rows(home: PipelineHome, path: Sequence[Segment], ledger: Sequence[L
 
 
 def newest_rows(rows: pa.Table, definition: Definition) -> pa.Table:
-    """Return of each row that was emitted more than once (emit: updates) the newest: batches only rise on a path."""
+    """Return the newest version of each row that was emitted more than once (emit: updates): batches only rise on a path."""
     if not definition.has_updates:
         return rows
     return newest_by(rows, [definition.window.start_column, definition.window.end_column, *definition.row_keys])
 
 
 def newest_by(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return of the rows of a path the newest of each address, which these columns tell."""
+    """Return the newest row of each address on a path; `names` are the columns of the address."""
     ordered = rows.sort_by("_batch")
     keys = zip(*(ordered[name].to_pylist() for name in names), strict=True)
     newest = {key: place for place, key in enumerate(keys)}
@@ -108,7 +108,7 @@ def newest_by(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def read_provisional(home: PipelineHome, definition: Definition) -> pa.Table | None:
-    """Return the newest rows of windows that are not closed yet; None before the first batch. Only of emit: updates."""
+    """Return the newest rows of windows that are not closed yet; None before the first batch. Only for emit: updates."""
     ledger = path_ledger(home)
     rows = stream_rows(home)
     if rows is None or not ledger:
@@ -123,20 +123,20 @@ def open_rows(newest: pa.Table, definition: Definition, watermark_ms: int) -> pa
 
 
 def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = False) -> ServedReport:
-    """Make the served table show the newest sequence and the last committed batch, in one commit; not over rows that are gone.
+    """Make the served table show the newest sequence and the last committed batch, in one commit; not if rows are gone.
 
-    1. Look: sequence, path, ledger. 2. Stop if the table has that stamp already. 3. Choose the rows. 4. Overwrite,
-    with the stamp in the commit. A crash before 4 changes nothing; a crash after it changes nothing either. 5. Of a pipeline
-    that emits updates the same with `provisional`: a window that has just closed is in both for a moment, never in none.
+    1. Read sequence, path and ledger. 2. Stop if the table has that stamp already. 3. Choose the rows. 4. Overwrite, with
+    the stamp in the commit. A crash before 4 or after it does no harm. 5. For a pipeline that emits updates, do the same with
+    `provisional`: a window that has just closed is in both for a moment, never in none.
 
-    The handles that write were opened before the look: a commit in between, of another host or an erasure, is never hidden.
-    With `force` step 2 is left out: rows that a repair wrote again carry the stamps of old batches.
+    The handles that write were opened before step 1: a commit in between, of another host or an erasure, is never hidden.
+    With `force` step 2 is left out: rows that a repair wrote again have the stamps of old batches.
 
     Raises:
         TableDamageError: the changelog lost rows of the path, or the corrections those of a publication.
-        LostRaceError: others committed to the table each time; it is tried again by whoever looks next.
+        LostRaceError: others committed to the table each time; the next caller tries again.
     """
-    # A race is lost to another host, an erasure or upkeep: what was looked at may be old.
+    # A race is lost to another host, an erasure or upkeep: what was read may be old.
     return retry(LostRaceError, tries=_RACES)(_rebuild, home, definition, force=force)
 
 
@@ -188,7 +188,7 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
 def rows_served_by(
     home: PipelineHome, definition: Definition, entries: list[Entry], ledger: Sequence[LedgerRow]
 ) -> pa.Table | None:
-    """Return what closed windows serve by a sequence and the path's ledger, whatever the table shows; None before the first batch.
+    """Return what closed windows serve by a sequence and the path's ledger, not by the table; None before the first batch.
 
     Args:
         home: the pipeline's.
@@ -244,7 +244,7 @@ def read_corrections(home: PipelineHome, publications: Sequence[Publication]) ->
 
 
 def _alone(home: PipelineHome) -> AbstractContextManager[None]:
-    """Let one process at a time rebuild, so that an older look never overwrites a newer one."""
+    """Let one process at a time rebuild, so that what was read earlier never overwrites what was read later."""
     return lock(home.root / "served.lock")
 
 
@@ -260,9 +260,9 @@ def provisional_stamp(home: PipelineHome) -> ServedStamp | None:
 
 def _stamp_of(table: Place) -> ServedStamp | None:
     for limit in (4, None):
-        found = delta.commits(table, METADATA_KEY, limit=limit)
-        if found:
-            return ServedStamp(**found[-1][1])
+        commits = delta.commits(table, METADATA_KEY, limit=limit)
+        if commits:
+            return ServedStamp(**commits[-1][1])
     return None
 
 
@@ -275,7 +275,7 @@ def wait_served(home: PipelineHome, sequence: int, timeout: float) -> ServedStam
     """Wait until the served table shows at least `sequence`.
 
     Raises:
-        ServiceError: it does not within `timeout` seconds.
+        ServiceError: it does not show it within `timeout` seconds.
     """
     stamp = None
     for _ in Deadline.after(timeout).polls(POLL_SECONDS):
@@ -307,7 +307,7 @@ def export_lines(rows: pa.Table) -> list[bytes]:
 def export_sha256(home: PipelineHome) -> str:
     """Return the SHA-256 of the canonical sorted export of the served table, of all its columns.
 
-    The stamp lies in the commit, not in the rows: a head move that changes no served row changes nothing here.
+    The stamp is in the commit, not in the rows: a head move that changes no served row does not change the hash.
 
     Raises:
         ServiceError: the table was never built.
@@ -320,7 +320,7 @@ def export_sha256(home: PipelineHome) -> str:
 
 
 def _canonical(value: Any) -> Any:
-    """Return a value as JSON knows it, without losing a digit."""
+    """Return a value as JSON can hold it, without losing a digit."""
     if isinstance(value, datetime):
         return to_iso(value if value.tzinfo else value.replace(tzinfo=UTC))
     if value is None or isinstance(value, (bool, int, str)):

@@ -16,7 +16,7 @@ from rivertwice.timeline.session_cover import STREAM_SEQ, select_replaced
 
 FORMAT = 1
 WITHDRAWN = "_withdrawn"
-"""Column of corrections of sessions: the row takes away what is served of its key and stretch, and is not served itself."""
+"""Column of corrections of sessions: the row withdraws what is served of its key and stretch, and is not served itself."""
 
 Milliseconds = npt.NDArray[np.int64]
 
@@ -28,14 +28,14 @@ class Publication:
     Attributes:
         seq: its place in the sequence; the larger is the newer.
         backfill: whose corrections it publishes.
-        ranges: windows it covers, as half-open ranges of epoch milliseconds. Of sessions: the stretches in which it
-            changes anything; what it replaces there its own sessions say (`session_cover`).
+        ranges: windows it covers, as half-open ranges of epoch milliseconds. For sessions: the stretches in which it changes
+            rows; its own sessions decide what it replaces there (`session_cover`).
         semantics: semantics hash of the bundle that computed them.
         bundle: that bundle.
         as_of: topic -> partition -> offset; only records below were counted.
         amendments: decisions about dead letters up to this one were applied; 0: none.
         sessions: whether it publishes sessions.
-        rows: how many rows its backfill computed; None: of a version that did not say so.
+        rows: how many rows its backfill computed; None: published by a version that did not store it.
     """
 
     seq: int
@@ -80,8 +80,8 @@ class Publication:
 def to_epoch_ms(column: pa.ChunkedArray) -> Milliseconds:
     """Return a timestamp column as epoch milliseconds; no value may be null."""
     values = pc.cast(pc.cast(column, pa.timestamp("ms", "UTC"), safe=False), pa.int64())
-    found: Milliseconds = values.to_numpy().astype(np.int64, copy=False)
-    return found
+    milliseconds: Milliseconds = values.to_numpy().astype(np.int64, copy=False)
+    return milliseconds
 
 
 def select_winners(
@@ -89,7 +89,7 @@ def select_winners(
 ) -> npt.NDArray[np.int64]:
     """Return, per window start, the `seq` of the publication it serves, or -1 for the head's path.
 
-    The newest publication that covers the window wins; one of other semantics than the head's path has does not count at all.
+    The newest publication that covers the window wins; one with semantics that the head's path lacks does not count.
     """
     order = np.argsort(starts_ms, kind="stable")
     ordered = starts_ms[order]
@@ -104,16 +104,18 @@ def select_winners(
 
 
 def select_serving(publications: Sequence[Publication], semantics: AbstractSet[str]) -> list[Publication]:
-    """Return the publications from which a window may serve anything: of these semantics, and not wholly covered by newer ones."""
+    """Return the publications that a window may serve rows of: of these semantics, and not wholly covered by newer ones."""
     newest_first = sorted(
-        (one for one in publications if one.semantics in semantics), key=lambda one: one.seq, reverse=True
+        (publication for publication in publications if publication.semantics in semantics),
+        key=lambda publication: publication.seq,
+        reverse=True,
     )
     serving: list[Publication] = []
     covers: list[tuple[int, int]] = []
-    for one in newest_first:
-        if one.sessions or any(not _is_covered(pair, covers) for pair in one.ranges):
-            serving.append(one)
-        covers = sorted([*covers, *one.ranges])
+    for candidate in newest_first:
+        if candidate.sessions or any(not _is_covered(pair, covers) for pair in candidate.ranges):
+            serving.append(candidate)
+        covers = sorted([*covers, *candidate.ranges])
     return serving
 
 
@@ -140,20 +142,20 @@ def select_served(
 ) -> pa.Table:
     """Choose what every closed window serves.
 
-    A window covered by a publication of the path's semantics serves the newest such publication's corrections and
-    nothing else: keys that vanished vanish, and a window that only had late rows appears. Every other window serves
-    the head path's rows. A session is covered by every newer one of its key that overlaps it.
+    A window covered by a publication of the path's semantics serves only the corrections of the newest such publication:
+    keys that are not in them vanish, and a window that only had late rows appears. Every other window serves the head
+    path's rows. A session is covered by every newer one of its key that overlaps it.
 
     Args:
         stream: changelog rows on the head's path: `_timeline`, `_batch` and the result columns.
-        corrections: `_backfill` and the result columns; rows that nobody published are ignored.
+        corrections: `_backfill` and the result columns; rows that are not published are ignored.
         publications: the sequence's publications, in any order.
         semantics: semantics hashes of the head's path (`lineage.path_semantics`).
         closed_ms: watermark of the last committed batch on the head's path.
         start_column: start of a row's window.
         end_column: end of a row's window, exclusive.
         session_keys: key columns, if windows are sessions.
-        claims: of sessions: all corrections, where `corrections` holds only those that may be served; None: the same.
+        claims: for sessions, all corrections, if `corrections` has only those that may be served; None: `corrections`.
 
     Returns:
         The served rows, sorted by their window and then by every other result column.
@@ -176,13 +178,13 @@ def select_served(
         held = corrections if claims is None else claims
         covered = _covered_by_sessions(held, counting, (start_column, end_column, *session_keys))
     streamed = _closed(stream, end_column, closed_ms)
-    kept = ~covered(streamed, np.full(streamed.num_rows, STREAM_SEQ, dtype=np.int64))
-    parts = [_stamped(streamed.filter(pa.array(kept)), "stream", schema)]
+    is_served = ~covered(streamed, np.full(streamed.num_rows, STREAM_SEQ, dtype=np.int64))
+    parts = [_stamped(streamed.filter(pa.array(is_served)), "stream", schema)]
     if corrections is not None and corrections.num_rows:
         corrected = _closed(corrections, end_column, closed_ms)
         own = _seqs_of(corrected, counting)
-        kept = (own >= 0) & ~covered(corrected, own) & ~withdrawn_rows(corrected)
-        parts.append(_stamped(corrected.filter(pa.array(kept)), "published", schema))
+        is_served = (own >= 0) & ~covered(corrected, own) & ~withdrawn_rows(corrected)
+        parts.append(_stamped(corrected.filter(pa.array(is_served)), "published", schema))
     served = pa.concat_tables(parts).combine_chunks()
     rest = [name for name in results if name not in (start_column, end_column)]
     order = [start_column, end_column, *rest, "_timeline", "_batch", "_backfill"]
@@ -193,12 +195,12 @@ _Covered = Callable[[pa.Table, Milliseconds], npt.NDArray[np.bool_]]
 
 
 def _covered_by_windows(counting: Sequence[Publication], semantics: AbstractSet[str], start_column: str) -> _Covered:
-    """Return what says of rows, by their own publications' numbers, whether another publication serves their window."""
+    """Return a function of rows and their publications' numbers: whether another publication serves their window."""
     return lambda rows, own: select_winners(to_epoch_ms(rows[start_column]), counting, semantics) != own
 
 
 def _covered_by_sessions(held: pa.Table | None, counting: Sequence[Publication], columns: Sequence[str]) -> _Covered:
-    """Return what says of rows, by their own publications' numbers, whether a newer session covers them."""
+    """Return a function of rows and their publications' numbers: whether a newer session covers them."""
     if held is None or not held.num_rows:
         return lambda rows, _: np.zeros(rows.num_rows, dtype=bool)
     seqs = _seqs_of(held, counting)
@@ -207,13 +209,13 @@ def _covered_by_sessions(held: pa.Table | None, counting: Sequence[Publication],
 
 
 def _seqs_of(corrections: pa.Table, counting: Sequence[Publication]) -> Milliseconds:
-    """Return the publication of each row; -2 of one that none of `counting` published."""
+    """Return the publication of each row; -2 if none of `counting` published it."""
     seq_of = {entry.backfill: entry.seq for entry in sorted(counting, key=lambda entry: entry.seq)}
     return np.array([seq_of.get(name, -2) for name in corrections["_backfill"].to_pylist()], dtype=np.int64)
 
 
 def withdrawn_rows(corrections: pa.Table) -> npt.NDArray[np.bool_]:
-    """Say of each row whether it only takes away what is served of its key and stretch."""
+    """Return for each row whether it only withdraws what is served of its key and stretch."""
     if WITHDRAWN not in corrections.schema.names:
         return np.zeros(corrections.num_rows, dtype=bool)
     return np.array(corrections[WITHDRAWN].to_pylist(), dtype=bool)

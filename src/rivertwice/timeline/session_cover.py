@@ -1,8 +1,8 @@
 """Which sessions a newer publication replaces: those of the same key that overlap one of its sessions. Pure, over arrays.
 
-Windows of a fixed place are replaced by where they start. A session is made by its records: a recompute may begin it earlier, end
-it later, or make one of two, so what was served of the same records lies within it, wherever it started. Rows of one
-publication never replace each other.
+Fixed windows are replaced by their start. A session is made by its records: a recompute may begin it earlier, end it later, or
+make one of two. So what was served of the same records is within it, wherever that started. Rows of one publication never
+replace each other.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int64]
 STREAM_SEQ = -1
-"""Stands for the stream's own rows, which every publication replaces."""
+"""Number for the stream's own rows, which every publication replaces."""
 
 
 def select_replaced(
     rows: pa.Table, seqs: Numbers, claims: pa.Table, claim_seqs: Numbers, columns: Sequence[str]
 ) -> npt.NDArray[np.bool_]:
-    """Say of each row whether a newer publication than its own has a session of its key that overlaps it.
+    """Return for each row whether a newer publication than its own has a session of its key that overlaps it.
 
     Args:
-        rows: sessions; `seqs` says which publication each comes from (`STREAM_SEQ`: none).
+        rows: sessions; `seqs` has the publication that each comes from (`STREAM_SEQ`: none).
         seqs: one per row.
-        claims: all sessions of publications that count, those among them by which a session vanishes.
+        claims: all sessions of publications that count, including those by which a session vanishes.
         claim_seqs: the publication of each.
         columns: start and end of a session, then its key columns.
     """
@@ -35,18 +35,18 @@ def select_replaced(
     if not rows.num_rows or not claims.num_rows:
         return replaced
     start, end, *keys = columns
-    mine, theirs = _numbered(rows, claims, keys)
+    row_keys, claim_keys = _numbered(rows, claims, keys)
     places, (low, high), (claim_low, claim_high) = _ranked((rows[start], rows[end]), (claims[start], claims[end]))
-    low_of, high_of = mine * places + low, mine * places + high
+    low_of, high_of = row_keys * places + low, row_keys * places + high
     for seq in np.unique(claim_seqs):
         chosen = np.flatnonzero(claim_seqs == seq)
-        order = chosen[np.argsort(theirs[chosen] * places + claim_low[chosen], kind="stable")]
-        begins = theirs[order] * places + claim_low[order]
-        ends = np.maximum.accumulate(theirs[order] * places + claim_high[order])
-        # Of those that begin before a row's end the one that ends last; of a smaller key all end before this key's numbers.
+        order = chosen[np.argsort(claim_keys[chosen] * places + claim_low[chosen], kind="stable")]
+        begins = claim_keys[order] * places + claim_low[order]
+        ends = np.maximum.accumulate(claim_keys[order] * places + claim_high[order])
+        # The latest end among the sessions that begin before a row's end; those of smaller keys end before this key's numbers.
         at = np.searchsorted(begins, high_of, side="left") - 1
-        found = (at >= 0) & (ends[at] > low_of)
-        replaced |= found & (seqs < seq)
+        is_covered = (at >= 0) & (ends[at] > low_of)
+        replaced |= is_covered & (seqs < seq)
     return replaced
 
 
@@ -54,10 +54,12 @@ def _numbered(rows: pa.Table, claims: pa.Table, keys: Sequence[str]) -> tuple[Nu
     """Return a number for each row's key, equal exactly for equal keys; null is a value like any other."""
     codes = np.zeros(rows.num_rows + claims.num_rows, dtype=np.int64)
     for name in keys:
-        theirs = claims[name].cast(rows.schema.field(name).type)
-        both = pa.chunked_array([*rows[name].chunks, *theirs.chunks], rows.schema.field(name).type).combine_chunks()
-        found = pc.dictionary_encode(both, null_encoding="encode").indices.to_numpy().astype(np.int64)
-        codes = np.unique(codes * (found.max() + 1) + found, return_inverse=True)[1].astype(np.int64)
+        claim_values = claims[name].cast(rows.schema.field(name).type)
+        both = pa.chunked_array(
+            [*rows[name].chunks, *claim_values.chunks], rows.schema.field(name).type
+        ).combine_chunks()
+        column_codes = pc.dictionary_encode(both, null_encoding="encode").indices.to_numpy().astype(np.int64)
+        codes = np.unique(codes * (column_codes.max() + 1) + column_codes, return_inverse=True)[1].astype(np.int64)
     return codes[: rows.num_rows], codes[rows.num_rows :]
 
 
@@ -73,5 +75,5 @@ def _ranked(
 
 
 def _micros(column: pa.ChunkedArray) -> Numbers:
-    found: Numbers = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.int64()).to_numpy().astype(np.int64)
-    return found
+    micros: Numbers = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.int64()).to_numpy().astype(np.int64)
+    return micros

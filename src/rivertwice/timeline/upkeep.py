@@ -1,14 +1,14 @@
-"""Upkeep of a pipeline's tables: small files merged, what nothing names any more removed. Rows never change.
+"""Upkeep of a pipeline's tables: small files are merged, files that no commit names are removed. Rows never change.
 
 A stream that commits twice a second writes 170,000 files a day into each table; without upkeep every reader slows down.
 Upkeep runs beside the stream:
 
-1. Copy into the ledger what only the changelog's commits hold: old commits go below, the ledger must not.
+1. Copy into the ledger what only the changelog's commits have: step 3 drops old commits, and the ledger must keep them.
 2. Merge small files where a partition has many. An append at the same moment does not conflict with it.
 3. Delete files that no commit has named for the table's own retention, drop the older commits that the checkpoint of an
    earlier upkeep covers, and write a checkpoint of the log.
 
-A crash between two steps leaves a table that is merely larger than it need be.
+A crash between two steps leaves a table that is only larger than necessary.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMPACT_AT = 50
 
 @dataclass(frozen=True)
 class Chore:
-    """What is to be done to one table.
+    """Work to do on one table.
 
     Attributes:
         merge: merge its small files.
@@ -57,7 +57,7 @@ class Kept:
 
 
 def tables_of(tables: Tables, views: Iterable[str] = ()) -> dict[str, Place]:
-    """Return the tables that upkeep looks after, by name; `views` are those of table sources, whose versions are kept."""
+    """Return the tables that upkeep covers, by name; `views` are those of table sources, whose versions are kept."""
     names = (
         "changelog",
         "ledger",
@@ -94,9 +94,9 @@ def plan_upkeep(shapes: Mapping[str, TableShape | None], compact_at: int = COMPA
 
 
 def keep_up(home: PipelineHome, compact_at: int = COMPACT_AT) -> list[Kept]:
-    """Look after all tables of one pipeline; one process at a time, others return at once with nothing done."""
-    with lock_if_free(_lock_file(home)) as mine:
-        if not mine:
+    """Do the upkeep of all tables of one pipeline; one process at a time, others return at once and do nothing."""
+    with lock_if_free(_lock_file(home)) as has_lock:
+        if not has_lock:
             return []
         healed = heal_ledger(home)
         if healed:
