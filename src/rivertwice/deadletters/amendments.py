@@ -1,4 +1,4 @@
-"""The table of amendments: append-only, one commit each, each asserting its predecessor."""
+"""The table of amendments: append-only; each has its own commit and asserts its predecessor."""
 
 from __future__ import annotations
 
@@ -43,40 +43,40 @@ def read_amendments(home: PipelineHome) -> list[Amendment]:
     """Return all amendments, oldest first.
 
     Raises:
-        LedgerError: a row has a format of another version.
+        LedgerError: a row has the format of another version.
     """
     rows = delta.read(home.tables.amendments)
-    return [] if rows is None else sorted((_read(row) for row in rows.to_pylist()), key=lambda one: one.seq)
+    return [] if rows is None else sorted((_read(row) for row in rows.to_pylist()), key=lambda amendment: amendment.seq)
 
 
 def append_amendments(home: PipelineHome, decided: list[Amendment], *, expected_seq: int) -> list[Amendment]:
     """Append decisions in one commit, numbered from `expected_seq` + 1 on; return them numbered.
 
     Raises:
-        LostRaceError: somebody decided something since `expected_seq` was read; nothing was written.
+        LostRaceError: another decision was made since `expected_seq` was read; nothing was written.
     """
-    numbered = [replace(one, seq=expected_seq + place) for place, one in enumerate(decided, start=1)]
+    numbered = [replace(amendment, seq=expected_seq + place) for place, amendment in enumerate(decided, start=1)]
     if not numbered:
         return []
     rows = [
         {
             "_format": FORMAT,
-            "seq": one.seq,
-            "kind": one.kind,
-            "topic": one.topic,
-            **one.address._asdict(),
-            "value": one.value,
-            "why": one.why,
-            "by": one.by,
-            "created_at": one.created_at,
+            "seq": amendment.seq,
+            "kind": amendment.kind,
+            "topic": amendment.topic,
+            **amendment.address._asdict(),
+            "value": amendment.value,
+            "why": amendment.why,
+            "by": amendment.by,
+            "created_at": amendment.created_at,
         }
-        for one in numbered
+        for amendment in numbered
     ]
 
     def follows(table: delta.Table) -> None:
-        seen = table.transaction_version(app_of(home)) or 0
-        if seen != expected_seq:
-            raise LostRaceError(_raced(home, seen, expected_seq))
+        newest_seq = table.transaction_version(app_of(home)) or 0
+        if newest_seq != expected_seq:
+            raise LostRaceError(_raced(home, newest_seq, expected_seq))
 
     delta.append(
         home.tables.amendments,
@@ -87,9 +87,9 @@ def append_amendments(home: PipelineHome, decided: list[Amendment], *, expected_
     return numbered
 
 
-def _raced(home: PipelineHome, seen: int, expected: int) -> str:
+def _raced(home: PipelineHome, newest_seq: int, expected: int) -> str:
     return (
-        f"the amendments of {home.root.name} stand at {seen}, not at {expected}: somebody decided about dead letters "
+        f"the amendments of {home.root.name} stand at {newest_seq}, not at {expected}: somebody decided about dead letters "
         "meanwhile; nothing was written; look again (`rivertwice dead list`) and decide again"
     )
 

@@ -15,7 +15,7 @@ from rivertwice.pipeline.relations import accepted
 
 
 def raw_record(letter: DeadLetter, value: bytes | None) -> tuple[object, ...]:
-    """Return a letter as a record of Kafka's columns, with another value. Key, headers and timestamp stay its own."""
+    """Return a letter as a record with Kafka's columns and another value; key, headers and timestamp stay the same."""
     headers = None if letter.headers is None else [tuple(header) for header in letter.headers]
     key, address = letter.key, letter.address
     return (key, value, headers, letter.topic, address.partition, address.offset, letter.record_time)
@@ -30,35 +30,36 @@ def problem_with(spark: SparkSession, definition: Definition, letter: DeadLetter
 
 
 def cure_applies(definition: Definition, topic: str) -> bool:
-    """Say whether a cure of a record of `topic` is applied: of streams under windows, sessions and intervals.
+    """Say whether a cure of a record of `topic` is applied: only for streams in windows, sessions and intervals.
 
-    A fold is changed from there on, and so is a table: no rule explains those yet.
+    A cure would change a fold, or a table, from its record on: no rule explains that yet.
     """
-    found = definition.by_topic.get(topic)
-    return found is not None and definition.window.kind.takes_cures and not found[1].is_table
+    view_and_source = definition.by_topic.get(topic)
+    return view_and_source is not None and definition.window.kind.takes_cures and not view_and_source[1].is_table
 
 
 def amended_rows(spark: SparkSession, definition: Definition, cures: Sequence[Cure]) -> dict[str, DataFrame]:
-    """Return view to the accepted rows that cures give, with their own addresses; of views that have any.
+    """Return view to the accepted rows that cures give, with their own addresses, for views that have any.
 
-    `_from` and `_until` say from which decision on, and up to which, each held (`_until` is null of one that does).
+    `_from` and `_until` are the decisions from which on, and up to which, each held (`_until` is null if it still holds).
     """
-    found = {}
+    rows_by_view = {}
     for topic, (view, source) in definition.by_topic.items():
-        mine = [one for one in cures if one.letter.topic == topic and cure_applies(definition, topic)]
-        if mine:
-            found[view] = _decoded(spark, source, mine)
-    return found
+        topic_cures = [cure for cure in cures if cure.letter.topic == topic and cure_applies(definition, topic)]
+        if topic_cures:
+            rows_by_view[view] = _decoded(spark, source, topic_cures)
+    return rows_by_view
 
 
 def _decoded(spark: SparkSession, source: Source, cures: Sequence[Cure]) -> DataFrame:
-    """Decode each cure under a number of its own as its offset, for an address may have had several."""
+    """Decode each cure with a number of its own as its offset, because an address may have had several."""
     raw = [
-        (*raw_record(one.letter, one.value)[:4], 0, number, one.letter.record_time) for number, one in enumerate(cures)
+        (*raw_record(cure.letter, cure.value)[:4], 0, number, cure.letter.record_time)
+        for number, cure in enumerate(cures)
     ]
     places = [
-        (number, one.letter.address.partition, one.letter.address.offset, one.first_seq, one.until_seq)
-        for number, one in enumerate(cures)
+        (number, cure.letter.address.partition, cure.letter.address.offset, cure.first_seq, cure.until_seq)
+        for number, cure in enumerate(cures)
     ]
     known = spark.createDataFrame(places, "_number bigint, _part int, _place bigint, _from bigint, _until bigint")
     rows = accepted(decode(spark.createDataFrame(raw, RAW_SCHEMA), source), source)
@@ -70,7 +71,7 @@ def _decoded(spark: SparkSession, source: Source, cures: Sequence[Cure]) -> Data
 
 
 def with_cures(rows: DataFrame, cures: DataFrame | None) -> DataFrame:
-    """Return rows with cures at their addresses, in place of whatever of `rows` lies there."""
+    """Return rows with cures at their addresses; a cure replaces any row of `rows` at its address."""
     if cures is None:
         return rows
     addresses = F.broadcast(cures.select("_partition", "_offset").distinct())

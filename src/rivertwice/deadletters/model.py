@@ -1,4 +1,4 @@
-"""Plain values: a dead letter by address, and what somebody decided about it."""
+"""Plain values: a dead letter by address, and what was decided about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Header = tuple[str, bytes]
 
 
 class RecordAddress(NamedTuple):
-    """Where a record lies in the log."""
+    """The address of a record in the log."""
 
     topic_id: str
     partition: int
@@ -26,13 +26,13 @@ class RecordAddress(NamedTuple):
 
 @dataclass(frozen=True)
 class Amendment:
-    """One decision about one dead letter. The newest about an address holds; none is ever changed.
+    """One decision about one dead letter. The newest one for an address holds; none is ever changed.
 
     Attributes:
         seq: 1, 2, 3 ... without gap; a truth is computed up to one.
-        kind: `amend` (the record should have had `value`) or `discard` (it is rightly left out).
+        kind: `amend` (the record should have had `value`) or `discard` (it is left out, which is right).
         value: the record's cure; None for a discard.
-        why: in the words of who decided. by: who.
+        why: the reason in the words of the person who decided. by: that person.
     """
 
     seq: int
@@ -53,7 +53,7 @@ class DeadLetter:
         timeline, batch: the batch that read it.
         reason, detail: why it was not accepted.
         amendment: the newest decision, None while it is open.
-        named: its place names the topic, for the pipeline reads several.
+        named: its place names the topic, because the pipeline reads several.
     """
 
     topic: str
@@ -76,18 +76,18 @@ class DeadLetter:
 
     @property
     def place(self) -> str:
-        """The address as a person writes it: PARTITION@OFFSET, of several topics TOPIC/PARTITION@OFFSET."""
+        """The address as a person writes it: PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics."""
         return f"{f'{self.topic}/' if self.named else ''}{self.address.partition}@{self.address.offset}"
 
 
 @dataclass(frozen=True)
 class Desk:
-    """Where the dead letters of a pipeline stand.
+    """Summary of the dead letters of a pipeline.
 
     Attributes:
         counts: reason to state to number.
         oldest_open: when the batch of the oldest open one was committed, None if none is open.
-        last_seq: newest amendment.
+        last_seq: number of the newest amendment.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -95,7 +95,7 @@ class Desk:
     last_seq: int
 
     def total(self, state: str) -> int:
-        """Return how many are in a state."""
+        """Return how many dead letters are in a state."""
         return sum(states.get(state, 0) for states in self.counts.values())
 
 
@@ -103,7 +103,7 @@ def parse_place(text: str) -> tuple[str | None, int, int]:
     """Read PARTITION@OFFSET or TOPIC/PARTITION@OFFSET: (topic or None, partition, offset).
 
     Raises:
-        RequestError: it is no such place.
+        RequestError: the text has neither form.
     """
     topic, slash, rest = text.rpartition("/")
     partition, mark, offset = rest.partition("@")
@@ -119,10 +119,10 @@ def parse_place(text: str) -> tuple[str | None, int, int]:
 
 @dataclass(frozen=True)
 class Cure:
-    """A value that a dead letter should have had, as somebody decided; a later decision may end it.
+    """A value that a dead letter should have had, by an amendment; a later decision may end it.
 
     Attributes:
-        first_seq: the amendment that says so. until_seq: the decision about the same address that ended it, or None.
+        first_seq: the amendment. until_seq: the decision about the same address that ended it, or None.
     """
 
     letter: DeadLetter
@@ -136,30 +136,30 @@ class Cure:
 
 
 def cures_of(letters: Iterable[DeadLetter], amendments: Iterable[Amendment]) -> list[Cure]:
-    """Return every cure that there was of `letters`, ended ones too, in the order of the decisions."""
-    by_address = {one.address: one for one in letters}
+    """Return every cure of `letters`, including ended ones, in the order of the decisions."""
+    by_address = {letter.address: letter for letter in letters}
     decided: dict[RecordAddress, list[Amendment]] = {}
-    for one in sorted(amendments, key=lambda each: each.seq):
-        decided.setdefault(one.address, []).append(one)
-    found = []
+    for amendment in sorted(amendments, key=lambda each: each.seq):
+        decided.setdefault(amendment.address, []).append(amendment)
+    cures = []
     for address, all_of in decided.items():
-        ends = [one.seq for one in all_of[1:]]
-        for one, until in zip(all_of, [*ends, None], strict=True):
-            if one.value is not None and address in by_address:
-                found.append(Cure(by_address[address], one.value, one.seq, until))
-    return sorted(found, key=lambda cure: cure.first_seq)
+        ends = [decision.seq for decision in all_of[1:]]
+        for amendment, until in zip(all_of, [*ends, None], strict=True):
+            if amendment.value is not None and address in by_address:
+                cures.append(Cure(by_address[address], amendment.value, amendment.seq, until))
+    return sorted(cures, key=lambda cure: cure.first_seq)
 
 
 def newest_by_address(amendments: Iterable[Amendment], upto: int | None = None) -> dict[RecordAddress, Amendment]:
     """Return the decision that holds for each address, as of a sequence number."""
-    ordered = sorted(amendments, key=lambda one: one.seq)
-    return {one.address: one for one in ordered if upto is None or one.seq <= upto}
+    ordered = sorted(amendments, key=lambda amendment: amendment.seq)
+    return {amendment.address: amendment for amendment in ordered if upto is None or amendment.seq <= upto}
 
 
 def count_states(letters: Iterable[DeadLetter]) -> dict[str, dict[str, int]]:
     """Return reason to state to number."""
-    found: dict[str, dict[str, int]] = {}
+    by_reason: dict[str, dict[str, int]] = {}
     for letter in letters:
-        states = found.setdefault(letter.reason, dict.fromkeys(STATES, 0))
+        states = by_reason.setdefault(letter.reason, dict.fromkeys(STATES, 0))
         states[letter.state] += 1
-    return dict(sorted(found.items()))
+    return dict(sorted(by_reason.items()))

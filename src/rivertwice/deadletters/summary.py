@@ -37,9 +37,9 @@ Judge = Callable[[DeadLetter, bytes], str | None]
 def select_valid(
     rows: Iterable[Mapping[str, Any]], ledger: Iterable[LedgerRow], decisions: Mapping[RecordAddress, Amendment]
 ) -> list[DeadLetter]:
-    """Return the dead letters that count, by partition and offset: those of committed batches on the head's path. Pure.
+    """Return the dead letters that count: those of committed batches on the head's path, by topic, partition and offset.
 
-    Key, value and headers are None where the rows were read without them (`BRIEF`).
+    Pure. Key, value and headers are None if the rows were read without them (`BRIEF`).
     """
     batches = list(ledger)
     counted = {(row.timeline, row.batch) for row in batches}
@@ -65,11 +65,11 @@ def select_valid(
                 named=several,
             )
         )
-    return sorted(letters, key=lambda one: (one.topic, one.address.partition, one.address.offset))
+    return sorted(letters, key=lambda letter: (letter.topic, letter.address.partition, letter.address.offset))
 
 
-def _headers(found: Sequence[Mapping[str, Any]] | None) -> list[Header] | None:
-    return None if found is None else [(one["key"], one["value"]) for one in found]
+def _headers(headers: Sequence[Mapping[str, Any]] | None) -> list[Header] | None:
+    return None if headers is None else [(header["key"], header["value"]) for header in headers]
 
 
 def read_letters(home: PipelineHome) -> list[DeadLetter]:
@@ -83,17 +83,17 @@ def read_brief(home: PipelineHome, ledger: Sequence[LedgerRow]) -> list[DeadLett
 
 
 def with_bytes(home: PipelineHome, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """Return letters that were read without their bytes with them. No others' are held: a letter may have a megabyte."""
-    wanted = {(one.timeline, one.batch, one.address): one for one in letters}
-    found = {}
-    for first, last in _runs({one.address.offset for one in letters}):
+    """Add the bytes to letters that were read without them. No other bytes are held: a letter may have a megabyte."""
+    wanted = {(letter.timeline, letter.batch, letter.address): letter for letter in letters}
+    complete = {}
+    for first, last in _runs({letter.address.offset for letter in letters}):
         rows = delta.read(home.tables.dead_letters, between=("offset", first, last))
         for row in [] if rows is None else rows.to_pylist():
             place = (row["_timeline"], row["_batch"], RecordAddress(row["topic_id"], row["partition"], row["offset"]))
             if place in wanted:
                 parts = {"key": row["key"], "value": row["value"], "headers": _headers(row["headers"])}
-                found[place] = replace(wanted[place], **parts)
-    return [found.get((one.timeline, one.batch, one.address), one) for one in letters]
+                complete[place] = replace(wanted[place], **parts)
+    return [complete.get((letter.timeline, letter.batch, letter.address), letter) for letter in letters]
 
 
 def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -116,17 +116,17 @@ def _read(home: PipelineHome, ledger: Sequence[LedgerRow], columns: Sequence[str
 
 
 def read_cures(home: PipelineHome, ledger: Sequence[LedgerRow]) -> list[Cure]:
-    """Return every cure of the dead letters on a path (`ledger`), in the order of the decisions; none costs no read."""
+    """Return every cure of the dead letters on a path (`ledger`), in order of decision; without amendments none are read."""
     amendments = read_amendments(home)
     rows = delta.read(home.tables.dead_letters) if amendments else None
     return [] if rows is None else cures_of(select_valid(rows.to_pylist(), ledger, {}), amendments)
 
 
 def view_desk(home: PipelineHome, ledger: Sequence[LedgerRow]) -> Desk:
-    """Return where the dead letters stand. `ledger`: the head's path, which the caller has read."""
+    """Return the summary of the dead letters. `ledger`: the head's path, which the caller has read."""
     letters = read_brief(home, ledger)
     committed = {(row.timeline, row.batch): row.committed_at for row in ledger}
-    since = [committed[one.timeline, one.batch] for one in letters if one.state == OPEN]
+    since = [committed[letter.timeline, letter.batch] for letter in letters if letter.state == OPEN]
     return Desk(count_states(letters), min(since, default=None), last_amendment(home))
 
 
@@ -134,20 +134,20 @@ def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int
     """Return the letter at a place (`model.parse_place`).
 
     Raises:
-        RequestError: no dead letter lies there, or several topics have one there and none is named.
+        RequestError: no dead letter is at this place, or several topics have one there and none is named.
     """
     topic, partition, offset = place
-    found = [
-        one
-        for one in letters
-        if (one.address.partition, one.address.offset) == (partition, offset) and topic in (None, one.topic)
+    matching = [
+        letter
+        for letter in letters
+        if (letter.address.partition, letter.address.offset) == (partition, offset) and topic in (None, letter.topic)
     ]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
         message = (
             f"several dead letters of {pipeline} lie at {partition}@{offset}, in different topics; nothing was done; name one: "
-            + ", ".join(one.place for one in found)
+            + ", ".join(letter.place for letter in matching)
         )
         raise RequestError(message)
     message = (
@@ -164,9 +164,9 @@ def amend(
 
     Raises:
         RequestError: the value would be a dead letter too.
-        LostRaceError: somebody decided meanwhile.
+        LostRaceError: another decision was made meanwhile.
     """
-    seen = last_amendment(home)
+    last_seq = last_amendment(home)
     problem = judge(letter, value)
     if problem is not None:
         message = (
@@ -175,15 +175,15 @@ def amend(
         )
         raise RequestError(message)
     decided = Amendment(0, AMEND, letter.topic, letter.address, value, why, by, now)
-    return append_amendments(home, [decided], expected_seq=seen)[0]
+    return append_amendments(home, [decided], expected_seq=last_seq)[0]
 
 
 def discard(home: PipelineHome, letters: Sequence[DeadLetter], *, why: str, by: str, now: datetime) -> list[Amendment]:
-    """Record that dead letters are rightly left out, all in one commit.
+    """Record that it is right to leave out some dead letters, all in one commit.
 
     Raises:
-        LostRaceError: somebody decided meanwhile.
+        LostRaceError: another decision was made meanwhile.
     """
-    seen = last_amendment(home)
-    decided = [Amendment(0, DISCARD, one.topic, one.address, None, why, by, now) for one in letters]
-    return append_amendments(home, decided, expected_seq=seen)
+    last_seq = last_amendment(home)
+    decided = [Amendment(0, DISCARD, letter.topic, letter.address, None, why, by, now) for letter in letters]
+    return append_amendments(home, decided, expected_seq=last_seq)
