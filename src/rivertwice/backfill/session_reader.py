@@ -49,8 +49,8 @@ def make_sessions(rows: DataFrame, definition: Definition) -> DataFrame:
 def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, definition: Definition) -> ReadTruth:
     """Return a reader of the sessions of a zone as of the view's last committed batch.
 
-    It raises LogGapError if neither the archive nor Kafka has a record that is needed, and RequestError if there are more sessions
-    than can be held.
+    It raises LogGapError if neither the archive nor Kafka has a record that is needed, and RequestError if there are more
+    sessions than can be held.
     """
     home = settings.pipeline(view.pipeline)
 

@@ -108,7 +108,7 @@ def check_ledger_copies(
 
 
 def _identity(pipeline: str, row: LedgerRow, commit: LedgerRow | None, line: Timeline | None) -> list[Finding]:
-    """Return the fields of a row that its commit contradicts, or, without one, its timeline's record and its own offsets file."""
+    """Return the fields of a row that its commit contradicts, or, without a commit, its timeline's record and offsets file."""
     wanted: dict[str, Any] = {"pipeline": pipeline}
     if line is not None:
         wanted |= {"cluster_id": line.cluster_id, "topic_ids": dict(line.topic_ids)}

@@ -49,8 +49,8 @@ class DerivedLog:
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous but for `jumps`.
 
-        `older` are the definitions that ran before the newest one (`definition`), by their number in `groups`, which has one entry
-        per batch too. What a batch read is counted as its own definition decodes it.
+        `older` are the definitions that ran before the newest one (`definition`), by their number in `groups`, which has one
+        entry per batch too. What a batch read is counted as its own definition decodes it.
 
         `topic_ids` are those of the topics that the offsets belong to; for a topic without one, its present id is used. What
         neither Kafka nor the archive has is left out and named in `missing`. What the stream skipped at an accepted gap is
@@ -143,7 +143,7 @@ class DerivedLog:
         return rejections
 
     def late_contents(self, late: Sequence[LateRow]) -> dict[tuple[Part, int], dict[str, Any]]:
-        """Return what the newest definition keeps of late records, by address: the record's timestamp and its fields as JSON."""
+        """Return what the newest definition stores of late records, by address: the timestamp, and the fields as JSON."""
         contents: dict[tuple[Part, int], dict[str, Any]] = {}
         for topic, (view, source) in self._definition.by_topic.items():
             places = sorted({(late_row.partition, late_row.offset) for late_row in late if late_row.topic == topic})

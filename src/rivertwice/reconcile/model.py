@@ -68,7 +68,7 @@ class StreamRow:
     """A changelog row on the head's path.
 
     Attributes:
-        is_due: whether its batch is the one that had to emit it, by the re-derived watermarks; None: the ledger has no such batch.
+        is_due: whether its batch had to emit it, by the re-derived watermarks; None: the ledger has no such batch.
     """
 
     values: Values

@@ -164,8 +164,8 @@ def counted_publications(view: HeadView) -> list[Publication]:
 def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadView:
     """Return what the head's path holds now.
 
-    `definitions` is the project's folder. If a stored bundle was altered and the project still has the files it was made of (the
-    id is their hash), these are what ran; the damage is a finding.
+    `definitions` is the project's folder. If a stored bundle was altered and the project still has the files it was made of
+    (the id is their hash), these are what ran; the damage is a finding.
 
     The served table is read before the ledger, so it never shows a batch the ledger here lacks; changelog rows of
     batches committed in between are left out by the caller, who knows the last batch.
@@ -259,7 +259,7 @@ def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], t
 
 
 def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, pa.Table | None]:
-    """Return the served table with the stamp of the very build that was read; (None, None) if it changed during every attempt."""
+    """Return the served table with the stamp of the build that was read; (None, None) if it changed in every attempt."""
     for _ in range(5):
         stamp = served_stamp(home)
         served = read_served(home)
@@ -300,7 +300,7 @@ def _built(folder: Path) -> Bundle | None:
 def _versions(
     definitions: Mapping[str, Definition], rows: Sequence[LedgerRow]
 ) -> tuple[list[int], list[DefinitionVersion]]:
-    """Return the number of each batch's version, and the versions; of bundles with equal hashes the newest one's files count."""
+    """Return the number of each batch's version, and the versions; for bundles with equal hashes, the newest one counts."""
     by_bundle: dict[str, int] = {}
     versions: list[DefinitionVersion] = []
     for bundle in dict.fromkeys(row.bundle for row in rows):

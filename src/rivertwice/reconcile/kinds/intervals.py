@@ -1,4 +1,4 @@
-"""The late rule of intervals: a record is late in a window as in a hopping one, and the transform runs once over all pairs in time.
+"""The late rule of intervals: lateness is as in hopping windows, and the transform runs once over all pairs in time.
 
 An interval's rows are made only of the records of its window and of the tables' versions that were known when it closed. So
 the stream must have emitted the result of the same SELECT over the (record, window) pairs that were not late, each window
@@ -44,7 +44,7 @@ class IntervalJudge(FixedWindows):
         chain: Chain,
         amended: Mapping[str, DataFrame],
     ) -> None:
-        """Take view to accepted rows with `_index`, `_late_ms` and `_group`, watermarks, and what dead letters should have been."""
+        """Take accepted rows by view, with `_index`, `_late_ms` and `_group`, watermarks, and what dead letters should have been."""
         self._spark = spark
         self._definition = definition
         self._chain = chain
@@ -131,7 +131,7 @@ class IntervalJudge(FixedWindows):
         return starts.union(*(self._seeing(view, {GAP_INDEX}).get(GAP_INDEX, set()) for view in self._versions))
 
     def touched(self, indexes: Iterable[int]) -> dict[int, set[int]]:
-        """Return path index to the starts (epoch ms) of the windows that its rows touch; a version touches those it is valid in."""
+        """Return path index to the starts (epoch ms) of the windows its rows touch; a version touches those it is valid in."""
         wanted = set(indexes)
         by_index: dict[int, set[int]] = defaultdict(set)
         parts = [rule.touched(wanted) for rule in self._streams.values()]

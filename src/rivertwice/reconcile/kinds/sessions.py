@@ -13,7 +13,8 @@ What Spark does (tried on 4.2, gap 10 s; each line is also part of the property 
 
 `sessions.follow_key` does the same to each key's records and says into which session each one went. Sessions that would
 merge if they were computed together go to different generations; the transform runs over the records of each.
-An amended dead letter is a record of the truth that no batch read; one whose amendment ended is none, but a publication may have counted it.
+An amended dead letter is a record of the truth that no batch read. One whose amendment ended is not in the truth, but a
+publication may have counted it.
 Addresses are in milliseconds, as watermarks are.
 """
 

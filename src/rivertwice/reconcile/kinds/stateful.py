@@ -1,4 +1,4 @@
-"""The rule of folds: nothing is late, and what the stream must have emitted is the same fold over the log in the ledger's order.
+"""The rule of folds: no record is late, and the stream must have emitted the same fold over the log in the ledger's order.
 
 The order of a key's events is (batch, source, partition, offset), because the stream read them in this order. For a key in
 one partition it is the order of the log, however batches were cut. For a key in several partitions, of one topic or of
@@ -264,7 +264,7 @@ def settle(
 
 
 def _order(topic: str, jumps: Sequence[Jump]) -> Column:
-    """Return a rising number for when a record of a topic was read; what an accepted gap skipped is before the batch after it."""
+    """Return a number that rises in the order of reading; what an accepted gap skipped is before the batch after the gap."""
     order = F.when(is_read(), F.col("_index") * 2 + 1)
     for jump in jumps:
         for partition, (start, end) in jump.gap.ranges.items() if jump.gap.topic == topic else ():
