@@ -57,13 +57,15 @@ def _check_chunks(plan: BackfillPlan, rows: pa.Table, commits: Sequence[ChunkRec
     missing = [chunk.index for chunk in plan.chunks if not commit_counts[chunk.index]]
     wrong = [index for index, count in commit_counts.items() if count > 1 or index >= len(plan.chunks)]
     declared = {commit.chunk: commit.rows for commit in commits}
-    held = Counter(rows["_chunk"].to_pylist()) if "_chunk" in rows.schema.names else Counter()
-    differ = [index for index in sorted(declared.keys() | held.keys()) if declared.get(index, 0) != held[index]]
+    row_counts = Counter(rows["_chunk"].to_pylist()) if "_chunk" in rows.schema.names else Counter()
+    differing = [
+        index for index in sorted(declared.keys() | row_counts.keys()) if declared.get(index, 0) != row_counts[index]
+    ]
     detail = f"{len(commit_counts)} of {len(plan.chunks)} chunks committed"
     detail += f"; missing {missing[:SHOWN]}" if missing else ""
     detail += f"; unknown or committed twice {wrong[:SHOWN]}" if wrong else ""
-    detail += f"; rows differ from the commit in {differ[:SHOWN]}" if differ else ""
-    return AuditFinding("chunks", not (missing or wrong or differ), detail)
+    detail += f"; rows differ from the commit in {differing[:SHOWN]}" if differing else ""
+    return AuditFinding("chunks", not (missing or wrong or differing), detail)
 
 
 def _check_schema(definition: Definition, schema: pa.Schema, changelog: pa.Schema | None) -> AuditFinding:
@@ -72,12 +74,14 @@ def _check_schema(definition: Definition, schema: pa.Schema, changelog: pa.Schem
         return AuditFinding("schema", False, f"columns are {names}, the definition says {definition.result_columns}")
     if changelog is None:
         return AuditFinding("schema", True, f"{len(names)} columns; no changelog to compare with")
-    differ = [
+    differing = [
         f"{name} is {schema.field(name).type}, in the changelog {_type(changelog, name)}"
         for name in names
         if schema.field(name).type != _type(changelog, name)
     ]
-    return AuditFinding("schema", not differ, "; ".join(differ[:SHOWN]) or f"{len(names)} columns as in the changelog")
+    return AuditFinding(
+        "schema", not differing, "; ".join(differing[:SHOWN]) or f"{len(names)} columns as in the changelog"
+    )
 
 
 def _type(schema: pa.Schema, name: str) -> pa.DataType | None:
@@ -87,10 +91,12 @@ def _type(schema: pa.Schema, name: str) -> pa.DataType | None:
 def _check_keys(definition: Definition, rows: pa.Table) -> AuditFinding:
     names = [definition.window.start_column, definition.window.end_column, *definition.keys]
     counts = rows.group_by(names).aggregate([([], "count_all")])
-    twice = counts.filter(pc.field("count_all") > 1)
-    shown = "; ".join(str(row) for row in twice.slice(0, SHOWN).to_pylist())
+    repeated = counts.filter(pc.field("count_all") > 1)
+    shown = "; ".join(str(row) for row in repeated.slice(0, SHOWN).to_pylist())
     return AuditFinding(
-        "keys", twice.num_rows == 0, f"{twice.num_rows} repeated of {counts.num_rows}" + (f": {shown}" if shown else "")
+        "keys",
+        repeated.num_rows == 0,
+        f"{repeated.num_rows} repeated of {counts.num_rows}" + (f": {shown}" if shown else ""),
     )
 
 
@@ -134,7 +140,9 @@ def _check_counts(
     counted: Counter[int] = Counter()
     for commit in commits:
         counted.update(commit.records)
-    differ = sorted(start for start in summed.keys() | counted.keys() if summed[start] != counted[start])
+    differing = sorted(start for start in summed.keys() | counted.keys() if summed[start] != counted[start])
     detail = f"{sum(summed.values())} counted by the result, {sum(counted.values())} accepted"
-    shown = ", ".join(f"{start}: {summed[start]} against {counted[start]}" for start in differ[:SHOWN])
-    return AuditFinding("counts", not differ, detail + (f"; {len(differ)} windows differ: {shown}" if differ else ""))
+    shown = ", ".join(f"{start}: {summed[start]} against {counted[start]}" for start in differing[:SHOWN])
+    return AuditFinding(
+        "counts", not differing, detail + (f"; {len(differing)} windows differ: {shown}" if differing else "")
+    )

@@ -141,8 +141,8 @@ def _compute_chunk(
     if plan.sessions is None:
         result, records = _compute_windows(spark, definition, plan, chunk, rows)
     else:
-        (only,) = rows.values()
-        result, records = compute_sessions(spark, home, definition, plan, chunk, only)
+        (source_rows,) = rows.values()
+        result, records = compute_sessions(spark, home, definition, plan, chunk, source_rows)
     _check_same_topics(settings, plan)
     return result, records
 
@@ -199,9 +199,9 @@ def rows_by_view(
 
 
 def _in_windows(spark: SparkSession, source: Source, rows: DataFrame, chunk: Chunk, plan: BackfillPlan) -> DataFrame:
-    """Return the rows whose event time lies in one of the chunk's windows."""
-    held = reach(chunk.ranges, plan.window_ms, plan.step)
-    blocks = pa.table({"_block_ms": pa.array([start for start, _ in windows(held, plan.step)], pa.int64())})
+    """Return the rows whose event time is in one of the chunk's windows."""
+    covered = reach(chunk.ranges, plan.window_ms, plan.step)
+    blocks = pa.table({"_block_ms": pa.array([start for start, _ in windows(covered, plan.step)], pa.int64())})
     wanted = F.broadcast(spark.createDataFrame(blocks))
     event_ms = F.unix_millis(source.event_time)
     return rows.join(wanted, event_ms - F.pmod(event_ms, F.lit(plan.step)) == wanted["_block_ms"], "left_semi")

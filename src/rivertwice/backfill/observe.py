@@ -158,16 +158,18 @@ def _gaps(
     for timeline, gap in accepted_gaps(home).items():
         if timeline not in path or not ledger:
             continue
-        held = archive.get(gap.topic, {})
-        archived = {p: intersect([pair], [held.get(p, (0, 0))]) for p, pair in gap.ranges.items()}
+        archive_ranges = archive.get(gap.topic, {})
+        archived = {p: intersect([pair], [archive_ranges.get(p, (0, 0))]) for p, pair in gap.ranges.items()}
         for p, runs in archived.items():
             zones += [BatchZone(timeline, -1, {gap.topic: {p: run}}, 0, None, None, trusted=False) for run in runs]
-        gone = {p: subtract([pair], archived[p]) for p, pair in gap.ranges.items()}
-        for p, runs in gone.items():
+        unarchived = {p: subtract([pair], archived[p]) for p, pair in gap.ranges.items()}
+        for p, runs in unarchived.items():
             if runs:
                 lost.setdefault(gap.topic, {})[p] = merge([*lost.get(gap.topic, {}).get(p, ()), *runs])
-        if any(gone.values()):
-            named = ", ".join(f"{gap.topic}/{p} [{low}, {high})" for p, runs in gone.items() for low, high in runs)
+        if any(unarchived.values()):
+            named = ", ".join(
+                f"{gap.topic}/{p} [{low}, {high})" for p, runs in unarchived.items() for low, high in runs
+            )
             doubts.append(DoubtfulWindows(gap.watermark_ms, gap.until_ms, f"{named} of {gap.id}"))
     return zones, lost, tuple(doubts)
 

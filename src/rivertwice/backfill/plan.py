@@ -145,8 +145,8 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[H
     without = subtract(remaining, extent) if extent is not None else ()
     remaining = subtract(remaining, without)
     if not remaining:
-        held = _say(extent) if extent else "no record at all"
-        message = f"the log of {view.pipeline} holds no record in {_say(without)}; its event times cover {held}"
+        covered = _say(extent) if extent else "no record at all"
+        message = f"the log of {view.pipeline} holds no record in {_say(without)}; its event times cover {covered}"
         raise RequestError(message)
     count = length(remaining) // view.step
     if count > MAX_WINDOWS:

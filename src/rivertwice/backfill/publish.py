@@ -97,12 +97,12 @@ def check_not_older(plan: BackfillPlan, published: list[Publication]) -> None:
         _refuse_as_older(plan, entry.backfill, intersect(entry.ranges, plan.ranges))
 
 
-def check_sessions_not_older(plan: BackfillPlan, theirs: Iterable[tuple[str, PlannedSession]]) -> None:
+def check_sessions_not_older(plan: BackfillPlan, published_sessions: Iterable[tuple[str, PlannedSession]]) -> None:
     """Refuse a publication that would take records away from a session.
 
     Args:
         plan: what is to be published.
-        theirs: backfill and session of each publication that read more.
+        published_sessions: backfill and session of each publication that read more.
 
     Raises:
         RequestError: one of them overlaps a session of the plan, of the same key.
@@ -111,7 +111,7 @@ def check_sessions_not_older(plan: BackfillPlan, theirs: Iterable[tuple[str, Pla
     by_key: dict[str, list[PlannedSession]] = {}
     for session in plan.sessions.ordered:
         by_key.setdefault(session.key, []).append(session)
-    for backfill, published_session in theirs:
+    for backfill, published_session in published_sessions:
         for session in by_key.get(published_session.key, ()):
             if session.start_us < published_session.end_us and published_session.start_us < session.end_us:
                 _refuse_as_older(
@@ -147,10 +147,10 @@ def _refuse_as_older(plan: BackfillPlan, backfill: str, shared: Sequence[HalfOpe
     raise RequestError(message)
 
 
-def _read_more(theirs: Offsets, ours: Offsets) -> bool:
+def _read_more(published: Offsets, planned: Offsets) -> bool:
     return any(
-        offset > ours.get(topic, {}).get(partition, 0)
-        for topic, parts in theirs.items()
+        offset > planned.get(topic, {}).get(partition, 0)
+        for topic, parts in published.items()
         for partition, offset in parts.items()
     )
 

@@ -34,14 +34,14 @@ def check_sessions(
     """Compare the rows, chunk by chunk, with the planned sessions: stretch, key and number of records."""
     actual = Counter(_placed_rows(definition, rows))
     wanted = Counter(placed for chunk in plan.chunks for placed in _placed_plan(planned, chunk))
-    differ = sorted((actual - wanted) + (wanted - actual))
+    differing = sorted((actual - wanted) + (wanted - actual))
     days = pc.strftime(rows[definition.window.start_column], format="%Y-%m-%d")
-    strayed = rows.num_rows - (pc.sum(pc.equal(days, rows["_day"])).as_py() or 0)
+    on_other_day = rows.num_rows - (pc.sum(pc.equal(days, rows["_day"])).as_py() or 0)
     shown = ", ".join(
-        f"chunk {chunk}: {start}, {records} records" for chunk, _, (_, start, _, records) in differ[:SHOWN]
+        f"chunk {chunk}: {start}, {records} records" for chunk, _, (_, start, _, records) in differing[:SHOWN]
     )
-    detail = f"{len(differ)} rows are not as they were planned" + (f" ({shown})" if shown else "")
-    return AuditFinding("sessions", not differ and not strayed, f"{detail}, {strayed} lie on another day")
+    detail = f"{len(differing)} rows are not as they were planned" + (f" ({shown})" if shown else "")
+    return AuditFinding("sessions", not differing and not on_other_day, f"{detail}, {on_other_day} lie on another day")
 
 
 _Placed = tuple[int, bool, PlannedSession]
@@ -50,8 +50,8 @@ _Placed = tuple[int, bool, PlannedSession]
 
 def _placed_rows(definition: Definition, rows: pa.Table) -> Iterator[_Placed]:
     spans = spans_of(rows, definition)
-    gone = withdrawn_rows(rows).tolist()
-    for chunk, vanishes, span in zip(rows["_chunk"].to_pylist(), gone, spans, strict=True):
+    withdrawn = withdrawn_rows(rows).tolist()
+    for chunk, vanishes, span in zip(rows["_chunk"].to_pylist(), withdrawn, spans, strict=True):
         yield chunk, vanishes, PlannedSession(key_digest(span.key), *span[1:4])
 
 

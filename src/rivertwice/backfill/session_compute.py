@@ -48,8 +48,8 @@ def compute_sessions(
         records[start_us // 1000] += count
     parts = [_flagged(result, withdrawn=False)]
     if vanishing:
-        gone = _served_rows(home, definition, plan, vanishing)
-        parts.append(_flagged(gone.select(result.column_names).cast(result.schema), withdrawn=True))
+        vanishing_rows = _served_rows(home, definition, plan, vanishing)
+        parts.append(_flagged(vanishing_rows.select(result.column_names).cast(result.schema), withdrawn=True))
     return pa.concat_tables(parts), records
 
 
@@ -64,13 +64,15 @@ def _find(
             "_end_us": pa.array([end for _, end in stretches], pa.int64()),
         }
     )
-    made = make_sessions(included(spark, definition, rows), definition)
-    near = made.join(F.broadcast(spark.createDataFrame(bounds)), ["_start_us", "_end_us"], "left_semi").toArrow()
+    sessions = make_sessions(included(spark, definition, rows), definition)
+    candidates = sessions.join(
+        F.broadcast(spark.createDataFrame(bounds)), ["_start_us", "_end_us"], "left_semi"
+    ).toArrow()
     wanted = set(published)
-    columns = (near[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))
-    digests = map(key_digest, key_texts(near, definition.keys))
+    columns = (candidates[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))
+    digests = map(key_digest, key_texts(candidates, definition.keys))
     is_wanted = [PlannedSession(*fields) in wanted for fields in zip(digests, *columns, strict=True)]
-    return near.filter(pa.array(is_wanted, pa.bool_()))
+    return candidates.filter(pa.array(is_wanted, pa.bool_()))
 
 
 def _check_found(plan: BackfillPlan, published: Sequence[PlannedSession], session_table: pa.Table) -> None:

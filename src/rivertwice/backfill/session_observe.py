@@ -27,9 +27,9 @@ def spans_of(rows: pa.Table, definition: Definition) -> list[Span]:
     window = definition.window
     starts, ends = (epoch_micros(rows[name]).tolist() for name in (window.start_column, window.end_column))
     counts = rows[definition.count_column].to_pylist()
-    made = rows["_backfill"].to_pylist() if "_backfill" in rows.schema.names else [None] * rows.num_rows
+    backfills = rows["_backfill"].to_pylist() if "_backfill" in rows.schema.names else [None] * rows.num_rows
     keys = key_texts(rows, definition.keys)
-    sessions = zip(keys, starts, ends, counts, made, strict=True)
+    sessions = zip(keys, starts, ends, counts, backfills, strict=True)
     return [Span(key, start, end, count or 0, backfill) for key, start, end, count, backfill in sessions]
 
 

@@ -150,8 +150,8 @@ def plan_session_chunks(planned: PlannedSessions, view: BackfillView, chunk_reco
     groups: list[list[PlannedSession]] = []
     estimate = 0
     for planned_session in planned.ordered:
-        same = bool(groups) and groups[-1][-1].start_us // 1000 == planned_session.start_us // 1000
-        if not groups or (not same and estimate + planned_session.records > chunk_records):
+        same_start = bool(groups) and groups[-1][-1].start_us // 1000 == planned_session.start_us // 1000
+        if not groups or (not same_start and estimate + planned_session.records > chunk_records):
             groups.append([])
             estimate = 0
         groups[-1].append(planned_session)
@@ -204,16 +204,16 @@ def _check_doubts(chosen: Sequence[Component], view: BackfillView) -> None:
     """
     gap = view.window_ms
     for doubt in view.doubts:
-        hit = [
+        doubtful = [
             component
             for component in chosen
             if component.stretch_ms[1] > doubt.after_ms - gap
             and (doubt.until_ms is None or component.stretch_ms[0] <= doubt.until_ms + gap)
         ]
-        if hit:
+        if doubtful:
             limit = "and later" if doubt.until_ms is None else f"to {to_iso(from_ms(doubt.until_ms + gap))}"
             message = (
-                f"{doubt.why} is lost for ever, and may hold records of {len(hit)} of the sessions, from "
+                f"{doubt.why} is lost for ever, and may hold records of {len(doubtful)} of the sessions, from "
                 f"{to_iso(from_ms(doubt.after_ms - gap))} {limit}: a recompute of them cannot be right, so it is refused; ask for "
                 "sessions before or after"
             )

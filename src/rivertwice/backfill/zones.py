@@ -79,12 +79,12 @@ def check_doubts(ranges: Sequence[HalfOpenRange], view: BackfillView) -> None:
         LogGapError: a window of `ranges` is in doubt.
     """
     for doubt in view.doubts:
-        hit = [
+        doubtful = [
             (start, end)
             for start, end in reach(ranges, view.window_ms, view.step)
             if end > doubt.after_ms and (doubt.until_ms is None or start <= doubt.until_ms)
         ]
-        if hit:
+        if doubtful:
             limit = "and later" if doubt.until_ms is None else f"to {to_iso(from_ms(doubt.until_ms))}"
             message = (
                 f"{doubt.why} is lost for ever, and may hold records of the windows from {to_iso(from_ms(doubt.after_ms))} "
@@ -109,9 +109,9 @@ def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, O
                 view.archive.get(topic, {}).get(partition, (0, 0)),
             ]
             old = intersect(runs, merge(segments))
-            rest = subtract(runs, old)
-            new = intersect(rest, [view.kafka.get(topic, {}).get(partition, (0, 0))])
-            gaps += [f"{topic}/{partition} [{start}, {end})" for start, end in subtract(rest, new)]
+            unarchived = subtract(runs, old)
+            new = intersect(unarchived, [view.kafka.get(topic, {}).get(partition, (0, 0))])
+            gaps += [f"{topic}/{partition} [{start}, {end})" for start, end in subtract(unarchived, new)]
             for target, pairs in ((archive, old), (kafka, new)):
                 if pairs:
                     target.setdefault(topic, {})[partition] = pairs

@@ -139,12 +139,12 @@ def cures_of(letters: Iterable[DeadLetter], amendments: Iterable[Amendment]) -> 
     """Return every cure of `letters`, including ended ones, in the order of the decisions."""
     by_address = {letter.address: letter for letter in letters}
     decided: dict[RecordAddress, list[Amendment]] = {}
-    for amendment in sorted(amendments, key=lambda each: each.seq):
+    for amendment in sorted(amendments, key=lambda decision: decision.seq):
         decided.setdefault(amendment.address, []).append(amendment)
     cures = []
-    for address, all_of in decided.items():
-        ends = [decision.seq for decision in all_of[1:]]
-        for amendment, until in zip(all_of, [*ends, None], strict=True):
+    for address, decisions in decided.items():
+        ends = [decision.seq for decision in decisions[1:]]
+        for amendment, until in zip(decisions, [*ends, None], strict=True):
             if amendment.value is not None and address in by_address:
                 cures.append(Cure(by_address[address], amendment.value, amendment.seq, until))
     return sorted(cures, key=lambda cure: cure.first_seq)

@@ -119,21 +119,23 @@ def acknowledge(
     reasons_by_pair = reasons_of(
         (row["pair"], row["verdict"], "", row["reason"]) for row in rows if row["pair"] in pairs
     )
-    made = Acknowledgement(
+    acknowledgement = Acknowledgement(
         f"ak-{secrets.token_hex(4)}", str(run["timeline"]), str(run["run"]), reasons_by_pair, why, by, now, until
     )
     value = {
         "format": FORMAT,
-        "timeline": made.timeline,
-        "run": made.run,
+        "timeline": acknowledgement.timeline,
+        "run": acknowledgement.run,
         "reasons": {pair: sorted(reasons) for pair, reasons in reasons_by_pair.items()},
         "why": why,
         "by": by,
         "at": to_iso(now),
         "until": None if until is None else to_iso(until),
     }
-    open_store(home.place).put_if_absent(f"{_FOLDER}{made.id}{_ENDING}", json.dumps(value, sort_keys=True).encode())
-    return made
+    open_store(home.place).put_if_absent(
+        f"{_FOLDER}{acknowledgement.id}{_ENDING}", json.dumps(value, sort_keys=True).encode()
+    )
+    return acknowledgement
 
 
 def end_acknowledgement(home: PipelineHome, wanted: str, *, by: str, now: datetime) -> Acknowledgement:

@@ -133,9 +133,9 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
         }
         known = {row[:2] for row in {*truth, *expected, *stream}}
         known |= {row[:2] for rows in older_truth.values() for row in rows}
-        unlike, pure = sort_by_version(view, derived.chain, judges, known)
-        mixed |= unlike
-        for group, starts in pure.items():
+        incomparable, older_windows = sort_by_version(view, derived.chain, judges, known)
+        mixed |= incomparable
+        for group, starts in older_windows.items():
             older_judge = judges[group]
             truth = replaced(truth, older_truth[group], starts)
             expected = replaced(expected, unique_rows(older_judge.expected(view.older[group]), shape), starts)
@@ -221,12 +221,12 @@ def find_served_differences(
         return []
     last = view.index[stamp.timeline, stamp.batch]
     stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
-    shown = view.stream.filter(
+    shown_rows = view.stream.filter(
         pa.array([view.index.get(batch_key, last + 1) <= last for batch_key in stamps], pa.bool_())
     )
     chosen = choose_again(
         definition,
-        newest_rows(shown, definition),
+        newest_rows(shown_rows, definition),
         view.corrections,
         counted_publications(view),
         view.semantics,

@@ -34,7 +34,7 @@ def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Con
     is_aligned = definition.window.kind.is_aligned
     number_of = {row.batch: number for number, row in enumerate(view.rows)}
     newest = {number for number, group in enumerate(view.groups) if group == view.groups[-1]}
-    right: dict[tuple[int, Part, int, Any], dict[str, Any]] = {}
+    expected_columns: dict[tuple[int, Part, int, Any], dict[str, Any]] = {}
     for late_row in derived:
         if number_of[late_row.batch] not in newest:
             continue
@@ -46,14 +46,14 @@ def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Con
             **contents.late.get((part, late_row.offset), {}),
         }
         start = from_ms(late_row.row.start_ms) if is_aligned else None
-        right[number_of[late_row.batch], part, late_row.offset, start] = columns
+        expected_columns[number_of[late_row.batch], part, late_row.offset, start] = columns
     findings = []
     for row in view.late.to_pylist():
         number, part = view.index.get((row["_timeline"], row["_batch"])), Part(row["topic"], row["partition"])
         start = _plain(row["window_start"]) if is_aligned else None
         if number is None:
             continue
-        expected = right.get((number, part, row["offset"], start))
+        expected = expected_columns.get((number, part, row["offset"], start))
         if expected is not None:
             findings += _differences(view, number, part, row, expected, "late_rows", "the late row of record")
     return findings
@@ -96,14 +96,14 @@ def _differences(
     return [
         Finding(
             kind,
-            f"{where}: {name} is {row[name]}, the log says {right}",
+            f"{where}: {name} is {row[name]}, the log says {expected}",
             batch.batch,
             part.topic,
             part.partition,
             row["offset"],
         )
-        for name, right in {**columns, **origin}.items()
-        if name in row and _plain(row[name], name) != _plain(right, name)
+        for name, expected in {**columns, **origin}.items()
+        if name in row and _plain(row[name], name) != _plain(expected, name)
     ]
 
 

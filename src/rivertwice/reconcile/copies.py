@@ -77,8 +77,8 @@ def heal_rows(rows: Sequence[LedgerRow], copies: Copies) -> list[LedgerRow]:
         for row in rows
         if row.batch <= copies.applied.get(row.timeline, row.batch)
     ]
-    have = {(row.timeline, row.batch) for row in remaining}
-    lost = [row for key, row in committed.items() if key not in have]
+    remaining_keys = {(row.timeline, row.batch) for row in remaining}
+    lost = [row for key, row in committed.items() if key not in remaining_keys]
     return [*remaining, *lost]
 
 
@@ -120,10 +120,12 @@ def _identity(pipeline: str, row: LedgerRow, commit: LedgerRow | None, line: Tim
     source = "its commit" if commit is not None else "its timeline's record"
     return [
         Finding(
-            "ledger", f"ledger of batch {row.batch}: {name} is {getattr(row, name)}, {source} says {right}", row.batch
+            "ledger",
+            f"ledger of batch {row.batch}: {name} is {getattr(row, name)}, {source} says {expected}",
+            row.batch,
         )
-        for name, right in wanted.items()
-        if getattr(row, name) != right
+        for name, expected in wanted.items()
+        if getattr(row, name) != expected
     ]
 
 
@@ -187,10 +189,10 @@ def check_publications(publications: Iterable[Publication], plans: Mapping[str, 
             findings += [
                 Finding(
                     "publications",
-                    f"publication {publication.seq} of {publication.backfill}: {name} is {shown}, the plan says {right}",
+                    f"publication {publication.seq} of {publication.backfill}: {name} is {recorded}, the plan says {planned}",
                 )
-                for name, shown, right in pairs
-                if shown != right
+                for name, recorded, planned in pairs
+                if recorded != planned
             ]
     return findings
 
@@ -236,18 +238,18 @@ def check_served_rows(
     order = [(name, "ascending") for name in names]
     if served.num_rows == chosen.num_rows and served.sort_by(order).equals(chosen.sort_by(order)):
         return []
-    shown, held = _by_address(served, shape), _by_address(chosen, shape)
+    served_by_row, chosen_by_row = _by_address(served, shape), _by_address(chosen, shape)
     findings = []
-    for row in sorted({*shown, *held} - wrong_stream):
-        served_rows, right = shown.get(row, []), held.get(row, [])
-        if Counter(map(repr, served_rows)) == Counter(map(repr, right)):
+    for row in sorted({*served_by_row, *chosen_by_row} - wrong_stream):
+        served_rows, chosen_rows = served_by_row.get(row, []), chosen_by_row.get(row, [])
+        if Counter(map(repr, served_rows)) == Counter(map(repr, chosen_rows)):
             continue
-        is_published = any(entry["_status"] == "published" for entry in (*served_rows, *right))
-        if not is_published and Counter(map(_values, served_rows)) != Counter(map(_values, right)):
+        is_published = any(entry["_status"] == "published" for entry in (*served_rows, *chosen_rows))
+        if not is_published and Counter(map(_values, served_rows)) != Counter(map(_values, chosen_rows)):
             continue
         kind = "corrections" if is_published and row not in wrong_served else "served"
         where = f"the row {row.key} of the window at {to_iso(from_ms(row.start_ms))}"
-        message = f"{where} is served as {_listed(served_rows)}, changelog and corrections give {_listed(right)}"
+        message = f"{where} is served as {_listed(served_rows)}, changelog and corrections give {_listed(chosen_rows)}"
         findings.append(Finding(kind, message))
     return findings
 

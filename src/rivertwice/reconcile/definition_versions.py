@@ -98,7 +98,7 @@ def sort_by_version(
             touched.setdefault(start, set()).update(groups)
     ends = np.array(chain.batch)
     mixed: dict[int, str] = {}
-    pure: dict[int, set[int]] = {}
+    by_older: dict[int, set[int]] = {}
     for start, end in windows:
         groups = set(touched.get(start, set()))
         emitter = int(np.searchsorted(ends, end))  # the first batch whose watermark reaches the window's end
@@ -112,8 +112,8 @@ def sort_by_version(
                 "mixed: another definition made the window, and records are followed by the newest one's windows"
             )
         elif view.versions[only] is not view.newest:
-            pure.setdefault(only, set()).add(start)
-    return mixed, pure
+            by_older.setdefault(only, set()).add(start)
+    return mixed, by_older
 
 
 def has_same_windows(view: HeadView, group: int) -> bool:

@@ -64,10 +64,10 @@ class DerivedLog:
         self._groups = groups
         self._reads: dict[str, tuple[str, ReadPlan]] = {}
         self.tagged: dict[str, DataFrame] = {}
-        unlike = {
+        other_decodes = {
             number: candidate for number, candidate in self._older.items() if not _decodes_alike(candidate, definition)
         }
-        self._tagged_older: dict[int, dict[str, DataFrame]] = {number: {} for number in unlike}
+        self._tagged_older: dict[int, dict[str, DataFrame]] = {number: {} for number in other_decodes}
         missing: list[Missing] = []
         for topic, (view, source) in definition.by_topic.items():
             topic_ranges = [of_topic(batch, topic) for batch in ranges]
@@ -79,7 +79,7 @@ class DerivedLog:
             raw = read_plan(spark, settings, topic, plan, topic_id)
             marks = batch_marks(spark, topic_ranges, skipped)
             self.tagged[view] = _tagged(raw, source, marks)
-            for number, older_definition in unlike.items():
+            for number, older_definition in other_decodes.items():
                 older_view, older_source = older_definition.by_topic[topic]
                 self._tagged_older[number][older_view] = _tagged(raw, older_source, marks)
         self.missing = tuple(missing)
@@ -250,7 +250,7 @@ def tag_batches(records: DataFrame, marks: DataFrame) -> DataFrame:
     """Return `records` with `_index`: the newest mark at or below each record's offset in its partition.
 
     Args:
-        records: `_partition`, `_offset` and anything else.
+        records: `_partition`, `_offset` and any other columns.
         marks: `_partition`, `_offset`, `_index`: where each batch begins; contiguous ranges need no ends.
     """
     both = records.withColumn("_record", F.lit(1)).unionByName(

@@ -100,14 +100,14 @@ def find_unreadable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dic
     """Return path index to the part of the batch's range that can no longer be read, for the batches that have one."""
     unreadable: dict[int, Parts] = {}
     for index, batch in enumerate(ranges):
-        gone: Parts = {}
+        unreadable_parts: Parts = {}
         for part, start, end in missing:
             shared = intersect({part: batch.get(part, (0, 0))}, {part: (start, end)})
             for where, (low, high) in shared.items():  # two holes of one batch are reported as one
-                first, last = gone.get(where, (low, high))
-                gone[where] = (min(first, low), max(last, high))
-        if gone:
-            unreadable[index] = gone
+                first, last = unreadable_parts.get(where, (low, high))
+                unreadable_parts[where] = (min(first, low), max(last, high))
+        if unreadable_parts:
+            unreadable[index] = unreadable_parts
     return unreadable
 
 
@@ -140,12 +140,12 @@ def find_doubts(
         chain: the watermarks by path index.
     """
     doubts: list[LostRecordsDoubt] = []
-    for index, gone in unreadable.items():
+    for index, unreadable_parts in unreadable.items():
         row = rows[index]
         if row.min_event_ms is None or row.max_event_ms is None:
             continue
         reason = (
-            f"gap: {describe_parts(gone)}, read by batch {row.batch} of {row.timeline}, is in neither Kafka nor the "
+            f"gap: {describe_parts(unreadable_parts)}, read by batch {row.batch} of {row.timeline}, is in neither Kafka nor the "
             "archive, so what the window holds cannot be checked"
         )
         doubts.append(LostRecordsDoubt(row.min_event_ms, row.max_event_ms, reason, unread=True))
@@ -191,8 +191,10 @@ def count_readable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict
     read: dict[Part, int] = {}
     for batch in ranges:
         for part, (start, end) in batch.items():
-            gone = sum(max(0, min(end, high) - max(start, low)) for where, low, high in missing if where == part)
-            read[part] = read.get(part, 0) + end - start - gone
+            missing_count = sum(
+                max(0, min(end, high) - max(start, low)) for where, low, high in missing if where == part
+            )
+            read[part] = read.get(part, 0) + end - start - missing_count
     return read
 
 

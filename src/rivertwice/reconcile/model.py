@@ -11,7 +11,7 @@ from rivertwice.pipeline.columns import same_value
 from rivertwice.verdicts import DEFECT
 
 OLDER = "older"
-"""Presence of a fold's row that cannot be compared and need not be: nobody is alerted for it."""
+"""Presence of a fold's row that cannot be compared and need not be: it raises no alert."""
 
 STREAM = "stream"
 SERVED = "served"
@@ -117,8 +117,8 @@ class AmendedRow:
 
     def changed_since(self, seq: int) -> bool:
         """Say whether it holds now and did not as of a decision, or the other way round."""
-        held = self.first_seq <= seq and (self.until_seq is None or seq < self.until_seq)
-        return held != (self.until_seq is None)
+        held_before = self.first_seq <= seq and (self.until_seq is None or seq < self.until_seq)
+        return held_before != (self.until_seq is None)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class OrderDependentRows:
 
 @dataclass(frozen=True)
 class ServedSession:
-    """What must be served of one session of the truth that publications overlap, where that is not the session itself.
+    """What must be served of one session of the truth that publications overlap, if that is not the session itself.
 
     Attributes:
         truth: its address. If an amended record that holds no more had joined several sessions, the address of the first; if
@@ -164,7 +164,7 @@ class ServedSession:
         others: addresses of the other joined ones.
         to_serve: address to values of what must be served; None: the log does not give such a session.
         late: records in none of them that the stream dropped. since: others, which came after the publication.
-        split: records by which what the stream emitted of it came apart.
+        split: records that split what the stream emitted of it.
         amended: dead letters that were amended since. former: amended records that were counted and hold no more.
         unexplained: how many records are in none of them and came in time.
     """
@@ -212,8 +212,8 @@ class Verdict:
         """Why the row is a DEFECT, as (cause, detail): the ledger, the row itself, or both; empty for other verdicts."""
         if self.verdict != DEFECT:
             return []
-        own = self.reason.removeprefix(self.ledger).removeprefix(ALSO) if self.ledger else self.reason
-        causes = [("ledger", self.ledger), ("unexplained", own)]
+        own_reason = self.reason.removeprefix(self.ledger).removeprefix(ALSO) if self.ledger else self.reason
+        causes = [("ledger", self.ledger), ("unexplained", own_reason)]
         return [(cause, detail) for cause, detail in causes if detail]
 
 

@@ -208,7 +208,7 @@ def check_ledger(
         if (
             row.by_topic
             and by_topic
-            and (len(topics) > 1 or all(recorded == right for _, recorded, right in pairs[:5]))
+            and (len(topics) > 1 or all(recorded == expected for _, recorded, expected in pairs[:5]))
         ):
             no_counts = BatchCounts()
             pairs += [
@@ -220,9 +220,9 @@ def check_ledger(
                 for topic in topics
             ]
         defects.extend(
-            LedgerDefect(index, row.batch, name, recorded, right)
-            for name, recorded, right in pairs
-            if recorded != right
+            LedgerDefect(index, row.batch, name, recorded, expected)
+            for name, recorded, expected in pairs
+            if recorded != expected
         )
     return defects
 
@@ -255,10 +255,10 @@ def blame_windows(
         if defect.field in WATERMARK_FIELDS:
             low = chain.late[defect.index]
             high = max(defect.recorded, defect.derived)
-            hit = [start for start, end in known if low < end <= high]
-            hit.extend(touched(defect.index + 1))
+            starts = [start for start, end in known if low < end <= high]
+            starts.extend(touched(defect.index + 1))
         else:
-            hit = list(touched(defect.index))
-        for start in hit:
+            starts = list(touched(defect.index))
+        for start in starts:
             blamed.setdefault(start, defect.message)
     return blamed

@@ -122,7 +122,7 @@ def reconcile(
 
     Args:
         spark: a session with the Kafka connector.
-        settings: where everything lies.
+        settings: where everything is stored.
         pipeline: name of the pipeline.
         range: windows to judge; None judges all.
         now: the run's time.

@@ -60,7 +60,7 @@ class ExpectedServed:
             session of the stream as such a record, if a publication replaces that session.
         amended: those of `missing` that are dead letters, amended when no publication could count them any more.
         former: amended records that a publication counted and that hold no more.
-        waiting: those of `missing` that lie in a session of the stream that is not closed yet.
+        waiting: those of `missing` that are in a session of the stream that is not closed yet.
         unexplained: those of `missing` that came in time for both.
         unknown: sessions of publications that the log does not give.
     """
@@ -79,8 +79,8 @@ class ExpectedServed:
     @property
     def is_truth(self) -> bool:
         """Whether just the sessions of the truth are served."""
-        held = {frozenset(session.rows) for session in self.held}
-        return not self.unknown and held == {frozenset(followed.truth.rows) for followed in self.followed}
+        served_sets = {frozenset(session.rows) for session in self.held}
+        return not self.unknown and served_sets == {frozenset(followed.truth.rows) for followed in self.followed}
 
     @property
     def held(self) -> tuple[Session, ...]:
@@ -96,8 +96,8 @@ class ExpectedServed:
     @property
     def split(self) -> tuple[int, ...]:
         """Records that split what the stream emitted, as far as that is served."""
-        held = {row for session in self.emitted for row in session.rows}
-        return tuple(row for followed in self.followed for row in followed.split if row in held)
+        emitted_rows = {row for session in self.emitted for row in session.rows}
+        return tuple(row for followed in self.followed for row in followed.split if row in emitted_rows)
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Known:
 
     Attributes:
         times_us: event time of a record.
-        knew: says whether a publication (by its number) knew a record.
-        is_cure: says whether a record is a dead letter that was amended.
+        knew: returns whether a publication (by its number) knew a record.
+        is_cure: returns whether a record is a dead letter that was amended.
     """
 
     times_us: Callable[[int], int]
@@ -138,9 +138,9 @@ def expected_served_sessions(
     expected = []
     for stretch, together in _joined(followed, former, known, gap_us):
         low, high = stretch.start_us // 1000, stretch.end_us // 1000
-        over = [claim for claim in claims if claim.overlaps(low, high)]
-        if over:
-            expected.append(_expected_of(stretch, together, over, known, closed_ms, gap_us))
+        overlapping = [claim for claim in claims if claim.overlaps(low, high)]
+        if overlapping:
+            expected.append(_expected_of(stretch, together, overlapping, known, closed_ms, gap_us))
     return expected
 
 
@@ -148,12 +148,12 @@ def _joined(
     followed: Iterable[Followed], former: Sequence[int], known: Known, gap_us: int
 ) -> list[tuple[Session, tuple[Followed, ...]]]:
     """Return the sessions of the truth; those that a former record had joined are returned together, with all records."""
-    each = list(followed)
+    sessions = list(followed)
     if not former:
-        return [(session.truth, (session,)) for session in each]
-    rows = [*former, *(row for session in each for row in session.truth.rows)]
+        return [(session.truth, (session,)) for session in sessions]
+    rows = [*former, *(row for session in sessions for row in session.truth.rows)]
     return [
-        (stretch, tuple(session for session in each if stretch.start_us <= session.truth.start_us < stretch.end_us))
+        (stretch, tuple(session for session in sessions if stretch.start_us <= session.truth.start_us < stretch.end_us))
         for stretch in merge_records(((known.times_us(row), row) for row in rows), gap_us)
     ]
 
@@ -180,26 +180,26 @@ def _expected_of(
             other.seq > claim.seq and other.overlaps(claim.start_ms, claim.end_ms) for other in claims
         ):
             continue
-        then = [(known.times_us(row), row) for row in stretch.rows if known.knew(claim.seq, row)]
-        same = [
+        known_records = [(known.times_us(row), row) for row in stretch.rows if known.knew(claim.seq, row)]
+        matching = [
             session
-            for session in merge_records(then, gap_us)
+            for session in merge_records(known_records, gap_us)
             if (session.start_us // 1000, session.end_us // 1000) == (claim.start_ms, claim.end_ms)
         ]
-        if same:
-            published.append((claim.seq, same[0]))
+        if matching:
+            published.append((claim.seq, matching[0]))
         else:
             unknown.append(claim)
     counted = {row for session in (*emitted, *(session for _, session in published)) for row in session.rows}
     true = {row for session in followed for row in session.truth.rows}
     missing = tuple(row for row in stretch.rows if row in true and row not in counted)
     dropped = {row for session in followed for row in session.late}
-    rest = [row for row in missing if row not in dropped]
-    unknown_yet = {row for row in rest if not all(known.knew(claim.seq, row) for claim in claims)}
+    not_dropped = [row for row in missing if row not in dropped]
+    unknown_yet = {row for row in not_dropped if not all(known.knew(claim.seq, row) for claim in claims)}
     with_them = {row for part in parts if unknown_yet & set(part.rows) for row in part.rows}
-    named = [row for row in rest if row in unknown_yet or row in with_them]
+    named = [row for row in not_dropped if row in unknown_yet or row in with_them]
     is_open = {row for part in parts if part.end_us // 1000 > closed_ms for row in part.rows}
-    others = [row for row in rest if row not in named]
+    not_named = [row for row in not_dropped if row not in named]
     return ExpectedServed(
         followed=followed,
         emitted=emitted,
@@ -208,7 +208,7 @@ def _expected_of(
         since=tuple(row for row in named if not known.is_cure(row)),
         amended=tuple(row for row in named if known.is_cure(row)),
         former=tuple(row for row in stretch.rows if row in counted and row not in true),
-        waiting=tuple(row for row in others if row in is_open),
-        unexplained=tuple(row for row in others if row not in is_open),
+        waiting=tuple(row for row in not_named if row in is_open),
+        unexplained=tuple(row for row in not_named if row not in is_open),
         unknown=tuple(unknown),
     )

@@ -70,18 +70,18 @@ def follow_key(arrivals: Iterable[Arrival], gap_us: int, late_us: Sequence[int])
     by_position = {position: (index, time) for index, time, position in rows}
     followed = []
     first = 0
-    for whole in truth:
+    for true_session in truth:
         after = first
-        while after < len(parts) and parts[after].start_us <= whole.end_us:
+        while after < len(parts) and parts[after].start_us <= true_session.end_us:
             after += 1
         own_parts = tuple(parts[first:after])
         first = after
         followed.append(
             Followed(
-                truth=whole,
+                truth=true_session,
                 parts=own_parts,
-                late=tuple(position for position in whole.rows if position in late),
-                skipped=tuple(position for position in whole.rows if by_position[position][0] < 0),
+                late=tuple(position for position in true_session.rows if position in late),
+                skipped=tuple(position for position in true_session.rows if by_position[position][0] < 0),
                 split=_split(own_parts, by_position, gap_us, late_us) if len(own_parts) > 1 else (),
             )
         )
@@ -142,7 +142,7 @@ def _split(
         others = [other for other in parts if other is not part]
         for position in part.rows:
             index, time = arrivals[position]
-            gone = (other for other in others if other.end_us <= late_us[index])
-            if any(other.start_us <= time + gap_us and time <= other.end_us for other in gone):
+            emitted = (other for other in others if other.end_us <= late_us[index])
+            if any(other.start_us <= time + gap_us and time <= other.end_us for other in emitted):
                 positions.append(position)
     return tuple(positions)

@@ -44,22 +44,22 @@ def judge_stream(evidence: Evidence) -> list[Verdict]:
     return [_with_ledger(evidence, _judge_stream_row(evidence, row, row.start_ms in dirty)) for row in addresses]
 
 
-def _with_ledger(evidence: Evidence, own: Verdict) -> Verdict:
+def _with_ledger(evidence: Evidence, verdict: Verdict) -> Verdict:
     """Return a verdict with the ledger's defect that puts its window in doubt; a defect of the row itself stays named."""
-    row = own.row
+    row = verdict.row
     if row.start_ms not in evidence.blamed:
-        return own
+        return verdict
     ledger = f"ledger: {evidence.blamed[row.start_ms]}"
-    is_wrong = own.verdict == DEFECT
+    is_wrong = verdict.verdict == DEFECT
     emitted = evidence.stream.get(row, ())
     got = emitted[0].values if emitted else None
     return replace(
-        own,
+        verdict,
         verdict=DEFECT,
-        reason=f"{ledger}{ALSO}{own.reason}" if is_wrong else ledger,
+        reason=f"{ledger}{ALSO}{verdict.reason}" if is_wrong else ledger,
         presence=evidence.presence(STREAM, row, got, DEFECT, ledger, doubted=False),
         dead=0,
-        unexplained=own.unexplained if is_wrong else 0,
+        unexplained=verdict.unexplained if is_wrong else 0,
         ledger=ledger,
     )
 

@@ -219,12 +219,14 @@ def _observe_copies(home: PipelineHome, path: Sequence[Segment], publications: S
         LedgerRow.from_json(data)
         for _, data in delta.commits(home.tables.changelog, METADATA_KEY, limit=COMMITS_COMPARED)
     ]
-    held = delta.read(home.tables.ledger, columns=["timeline", "batch"])
+    ledger_keys = delta.read(home.tables.ledger, columns=["timeline", "batch"])
     names = [segment.timeline for segment in path]
     applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
     return Copies(
         commits=commits,
-        table=frozenset() if held is None else frozenset(map(tuple, zip(*held.to_pydict().values(), strict=True))),
+        table=frozenset()
+        if ledger_keys is None
+        else frozenset(map(tuple, zip(*ledger_keys.to_pydict().values(), strict=True))),
         timelines={name: load_timeline(home, name) for name in names},
         known=list_timelines(home),
         applied={name: version for name, version in applied.items() if version is not None},
@@ -281,10 +283,10 @@ def _load_definitions(
         try:
             loaded[bundle] = load_bundle_definition(home.bundles, bundle)
         except DefinitionError as error:
-            own = None if definitions is None else _built(definitions / home.root.name)
-            if own is None or own.id != bundle:
+            built = None if definitions is None else _built(definitions / home.root.name)
+            if built is None or built.id != bundle:
                 raise
-            loaded[bundle] = own.definition
+            loaded[bundle] = built.definition
             message = f"{error} (the project has the same files, so this run judged by those)"
             damaged.append(Finding("bundle", message))
     return loaded, damaged
@@ -306,14 +308,14 @@ def _versions(
     for bundle in dict.fromkeys(row.bundle for row in rows):
         fingerprint = fingerprint_of(definitions[bundle])
         candidate = DefinitionVersion(definitions[bundle], fingerprint.semantics, fingerprint.decode)
-        same = [
+        same_numbers = [
             number
             for number, known in enumerate(versions)
             if (known.semantics, known.decode) == (candidate.semantics, candidate.decode)
         ]
-        if not same:
+        if not same_numbers:
             versions.append(candidate)
-        by_bundle[bundle] = same[0] if same else len(versions) - 1
+        by_bundle[bundle] = same_numbers[0] if same_numbers else len(versions) - 1
     newest = {by_bundle[row.bundle]: definitions[row.bundle] for row in rows}
     return [by_bundle[row.bundle] for row in rows], [
         replace(version, definition=newest[number]) for number, version in enumerate(versions)

@@ -186,8 +186,8 @@ def _mend(
             )
             done.append(f"{name}: {rows.num_rows} rows written again from its own data file")
     for name, files in findings.broken.items():
-        gone = drop_files(tables[name], [Path(path) for path, _ in files], aside / name)
-        done.append(f"{name}: {gone} data files taken out")
+        dropped = drop_files(tables[name], [Path(path) for path, _ in files], aside / name)
+        done.append(f"{name}: {dropped} data files taken out")
     return done
 
 

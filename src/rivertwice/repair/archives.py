@@ -76,8 +76,11 @@ class ArchiveDamage:
             return {}
         wanted: dict[int, Sequence[HalfOpenRange]] = {}
         for partition, runs in self.missing.items():
-            taken = [*self.lost.get(partition, ()), *(run for bounds in self.kept for run in bounds.get(partition, ()))]
-            wanted[partition] = subtract(runs, taken)
+            excluded = [
+                *self.lost.get(partition, ()),
+                *(run for bounds in self.kept for run in bounds.get(partition, ())),
+            ]
+            wanted[partition] = subtract(runs, excluded)
         return {partition: runs for partition, runs in wanted.items() if runs}
 
 
@@ -120,14 +123,14 @@ def _look(settings: Settings, topic: str, topic_id: str, now: datetime, erased: 
             return None
         broken = find_broken(place, live_sizes(table), _sums(settings, topic))
         bad = {file.path for file in broken}
-        held = held_runs((place / name for name in live_sizes(table) if place / name not in bad), topic_id)
+        sound_runs = held_runs((place / name for name in live_sizes(table) if place / name not in bad), topic_id)
         bounds = _bounds(place, pa.table(table.get_add_actions(flatten=True)).to_pylist())
         segments = read_archived(table, topic_id).segments
     wanted = {
         p: merge(segment[p] for segment in segments if p in segment)
         for p in {p for segment in segments for p in segment}
     }
-    missing = {p: subtract(runs, held.get(p, ())) for p, runs in sorted(wanted.items())}
+    missing = {p: subtract(runs, sound_runs.get(p, ())) for p, runs in sorted(wanted.items())}
     missing = {p: runs for p, runs in missing.items() if runs}
     lost = _not_in_kafka(settings, topic, topic_id, missing)
     files = [(file, bounds.get(file.path, missing)) for file in broken]
@@ -147,9 +150,9 @@ def held_runs(files: Iterable[Path], topic_id: str) -> dict[int, tuple[HalfOpenR
     for file in files:
         rows = pq.ParquetFile(file).read(columns=["topic_id", "partition", "offset"])
         rows = rows.cast(pa.schema([("topic_id", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]))
-        ours = rows.filter(pc.equal(rows["topic_id"], topic_id))
-        for partition in pc.unique(ours["partition"]).to_pylist():
-            offsets = np.unique(ours.filter(pc.equal(ours["partition"], partition))["offset"].to_numpy())
+        topic_rows = rows.filter(pc.equal(rows["topic_id"], topic_id))
+        for partition in pc.unique(topic_rows["partition"]).to_pylist():
+            offsets = np.unique(topic_rows.filter(pc.equal(topic_rows["partition"], partition))["offset"].to_numpy())
             cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
             runs = ((int(part[0]), int(part[-1]) + 1) for part in np.split(offsets, cuts))
             by_partition[partition] = list(merge([*by_partition.get(partition, ()), *runs]))

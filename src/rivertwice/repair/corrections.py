@@ -95,13 +95,16 @@ def _own_rows(
     place, mended = home.tables.corrections, view.tables.corrections
     if not isinstance(place, Path) or not isinstance(mended, Path):
         return None
-    left = read_files(place, unnamed_files(place, mended), ("_backfill", "_chunk"))
-    if left is None:
+    unnamed_rows = read_files(place, unnamed_files(place, mended), ("_backfill", "_chunk"))
+    if unnamed_rows is None:
         return None
-    own = left.filter(
-        pc.and_(pc.equal(left["_backfill"], backfill), pc.is_in(left["_chunk"], pa.array(gone, left["_chunk"].type)))
+    lost_rows = unnamed_rows.filter(
+        pc.and_(
+            pc.equal(unnamed_rows["_backfill"], backfill),
+            pc.is_in(unnamed_rows["_chunk"], pa.array(gone, unnamed_rows["_chunk"].type)),
+        )
     )
-    return own if own.num_rows == short else None
+    return lost_rows if lost_rows.num_rows == short else None
 
 
 def describe_lost_corrections(pipeline: str, loss: LostCorrections) -> Damage:
@@ -163,29 +166,29 @@ def _write(
     definition = load_bundle_definition(home.bundles, plan.bundle)
     declared, held = declared_rows(home, plan.id), held_rows(home, plan.id)
     if loss.rows is not None:
-        made = [(_record(definition, rows, chunk), rows) for chunk, rows in _by_chunk(loss.rows, loss.gone)]
+        computed = [(_record(definition, rows, chunk), rows) for chunk, rows in _by_chunk(loss.rows, loss.gone)]
     else:
         wanted = [chunk for chunk in plan.chunks if chunk.index in {*loss.gone, *loss.partial}]
         progress(f"computing {len(wanted)} chunks of backfill {plan.id} again")
         session = spark or session_of(settings, definition)
-        made = [(record, rows) for _, rows, record in chunks_computed(session, settings, plan, definition, wanted)]
+        computed = [(record, rows) for _, rows, record in chunks_computed(session, settings, plan, definition, wanted)]
     remaining = sum(count for chunk, count in held.items() if chunk not in loss.partial)
-    total = remaining + sum(record.rows for record, _ in made)
-    differ = [record.chunk for record, _ in made if record.rows != declared.get(record.chunk, record.rows)]
-    if total != loss.expected or differ:
+    total = remaining + sum(record.rows for record, _ in computed)
+    differing = [record.chunk for record, _ in computed if record.rows != declared.get(record.chunk, record.rows)]
+    if total != loss.expected or differing:
         message = (
-            f"its chunks {', '.join(str(record.chunk) for record, _ in made[:8])} gave {total} rows together with those that are there, its "
+            f"its chunks {', '.join(str(record.chunk) for record, _ in computed[:8])} gave {total} rows together with those that are there, its "
             f"audit counted {loss.expected}: the log is not what it was, so nothing of it was written; publish the same windows once more "
             f"(`rivertwice backfill run {plan.pipeline} --from ... --to ...`)"
         )
         raise TableDamageError(message)
     applied = delta.applied_version(home.tables.corrections, app_of(plan.id))
-    for record, rows in made:
+    for record, rows in computed:
         if held.get(record.chunk) and isinstance(home.tables.corrections, Path):
             delete_where(home.tables.corrections, {"_backfill": plan.id, "_chunk": record.chunk})
         again = applied is not None and applied >= record.chunk
         write_chunk(home, plan, definition, rows, record, again=again, declared=record.chunk in declared)
-    return sum(record.rows for record, _ in made)
+    return sum(record.rows for record, _ in computed)
 
 
 def _by_chunk(rows: pa.Table, chunks: Sequence[int]) -> list[tuple[int, pa.Table]]:

@@ -112,8 +112,8 @@ def find_damage(home: PipelineHome, now: datetime) -> Findings:
         holes, lost = {}, []
         for timeline in list_timelines(home):
             path = select_on_path(rows, path_of(home, timeline))
-            own = {row.batch for row in path if row.timeline == timeline}
-            missing = [batch for batch in find_holes(path) if batch > min(own, default=batch)]
+            own_batches = {row.batch for row in path if row.timeline == timeline}
+            missing = [batch for batch in find_holes(path) if batch > min(own_batches, default=batch)]
             if missing:
                 holes[timeline] = missing
             late = dict(zip((id(row) for row in path), late_watermarks_ms(path), strict=True))
@@ -132,9 +132,9 @@ def _table_rows(view: PipelineHome) -> list[LedgerRow]:
 
 
 def _with_commits(view: PipelineHome, rows: list[LedgerRow]) -> list[LedgerRow]:
-    have = {(row.timeline, row.batch) for row in rows}
+    known = {(row.timeline, row.batch) for row in rows}
     carried = [LedgerRow.from_json(data) for _, data in delta.commits(view.tables.changelog, METADATA_KEY)]
-    return rows + [row for row in carried if (row.timeline, row.batch) not in have]
+    return rows + [row for row in carried if (row.timeline, row.batch) not in known]
 
 
 def _lost(home: PipelineHome, view: PipelineHome, rows: Sequence[tuple[LedgerRow, int]]) -> list[LostRows]:
@@ -147,15 +147,15 @@ def _lost(home: PipelineHome, view: PipelineHome, rows: Sequence[tuple[LedgerRow
     for row, late_ms in rows:
         for table, expected in expected_rows(row).items():
             stamp = (row.timeline, row.batch)
-            held, same = (
+            held_count, is_same = (
                 digests.get(stamp, (0, row.emitted == 0)) if table == CHANGELOG else (counts[table].get(stamp, 0), True)
             )
             uncommitted = table == CHANGELOG and (applied is None or row.batch > applied)
-            if held != expected or not same or uncommitted:
-                lost.append(LostRows(table, row, late_ms, expected, held))
-    left = {table: _unnamed_rows(home, view, table) for table in {lost_batch.table for lost_batch in lost}}
+            if held_count != expected or not is_same or uncommitted:
+                lost.append(LostRows(table, row, late_ms, expected, held_count))
+    unnamed_rows = {table: _unnamed_rows(home, view, table) for table in {lost_batch.table for lost_batch in lost}}
     return [
-        dataclasses.replace(lost_batch, rows=_own_rows(home, view, lost_batch, left[lost_batch.table]))
+        dataclasses.replace(lost_batch, rows=_own_rows(home, view, lost_batch, unnamed_rows[lost_batch.table]))
         for lost_batch in lost
     ]
 
@@ -166,12 +166,12 @@ def _digests(view: PipelineHome, rows: Sequence[LedgerRow]) -> dict[tuple[str, i
     if table is None or not rows:
         return {}
     by_batch = {}
-    own = table.filter(pc.equal(table["_timeline"], rows[0].timeline)).sort_by("_batch")
-    starts = {value: number for number, value in reversed(list(enumerate(own["_batch"].to_pylist())))}
-    ends = {value: number + 1 for number, value in enumerate(own["_batch"].to_pylist())}
+    timeline_rows = table.filter(pc.equal(table["_timeline"], rows[0].timeline)).sort_by("_batch")
+    starts = {value: number for number, value in reversed(list(enumerate(timeline_rows["_batch"].to_pylist())))}
+    ends = {value: number + 1 for number, value in enumerate(timeline_rows["_batch"].to_pylist())}
     for row in rows:
         if row.batch in starts:
-            part = own.slice(starts[row.batch], ends[row.batch] - starts[row.batch])
+            part = timeline_rows.slice(starts[row.batch], ends[row.batch] - starts[row.batch])
             columns = load_bundle_definition(view.bundles, row.bundle).result_columns
             by_batch[row.timeline, row.batch] = (part.num_rows, digest_rows(part, columns) == row.digest)
     return by_batch
@@ -183,23 +183,32 @@ def _unnamed_rows(home: PipelineHome, view: PipelineHome, table: str) -> pa.Tabl
     return read_files(place, unnamed_files(place, mended), ("_timeline", "_batch"))
 
 
-def _own_rows(home: PipelineHome, view: PipelineHome, lost_batch: LostRows, left: pa.Table | None) -> pa.Table | None:
+def _own_rows(
+    home: PipelineHome, view: PipelineHome, lost_batch: LostRows, unnamed_rows: pa.Table | None
+) -> pa.Table | None:
     """Return a batch's rows from files that no commit names, if they are what was committed; an empty table for no rows."""
     if lost_batch.expected == 0 and lost_batch.table == CHANGELOG:
         opened = delta.open_table(view.tables.changelog)
         columns = load_bundle_definition(home.bundles, lost_batch.row.bundle).result_columns
         return None if opened is None else pa.schema(opened.schema().to_arrow()).empty_table().select(columns)
-    if left is None:
+    if unnamed_rows is None:
         return None
-    own = left.filter(
-        pc.and_(pc.equal(left["_timeline"], lost_batch.row.timeline), pc.equal(left["_batch"], lost_batch.row.batch))
+    batch_rows = unnamed_rows.filter(
+        pc.and_(
+            pc.equal(unnamed_rows["_timeline"], lost_batch.row.timeline),
+            pc.equal(unnamed_rows["_batch"], lost_batch.row.batch),
+        )
     )
-    if own.num_rows != lost_batch.expected or own.num_rows == 0:
+    if batch_rows.num_rows != lost_batch.expected or batch_rows.num_rows == 0:
         return None
     if lost_batch.table == CHANGELOG:
         columns = load_bundle_definition(home.bundles, lost_batch.row.bundle).result_columns
-        return own.select(columns) if digest_rows(own.select(columns), columns) == lost_batch.row.digest else None
-    return own if lost_batch.table == LATE or _are_in_range(own, lost_batch.row) else None
+        return (
+            batch_rows.select(columns)
+            if digest_rows(batch_rows.select(columns), columns) == lost_batch.row.digest
+            else None
+        )
+    return batch_rows if lost_batch.table == LATE or _are_in_range(batch_rows, lost_batch.row) else None
 
 
 def _are_in_range(rows: pa.Table, row: LedgerRow) -> bool:
@@ -221,15 +230,17 @@ def find_adopted(home: PipelineHome, view: PipelineHome, torn: Mapping[str, Any]
     adopted = {}
     for name in set(torn) & {"sequence", "amendments"}:
         place, mended = getattr(home.tables, name), getattr(view.tables, name)
-        left, present = read_files(place, unnamed_files(place, mended), ("seq",)), delta.read(mended)
-        taken = set() if present is None else set(present["seq"].to_pylist())
+        unnamed_rows, present = read_files(place, unnamed_files(place, mended), ("seq",)), delta.read(mended)
+        present_numbers = set() if present is None else set(present["seq"].to_pylist())
         rows = (
             None
-            if left is None
-            else left.filter(pc.invert(pc.is_in(left["seq"], pa.array(sorted(taken), left["seq"].type))))
+            if unnamed_rows is None
+            else unnamed_rows.filter(
+                pc.invert(pc.is_in(unnamed_rows["seq"], pa.array(sorted(present_numbers), unnamed_rows["seq"].type)))
+            )
         )
         numbers = [] if rows is None else rows["seq"].to_pylist()
-        if rows is not None and numbers and fills(numbers, taken):
+        if rows is not None and numbers and fills(numbers, present_numbers):
             adopted[name] = rows
     return adopted
 
@@ -343,7 +354,7 @@ def _describe_lost(lost_batch: LostRows) -> Damage:
         meaning = "dead letters that cannot be seen or amended; what is served does not change"
     else:
         meaning = "late rows that are not reported; what is served does not change"
-    differ = (
+    difference = (
         f"has {lost_batch.found} of {lost_batch.expected} rows"
         if lost_batch.found != lost_batch.expected
         else f"has other rows (digest) than the {lost_batch.expected} committed"
@@ -355,7 +366,7 @@ def _describe_lost(lost_batch: LostRows) -> Damage:
     )
     return Damage(
         lost_batch.table,
-        f"batch {row.batch} of {row.timeline} {differ}",
+        f"batch {row.batch} of {row.timeline} {difference}",
         meaning,
         f"written again from {source}, {PROOF[lost_batch.table]}",
     )

@@ -63,11 +63,11 @@ def recompute(
     done: list[LostRows] = []
     failed: list[str] = []
     for timeline in sorted({lost_batch.row.timeline for lost_batch in wanted}):
-        own = [lost_batch for lost_batch in wanted if lost_batch.row.timeline == timeline]
-        results = [lost_batch for lost_batch in own if lost_batch.table == CHANGELOG]
+        timeline_batches = [lost_batch for lost_batch in wanted if lost_batch.row.timeline == timeline]
+        results = [lost_batch for lost_batch in timeline_batches if lost_batch.table == CHANGELOG]
         for part, compute in (
             (results, _replayed),
-            ([lost_batch for lost_batch in own if lost_batch.table != CHANGELOG], _read_again),
+            ([lost_batch for lost_batch in timeline_batches if lost_batch.table != CHANGELOG], _read_again),
         ):
             if not part:
                 continue

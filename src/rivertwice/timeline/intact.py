@@ -78,13 +78,13 @@ def describe_shortfalls(pipeline: str, lost: Sequence[Shortfall]) -> str:
     """Return lost rows in words: table, batches, numbers, consequence, remedy. Pure."""
     parts = []
     for table in COUNTED:
-        own = [shortfall for shortfall in lost if shortfall.table == table]
-        if own:
+        table_shortfalls = [shortfall for shortfall in lost if shortfall.table == table]
+        if table_shortfalls:
             shown = ", ".join(
                 f"{shortfall.batch} of {shortfall.timeline} ({shortfall.found} of {shortfall.expected} rows)"
-                for shortfall in own[:5]
+                for shortfall in table_shortfalls[:5]
             )
-            more = f" and {len(own) - 5} more" if len(own) > 5 else ""
+            more = f" and {len(table_shortfalls) - 5} more" if len(table_shortfalls) > 5 else ""
             parts.append(f"{table} has lost rows of batch {shown}{more}: {_MEANING[table]}")
     return (
         f"tables of {pipeline} do not hold what the ledger says was committed: {'; '.join(parts)}; `rivertwice repair {pipeline}` "
@@ -224,15 +224,15 @@ def check_corrections(pipeline: str, publications: Sequence[Publication], correc
         TableDamageError: rows are gone; what is served stays as it is.
     """
     counted = [] if corrections is None else pc.value_counts(corrections["_backfill"].combine_chunks()).to_pylist()
-    held = {row["values"]: row["counts"] for row in counted}
+    row_counts = {row["values"]: row["counts"] for row in counted}
     short = [
         publication
         for publication in publications
-        if publication.rows is not None and held.get(publication.backfill, 0) < publication.rows
+        if publication.rows is not None and row_counts.get(publication.backfill, 0) < publication.rows
     ]
     if short:
         shown = ", ".join(
-            f"{publication.backfill} ({held.get(publication.backfill, 0)} of {publication.rows} rows)"
+            f"{publication.backfill} ({row_counts.get(publication.backfill, 0)} of {publication.rows} rows)"
             for publication in short[:5]
         )
         message = (

@@ -115,8 +115,8 @@ def select_rows(
     if at is not None:
         served = served.filter(pc.less_equal(served[window.at], pa.scalar(at, served.schema.field(window.at).type)))
     for name, value in (key or {}).items():
-        same = [_text(row_value) == _text(value) for row_value in served[name].to_pylist()]
-        served = served.filter(pa.array(same, pa.bool_()))
+        is_same = [_text(row_value) == _text(value) for row_value in served[name].to_pylist()]
+        served = served.filter(pa.array(is_same, pa.bool_()))
     ordered = as_folded(served, folded_views(definition)).to_pylist()
     shown = ordered if history else _newest(ordered, definition)
     names = (*definition.keys, *definition.columns, *([SOURCE] if definition.has_several_sources else []))

@@ -194,13 +194,15 @@ def read_ledger(home: PipelineHome, first_batch: int | None = None) -> list[Ledg
 
 def missing_rows(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerRow]:
     """Return ledger rows that the changelog's newest commits have and the table lacks, oldest first."""
-    have = {(row.timeline, row.batch) for row in known}
+    known_keys = {(row.timeline, row.batch) for row in known}
     missing: list[LedgerRow] = []
     limit = 16
     while True:
         commits = delta.commits(home.tables.changelog, METADATA_KEY, limit=limit)
         missing = [
-            row for row in (LedgerRow.from_json(data) for _, data in commits) if (row.timeline, row.batch) not in have
+            row
+            for row in (LedgerRow.from_json(data) for _, data in commits)
+            if (row.timeline, row.batch) not in known_keys
         ]
         if len(missing) < len(commits) or len(commits) < limit:
             return missing
@@ -208,9 +210,9 @@ def missing_rows(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerR
 
 
 def _all_missing(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerRow]:
-    have = {(row.timeline, row.batch) for row in known}
+    known_keys = {(row.timeline, row.batch) for row in known}
     rows = [LedgerRow.from_json(data) for _, data in delta.commits(home.tables.changelog, METADATA_KEY)]
-    return [row for row in rows if (row.timeline, row.batch) not in have]
+    return [row for row in rows if (row.timeline, row.batch) not in known_keys]
 
 
 def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow]) -> None:

@@ -79,7 +79,7 @@ class Segment:
 
 
 def create_timeline(home: PipelineHome, line: Timeline) -> bool:
-    """Record a timeline for ever; return False if its name is taken (its record is left as it is)."""
+    """Record a timeline permanently; return False if its name is taken (its record is left as it is)."""
     return put_record_if_absent(
         home.timeline_records,
         f"{require_name(line.timeline, 'timeline')}/{RECORD}",

@@ -143,7 +143,7 @@ def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = 
 def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> ServedReport:
     with _alone(home):
         # Step 1.
-        shown = {table: delta.open_table(table) for table in (home.tables.served, home.tables.provisional)}
+        handles = {table: delta.open_table(table) for table in (home.tables.served, home.tables.provisional)}
         entries = read_sequence(home)
         head = select_head(entries)
         if head is None:
@@ -176,11 +176,11 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
         check_corrections(home.root.name, serving, corrections)
         served = _select(home, definition, entries, ledger, stream, corrections)
         metadata = {METADATA_KEY: asdict(stamp)}
-        delta.overwrite(tables.served, served, metadata=metadata, at=shown[tables.served])
+        delta.overwrite(tables.served, served, metadata=metadata, at=handles[tables.served])
         # Step 5.
         if definition.has_updates:
             still_open = open_rows(stream, definition, ledger[-1].batch_watermark_ms)
-            delta.overwrite(tables.provisional, still_open, metadata=metadata, at=shown[tables.provisional])
+            delta.overwrite(tables.provisional, still_open, metadata=metadata, at=handles[tables.provisional])
         published = pc.sum(pc.equal(served["_status"], "published")).as_py() or 0
         return ServedReport(stamp, rebuilt=True, rows=served.num_rows, published=published)
 

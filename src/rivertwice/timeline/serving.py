@@ -175,8 +175,8 @@ def select_served(
     if session_keys is None:
         covered = _covered_by_windows(counting, semantics, start_column)
     else:
-        held = corrections if claims is None else claims
-        covered = _covered_by_sessions(held, counting, (start_column, end_column, *session_keys))
+        claim_rows = corrections if claims is None else claims
+        covered = _covered_by_sessions(claim_rows, counting, (start_column, end_column, *session_keys))
     streamed = _closed(stream, end_column, closed_ms)
     is_served = ~covered(streamed, np.full(streamed.num_rows, STREAM_SEQ, dtype=np.int64))
     parts = [_stamped(streamed.filter(pa.array(is_served)), "stream", schema)]
@@ -199,12 +199,14 @@ def _covered_by_windows(counting: Sequence[Publication], semantics: AbstractSet[
     return lambda rows, own: select_winners(to_epoch_ms(rows[start_column]), counting, semantics) != own
 
 
-def _covered_by_sessions(held: pa.Table | None, counting: Sequence[Publication], columns: Sequence[str]) -> _Covered:
+def _covered_by_sessions(
+    claim_rows: pa.Table | None, counting: Sequence[Publication], columns: Sequence[str]
+) -> _Covered:
     """Return a function of rows and their publications' numbers: whether a newer session covers them."""
-    if held is None or not held.num_rows:
+    if claim_rows is None or not claim_rows.num_rows:
         return lambda rows, _: np.zeros(rows.num_rows, dtype=bool)
-    seqs = _seqs_of(held, counting)
-    claims = held.select(list(columns)).filter(pa.array(seqs >= 0))
+    seqs = _seqs_of(claim_rows, counting)
+    claims = claim_rows.select(list(columns)).filter(pa.array(seqs >= 0))
     return lambda rows, own: select_replaced(rows, own, claims, seqs[seqs >= 0], columns)
 
 

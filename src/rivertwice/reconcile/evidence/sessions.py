@@ -84,8 +84,8 @@ def explain_published_session(evidence: Evidence, session: ServedSession, row: R
     names = differing(evidence.shape, got, session.to_serve.get(row))
     missing = len(session.late) + len(session.since) if row == session.truth else 0
     if names:
-        unlike = evidence.shape.count(session.to_serve.get(row)) - evidence.shape.count(got)
-        return Explained(DEFECT, f"what is served differs in {', '.join(names)} and no cause explains it", unlike)
+        difference = evidence.shape.count(session.to_serve.get(row)) - evidence.shape.count(got)
+        return Explained(DEFECT, f"what is served differs in {', '.join(names)} and no cause explains it", difference)
     if session.unexplained:
         detail = f"{session.unexplained} of {total} records are in no session that is served, though they came in time"
         return Explained(DEFECT, f"{detail}; no cause explains it", session.unexplained)

@@ -1,4 +1,4 @@
-"""What a reconcile asks of a kind of windows: what the log says must be, and why the stream may differ from it.
+"""What a reconcile needs from a kind of windows: what the log requires, and why the stream may differ from it.
 
 Every kind answers `Judge`. Lateness, amendments and updates are protocols of their own, which a kind has or has not.
 """

@@ -11,7 +11,7 @@ What Spark does (tried on 4.2, gap 10 s; each line is also part of the property 
   accepted, for it ends at 15, and becomes [5, 15). Batch has one session [0, 15); nothing was dropped. The session is
   **split**.
 
-`sessions.follow_key` does the same to each key's records and says into which session each one went. Sessions that would
+`sessions.follow_key` does the same to each key's records and returns the session of each record. Sessions that would
 merge if they were computed together go to different generations; the transform runs over the records of each.
 An amended dead letter is a record of the truth that no batch read. One whose amendment ended is not in the truth, but a
 publication may have counted it.
@@ -115,10 +115,10 @@ class SessionJudge(WindowJudge):
                 if part.generation:
                     by_generation.setdefault(part.generation, []).extend(part.rows)
         left_out = [position for family in self._all() for position in (*family.late, *family.skipped)]
-        apart = [*left_out, *(position for rows in by_generation.values() for position in rows)]
+        separate = [*left_out, *(position for rows in by_generation.values() for position in rows)]
         first = self._rows
-        if apart:
-            first = first.join(self._addresses(apart), _ADDRESS, "left_anti")
+        if separate:
+            first = first.join(self._addresses(separate), _ADDRESS, "left_anti")
         frames = [first]
         for generation in sorted(by_generation):
             frames.append(self._rows.join(self._addresses(by_generation[generation]), _ADDRESS, "left_semi"))
@@ -202,8 +202,8 @@ class SessionJudge(WindowJudge):
             end: int = published.ends[seq].get(self._topic, {}).get(self._at["_partition"][position], 0)
             since, until = self._at["_from"][position], self._at["_until"][position]
             decided = published.amendments.get(seq, 0)
-            held = since <= decided and (until is None or decided < until)
-            return bool(self._at["_offset"][position] < end) and held
+            is_counted = since <= decided and (until is None or decided < until)
+            return bool(self._at["_offset"][position] < end) and is_counted
 
         known = Known(self._at["_event_us"].__getitem__, knew, lambda position: bool(self._at["_from"][position]))
         changed: list[tuple[tuple[Any, ...], ExpectedServed]] = []
@@ -230,7 +230,9 @@ class SessionJudge(WindowJudge):
         text = key_text(shape.keys, key)
         to_serve = {row: values.get(row) for row in (self._row_id(shape, key, session) for session in expected.held)}
         to_serve |= {RowId(claim.start_ms, claim.end_ms, text): None for claim in expected.unknown}
-        truth, *others = [self._row_id(shape, key, each.truth) for each in expected.followed] or sorted(to_serve)[:1]
+        truth, *others = [self._row_id(shape, key, followed.truth) for followed in expected.followed] or sorted(
+            to_serve
+        )[:1]
         return ServedSession(
             truth=truth,
             to_serve=to_serve,
@@ -377,9 +379,9 @@ def _claims_of(view: HeadView, shape: RowColumns, counting: Mapping[str, int]) -
     claims: dict[str, list[PublishedSession]] = {}
     if view.corrections is None:
         return claims
-    made = view.corrections["_backfill"].to_pylist()
-    gone = withdrawn_rows(view.corrections).tolist()
-    for row, backfill, vanishes in zip(addresses(view.corrections, shape), made, gone, strict=True):
+    backfills = view.corrections["_backfill"].to_pylist()
+    withdrawn = withdrawn_rows(view.corrections).tolist()
+    for row, backfill, vanishes in zip(addresses(view.corrections, shape), backfills, withdrawn, strict=True):
         if backfill in counting:
             claims.setdefault(row.key, []).append(
                 PublishedSession(row.start_ms, row.end_ms, counting[backfill], vanishes)

@@ -162,8 +162,8 @@ class StatefulJudge:
         if self._definition.order != "any":
             return OrderDependentRows(rows)
         is_spread = pa.array([record in why for record in self._records(self._expected)], pa.bool_())
-        others = fold_otherwise(self._definition, self._of_spread_keys(self._read))
-        return settle(self._definition, shape, rows, {AS_READ: self._expected.filter(is_spread), **others})
+        other_orders = fold_otherwise(self._definition, self._of_spread_keys(self._read))
+        return settle(self._definition, shape, rows, {AS_READ: self._expected.filter(is_spread), **other_orders})
 
     def windows_with_skipped_records(self) -> set[int]:
         """Return the starts (epoch ms) of the windows of keys with records that no batch read, but the archive has."""

@@ -144,17 +144,19 @@ class WindowJudge(FixedWindows):
         """
         definition = self._definition
         in_time = self._pairs.where(~F.col("_late") & is_read())
-        own = in_time.where(F.col("_index") == index)
-        ends = sorted(own.select(F.unix_micros("_window_end").alias("us")).distinct().toArrow()["us"].to_pylist())
+        batch_pairs = in_time.where(F.col("_index") == index)
+        ends = sorted(
+            batch_pairs.select(F.unix_micros("_window_end").alias("us")).distinct().toArrow()["us"].to_pylist()
+        )
         if not ends:
             return compile_batch(self._spark, definition, in_time.limit(0)).toArrow()
-        touched, all_of = (
-            self._by_pass(definition, rows, ends) for rows in (own, in_time.where(F.col("_index") <= index))
+        touched, all_rows = (
+            self._by_pass(definition, rows, ends) for rows in (batch_pairs, in_time.where(F.col("_index") <= index))
         )
         names = [definition.window.start_column, definition.window.end_column, *definition.keys]
         touched_keys = set(zip(*(touched[name].to_pylist() for name in names), strict=True))
-        keys = zip(*(all_of[name].to_pylist() for name in names), strict=True)
-        return all_of.filter(pa.array([key in touched_keys for key in keys], pa.bool_()))
+        keys = zip(*(all_rows[name].to_pylist() for name in names), strict=True)
+        return all_rows.filter(pa.array([key in touched_keys for key in keys], pa.bool_()))
 
     def _by_pass(self, definition: Definition, pairs: DataFrame, ends_us: Sequence[int]) -> pa.Table:
         """Return the result over `pairs`, for the windows with these ends, pass by pass."""
@@ -224,8 +226,8 @@ class WindowJudge(FixedWindows):
         wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
         pairs = self._log
         if self._cures is not None:
-            held = (F.col("_from") <= amendments) & (F.col("_until").isNull() | (F.col("_until") > amendments))
-            pairs = _joined(pairs, self._cures.where(held))
+            is_counted = (F.col("_from") <= amendments) & (F.col("_until").isNull() | (F.col("_until") > amendments))
+            pairs = _joined(pairs, self._cures.where(is_counted))
         counted = pairs.where(is_below(as_of.get(self._source.topic, {})))
         return counted.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
 
