@@ -75,9 +75,9 @@ def audit_backfill(settings: Settings, plan: BackfillPlan) -> AuditReport:
     if not report.passed:
         failed = "; ".join(f"{check.name}: {check.detail}" for check in report.checks if not check.passed)
         remedy = (
-            "run it again, it goes on where it stopped"
+            "run it again, it continues where it stopped"
             if unfinished
-            else "plan the same windows again: it starts afresh"
+            else "plan the same windows again: it starts from the beginning"
         )
         message = f"backfill {plan.id} failed its audit ({failed}), so nothing of it is served; {remedy}"
         raise AuditError(message)

@@ -44,7 +44,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     if head is None:
         known = sorted(path.parent.name for path in settings.home.glob("pipelines/*/timelines"))
         message = (
-            f"pipeline {pipeline} has no timeline in {settings.home}, so nothing is there to recompute; start it first "
+            f"pipeline {pipeline} has no timeline in {settings.home}, so there is nothing to recompute; start it first "
             f"(pipelines that ran here: {', '.join(known) or 'none'})"
         )
         raise RequestError(message)
@@ -101,14 +101,12 @@ def observe_late_queue(home: PipelineHome, now: datetime) -> list[QueuedWindow]:
     entries = read_sequence(home)
     head = select_head(entries)
     if head is None:
-        message = f"{home.root.name} has no timeline in {home.root}, so nothing came late; start it first"
+        message = f"{home.root.name} has no timeline in {home.root}, so it has no late rows; start it first"
         raise RequestError(message)
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
     if definition.late.policy != CORRECT:
-        message = (
-            f"late.policy of {definition.name} is {definition.late.policy}, which queues nothing; say policy: correct"
-        )
+        message = f"late.policy of {definition.name} is {definition.late.policy}, which queues no windows; set policy: correct"
         raise RequestError(message)
     ledger = path_ledger(home)
     return queue_windows(

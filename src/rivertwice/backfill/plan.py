@@ -165,7 +165,7 @@ def _due(view: BackfillView, now: datetime) -> tuple[HalfOpenRange, ...]:
         RequestError: the policy queues no windows, or none is due.
     """
     if view.late_policy is None or view.closed_ms is None:
-        message = f"late.policy of {view.pipeline} is not correct, so no window is queued; name a range, or say policy: correct"
+        message = f"late.policy of {view.pipeline} is not correct, so no window is queued; name a range, or set policy: correct"
         raise RequestError(message)
     queue = queue_windows(
         view.arrivals,

@@ -78,7 +78,7 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
         return retry(LostRaceError, tries=ATTEMPTS, first_wait_s=0.02, longest_wait_s=0.4, spread=True)(publish_once)
     except LostRaceError as error:
         message = (
-            f"backfill {plan.id} lost {ATTEMPTS} races for the sequence of {plan.pipeline}, the last one so: {error}; "
+            f"backfill {plan.id} lost {ATTEMPTS} races for the sequence of {plan.pipeline}, the last one with: {error}; "
             "nothing was published; publish it again when fewer writers are at work"
         )
         raise LostRaceError(message) from error
@@ -165,7 +165,9 @@ def _audited_rows(home: PipelineHome, plan: BackfillPlan) -> int:
     if audit is None or not audit["passed"]:
         state = "has no finished audit" if audit is None else "failed its audit"
         message = f"backfill {plan.id} {state}, so it is not published; " + (
-            "run its compute and audit first" if audit is None else "plan the same windows again: it starts afresh"
+            "run its compute and audit first"
+            if audit is None
+            else "plan the same windows again: it starts from the beginning"
         )
         raise AuditError(message)
     return int(audit["rows"])

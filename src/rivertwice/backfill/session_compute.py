@@ -116,7 +116,7 @@ def _served_rows(
         is_vanishing = [address in wanted for address in zip(digests, starts, ends, strict=True)]
     if served is None or sum(is_vanishing) != len(wanted):
         message = (
-            f"backfill {plan.id} takes {len(wanted)} sessions away, of which {sum(is_vanishing)} are served now: somebody published meanwhile, or "
+            f"backfill {plan.id} takes {len(wanted)} sessions away, of which {sum(is_vanishing)} are served now: another publication was made meanwhile, or "
             "the head moved; nothing of the chunk was written; plan again"
         )
         raise RequestError(message)

@@ -89,7 +89,7 @@ def append_amendments(home: PipelineHome, decided: list[Amendment], *, expected_
 
 def _raced(home: PipelineHome, newest_seq: int, expected: int) -> str:
     return (
-        f"the amendments of {home.root.name} stand at {newest_seq}, not at {expected}: somebody decided about dead letters "
+        f"the amendments of {home.root.name} are at {newest_seq}, not at {expected}: another process decided about dead letters "
         "meanwhile; nothing was written; look again (`rivertwice dead list`) and decide again"
     )
 

@@ -146,12 +146,12 @@ def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int
         return matching[0]
     if matching:
         message = (
-            f"several dead letters of {pipeline} lie at {partition}@{offset}, in different topics; nothing was done; name one: "
+            f"several dead letters of {pipeline} are at {partition}@{offset}, in different topics; nothing was done; name one: "
             + ", ".join(letter.place for letter in matching)
         )
         raise RequestError(message)
     message = (
-        f"no dead letter of {pipeline} lies at {f'{topic}/' if topic else ''}{partition}@{offset}: the record was accepted, or not read yet; "
+        f"no dead letter of {pipeline} is at {f'{topic}/' if topic else ''}{partition}@{offset}: the record was accepted, or not read yet; "
         f"`rivertwice dead list {pipeline}` shows those there are"
     )
     raise RequestError(message)

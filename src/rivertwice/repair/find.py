@@ -62,7 +62,7 @@ def all_tables(home: PipelineHome) -> dict[str, Path]:
     folders = {name: place for name, place in tables.items() if isinstance(place, Path)}
     if len(folders) < len(tables):
         message = (
-            f"the tables of {home.root.name} lie on S3 ({home.tables.root}): there an object is written whole or not at all, and rows that "
+            f"the tables of {home.root.name} are on S3 ({home.tables.root}): there an object is written whole or not at all, and rows that "
             f"are gone were deleted; nothing was done; `rivertwice reconcile {home.root.name}` names them, a backfill computes them again"
         )
         raise RequestError(message)

@@ -30,8 +30,8 @@ CORRECTIONS = "corrections"
 COUNTED = (CHANGELOG, DEAD, LATE)
 _MEANING = {
     CHANGELOG: "result rows are missing from what is served",
-    DEAD: "dead letters are missing, so nobody can amend them",
-    LATE: "late rows are missing, so nobody is told of them",
+    DEAD: "dead letters are missing, so they cannot be amended",
+    LATE: "late rows are missing, so they are not reported",
 }
 ByBatch = Mapping[tuple[str, int], int]
 
@@ -131,7 +131,7 @@ def require_whole_logs(home: PipelineHome) -> None:
         if broken:
             details = "; ".join(f"{path} {how}" for path, how in broken[:5])
             message = (
-                f"table {name} of {home.root.name} lacks data that its log names: {details}; nothing goes on over it; `rivertwice repair "
+                f"table {name} of {home.root.name} lacks data that its log names: {details}; the work stops here; `rivertwice repair "
                 f"{home.root.name}` says what that means and what can be written again"
             )
             raise TableDamageError(message)
@@ -156,8 +156,8 @@ def check_rows(
     holes = find_holes(path_rows)
     if holes:
         message = (
-            f"the ledger of {home.root.name} lacks batch {', '.join(map(str, holes[:8]))}, though later ones are committed: nobody "
-            f"knows what records they read; `rivertwice repair {home.root.name}` looks for them in the changelog's commits"
+            f"the ledger of {home.root.name} lacks batch {', '.join(map(str, holes[:8]))}, though later ones are committed: it is "
+            f"not known what records they read; `rivertwice repair {home.root.name}` looks for them in the changelog's commits"
         )
         raise TableDamageError(message)
     known = _read_cursor(home)

@@ -148,7 +148,7 @@ def test_a_cure_that_is_a_dead_letter_too_is_refused(home: PipelineHome) -> None
 
 def test_of_two_who_decide_at_once_one_is_refused(home: PipelineHome) -> None:
     append_amendments(home, [decision(3, 0)], expected_seq=0)
-    with pytest.raises(LostRaceError, match="stand at 1, not at 0"):
+    with pytest.raises(LostRaceError, match="are at 1, not at 0"):
         append_amendments(home, [decision(7, 0), decision(12, 0)], expected_seq=0)
     assert [one.address.offset for one in read_amendments(home)] == [3]
 
@@ -162,7 +162,7 @@ def test_many_are_discarded_in_one_commit_with_numbers_of_their_own(home: Pipeli
 
 def test_a_place_without_a_dead_letter_is_named(home: PipelineHome) -> None:
     assert find_letter(read_letters(home), (None, 0, 12), "p").batch == 1
-    with pytest.raises(RequestError, match="no dead letter of p lies at 0@4"):
+    with pytest.raises(RequestError, match="no dead letter of p is at 0@4"):
         find_letter(read_letters(home), (None, 0, 4), "p")
 
 
@@ -175,7 +175,7 @@ def test_of_several_topics_a_place_names_its_topic(home: PipelineHome) -> None:
     assert find_letter(letters, parse_place("0@4"), "p").topic == "weather"
     with pytest.raises(RequestError, match="name one: flights/0@3, weather/0@3"):
         find_letter(letters, parse_place("0@3"), "p")
-    with pytest.raises(RequestError, match="no dead letter of p lies at flights/0@4"):
+    with pytest.raises(RequestError, match="no dead letter of p is at flights/0@4"):
         find_letter(letters, parse_place("flights/0@4"), "p")
 
 

@@ -27,7 +27,7 @@ def test_the_newest_head_move_is_the_head_and_publications_do_not_move_it(home):
 
 def test_an_entry_that_saw_an_older_sequence_loses_and_writes_nothing(home):
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)
-    with pytest.raises(LostRaceError, match="stands at 1, not at 0"):
+    with pytest.raises(LostRaceError, match="is at 1, not at 0"):
         move_head(home, "t2", reason="late", expected_seq=0, now=NOW)
     assert last_seq(home) == 1
 
