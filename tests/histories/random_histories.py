@@ -37,7 +37,7 @@ from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
-from rivertwice.reconcile.kinds import Judge, Taken, judge_of
+from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.judge import records_without_output
 from rivertwice.reconcile.kinds.tumbling_hopping import with_watermarks
 from rivertwice.reconcile.model import Finding, OrderDependentRows
@@ -223,7 +223,7 @@ def run_histories(
         view: with_watermarks(spark, accepted(tagged[view], source), chain, [0] * len(rows))
         for view, source in definition.sources.items()
     }
-    judge = judge_of(spark, Taken(definition, marked, chain))
+    judge = judge_of(spark, JudgeInput(definition, marked, chain))
     evidence, late = gather_evidence(view, derived, {0: judge})
     broken = (record for batch in batches for record in batch if record.event_s is None)
     dead = Counter(places[record.partition] for record in broken)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,6 +38,7 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.compile import compile_sources
 from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.pipeline.relations import included, window_micros, with_window_end
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.store import delta
 from rivertwice.timeline.serving import to_epoch_ms
 
@@ -45,12 +46,6 @@ logger = logging.getLogger(__name__)
 
 READ_ONCE = 1_000_000
 """A backfill of at most so many records is read and decoded once, and kept; a larger one is read chunk by chunk."""
-
-Progress = Callable[[str], None]
-
-
-def report_nothing(line: str) -> None:
-    """Take a line of progress and do nothing."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rivertwice.instants import TimeRange
 from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.timeline.serving import Publication
 
-Offsets = Mapping[str, Mapping[int, int]]
+TopicOffsets = Mapping[str, Mapping[int, int]]
 """Topic -> partition -> offset."""
 
 OffsetRuns = Mapping[str, Mapping[int, tuple[HalfOpenRange, ...]]]
@@ -95,7 +95,7 @@ class BackfillView:
     window_ms: int
     closed_ms: int | None
     batches: tuple[BatchZone, ...]
-    as_of: Offsets
+    as_of: TopicOffsets
     topic_ids: Mapping[str, str]
     archive: Mapping[str, Mapping[int, HalfOpenRange]]
     kafka: Mapping[str, Mapping[int, HalfOpenRange]]
@@ -258,7 +258,7 @@ class BackfillPlan:
     reason: str
     window_ms: int
     ranges: tuple[HalfOpenRange, ...]
-    as_of: Offsets
+    as_of: TopicOffsets
     topic_ids: Mapping[str, str]
     offsets: OffsetRuns
     archive: OffsetRuns

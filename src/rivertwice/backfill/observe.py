@@ -172,7 +172,7 @@ def _gaps(
     return zones, lost, tuple(doubts)
 
 
-def wanting_ranges(home: PipelineHome) -> list[TimeRange]:
+def stale_ranges(home: PipelineHome) -> list[TimeRange]:
     """Return the windows that the newest reconcile found LATE in what is served, without those published since.
 
     Empty if no window is stale, if no reconcile has run yet, or if the windows cannot be repaired, as for a fold.

@@ -10,7 +10,7 @@ from rivertwice.backfill.components import Span
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.late_queue import DUE, describe_queue
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView
-from rivertwice.backfill.observe import observe_backfill, observe_late_queue, wanting_ranges
+from rivertwice.backfill.observe import observe_backfill, observe_late_queue, stale_ranges
 from rivertwice.backfill.plan import CHUNK_RECORDS, plan_backfill
 from rivertwice.backfill.session_observe import overlapping, spans_of
 from rivertwice.backfill.session_plan import asked_sessions, has_settled
@@ -19,6 +19,7 @@ from rivertwice.backfill.survey import ReadServed, Zone, survey_sessions
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
+from rivertwice.progress import Progress
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import path_of, select_on_path
 from rivertwice.timeline.sequence import head, read_sequence, select_head
@@ -59,16 +60,14 @@ def find_nothing_stale(settings: Settings, pipeline: str) -> str | None:
     For a task that only decides whether a Spark job is worth its start: the log is not read.
     """
     home = settings.pipeline(pipeline)
-    return None if head(home) is None or wanting_ranges(home) else _nothing_stale(pipeline)
+    return None if head(home) is None or stale_ranges(home) else _nothing_stale(pipeline)
 
 
 def _nothing_stale(pipeline: str) -> str:
     return f"the newest reconcile of {pipeline} found no stale window; nothing to do"
 
 
-def plan_if_needed(
-    settings: Settings, request: BackfillRequest, spark: Spark, say: Callable[[str], None]
-) -> BackfillPlan | None:
+def plan_if_needed(settings: Settings, request: BackfillRequest, spark: Spark, say: Progress) -> BackfillPlan | None:
     """Return the plan of a schedule's request, explained line by line; None, with the reason, if there is nothing to do.
 
     The arguments and errors are those of `make_plan`; `say` is passed each line.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from rivertwice.backfill.audit import read_audit
-from rivertwice.backfill.model import BackfillPlan, Offsets, PlannedSession
+from rivertwice.backfill.model import BackfillPlan, PlannedSession, TopicOffsets
 from rivertwice.backfill.ranges import HalfOpenRange, intersect
 from rivertwice.backfill.session_observe import spans_of
 from rivertwice.config import PipelineHome, Settings
@@ -147,7 +147,7 @@ def _refuse_as_older(plan: BackfillPlan, backfill: str, shared: Sequence[HalfOpe
     raise RequestError(message)
 
 
-def _read_more(published: Offsets, planned: Offsets) -> bool:
+def _read_more(published: TopicOffsets, planned: TopicOffsets) -> bool:
     return any(
         offset > planned.get(topic, {}).get(partition, 0)
         for topic, parts in published.items()

@@ -81,7 +81,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True)
-class Desk:
+class DeadLetterSummary:
     """Summary of the dead letters of a pipeline.
 
     Attributes:

@@ -16,7 +16,7 @@ from rivertwice.deadletters.model import (
     Amendment,
     Cure,
     DeadLetter,
-    Desk,
+    DeadLetterSummary,
     Header,
     RecordAddress,
     count_states,
@@ -122,12 +122,12 @@ def read_cures(home: PipelineHome, ledger: Sequence[LedgerRow]) -> list[Cure]:
     return [] if rows is None else cures_of(select_valid(rows.to_pylist(), ledger, {}), amendments)
 
 
-def view_desk(home: PipelineHome, ledger: Sequence[LedgerRow]) -> Desk:
+def summarise_dead_letters(home: PipelineHome, ledger: Sequence[LedgerRow]) -> DeadLetterSummary:
     """Return the summary of the dead letters. `ledger`: the head's path, which the caller has read."""
     letters = read_brief(home, ledger)
     committed = {(row.timeline, row.batch): row.committed_at for row in ledger}
     since = [committed[letter.timeline, letter.batch] for letter in letters if letter.state == OPEN]
-    return Desk(count_states(letters), min(since, default=None), last_amendment(home))
+    return DeadLetterSummary(count_states(letters), min(since, default=None), last_amendment(home))
 
 
 def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int], pipeline: str) -> DeadLetter:

@@ -18,6 +18,7 @@ from rivertwice.embedded.broker import start_broker
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.log import kafka
 from rivertwice.pipeline.definition import load_all
+from rivertwice.progress import Progress
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent
@@ -28,7 +29,7 @@ MARKER = "demo.json"
 PIPELINE = "flight_delays"
 
 
-def prepare_home(settings: Settings, say: Callable[[str], None]) -> None:
+def prepare_home(settings: Settings, say: Progress) -> None:
     """Give the demo an empty home. Only a home that a demo made is ever emptied.
 
     Raises:
@@ -90,7 +91,7 @@ class AirflowStart(threading.Thread):
         return self._info
 
 
-def start_services(settings: Settings, say: Callable[[str], None]) -> AirflowStart:
+def start_services(settings: Settings, say: Progress) -> AirflowStart:
     """Start broker, topics and agent; Airflow comes up meanwhile."""
     airflow = AirflowStart(settings)
     airflow.start()
@@ -131,7 +132,7 @@ def kill_driver(home: PipelineHome) -> tuple[int, int]:
     return owner.pid, owner.epoch
 
 
-def run_job(settings: Settings, job: str, arguments: list[str], progress: Callable[[str], None]) -> None:
+def run_job(settings: Settings, job: str, arguments: list[str], progress: Progress) -> None:
     """Run an entry point of `spark_jobs/` in a process of its own and pass its lines on; Spark's own go to a log.
 
     Raises:

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import secrets as random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.orchestration.environment import SPARK_POOL
 from rivertwice.ports import held_ports
 from rivertwice.processes import end_sessions
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.waits import Deadline
 
 log = logging.getLogger(__name__)
@@ -78,13 +79,7 @@ class AirflowStatus:
 _HEALTH = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
-def _say_nothing(_line: str) -> None:
-    return None
-
-
-def start_airflow(
-    settings: Settings, *, progress: Callable[[str], None] = _say_nothing, timeout: float = 180.0
-) -> AirflowInfo:
+def start_airflow(settings: Settings, *, progress: Progress = report_nothing, timeout: float = 180.0) -> AirflowInfo:
     """Start what does not run yet, and wait until all of it is healthy.
 
     Raises:
@@ -209,7 +204,7 @@ def _needs_migration(home: AirflowHome) -> bool:
     return not home.database.exists() or stamped != _airflow_version()
 
 
-def _migrate(home: AirflowHome, fork_server: ForkServer, progress: Callable[[str], None]) -> None:
+def _migrate(home: AirflowHome, fork_server: ForkServer, progress: Progress) -> None:
     if not _needs_migration(home):
         return
     progress("Airflow: creating its database")
@@ -233,9 +228,7 @@ def _read_services(home: AirflowHome) -> dict[str, ProcessMark]:
     return {name: ProcessMark(int(mark["pid"]), mark["started"]) for name, mark in stored.items()}
 
 
-def _start_missing(
-    home: AirflowHome, fork_server: ForkServer, wanted: Sequence[str], progress: Callable[[str], None]
-) -> None:
+def _start_missing(home: AirflowHome, fork_server: ForkServer, wanted: Sequence[str], progress: Progress) -> None:
     missing = _missing(home, wanted)
     if not missing:
         return
@@ -266,7 +259,7 @@ def _await_health(
     home: AirflowHome,
     info: AirflowInfo,
     wanted: Sequence[str],
-    progress: Callable[[str], None],
+    progress: Progress,
     deadline: Deadline,
 ) -> None:
     marks = _read_services(home)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -25,6 +25,7 @@ from rivertwice.flights.poison import plan_poison
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.log import kafka
 from rivertwice.log.send import hand_over
+from rivertwice.progress import Progress
 
 PROGRESS_SECONDS = 2.0
 FLUSH_SECONDS = 60.0
@@ -150,7 +151,7 @@ def replay(
     settings: Settings,
     request: ReplayRequest,
     *,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
     stop: threading.Event | None = None,
 ) -> ReplayReport:
     """Produce what is not in the topic yet.
@@ -202,7 +203,7 @@ def _produce(
     topic: str,
     records: Iterator[LogRecord | None],
     total: int,
-    progress: Callable[[str], None] | None,
+    progress: Progress | None,
 ) -> int:
     tally = _Tally()
     client = kafka.producer(settings)

@@ -22,6 +22,8 @@ class Part(NamedTuple):
 
 
 Parts = dict[Part, tuple[int, int]]
+StoredOffsets = Mapping[str, Mapping[str, int]]
+"""Topic to partition, as text, to offset: as JSON and Spark's checkpoint hold them."""
 _Key = TypeVar("_Key", int, Part)
 
 

@@ -16,7 +16,7 @@ works on a topic's archive at a time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ from rivertwice.log.archive_table import (
     transaction_names,
     turn_name,
 )
+from rivertwice.progress import Progress
 from rivertwice.retry import retry
 from rivertwice.store.delta import Table, append
 from rivertwice.store.home_identity import home_id
@@ -93,7 +94,7 @@ def extend_archive(
     *,
     upto: Mapping[int, int] | None = None,
     chunk_records: int = CHUNK_RECORDS,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
     accept_hole: bool = False,
     held: StillHeld | None = None,
 ) -> ArchiveReport:
@@ -148,7 +149,7 @@ class _Job:
         settings: Settings,
         origin: Origin,
         chunk_records: int,
-        progress: Callable[[str], None] | None,
+        progress: Progress | None,
         check: StillHeld,
     ) -> None:
         self._check = check

@@ -10,7 +10,7 @@ from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.model import OPEN
-from rivertwice.deadletters.summary import view_desk
+from rivertwice.deadletters.summary import summarise_dead_letters
 from rivertwice.delivery.status import view_delivery
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms
@@ -131,7 +131,7 @@ def _from_log(
 
 
 def _from_dead_letters(measures: Measures, home: PipelineHome, rows: Sequence[LedgerRow], now: datetime) -> Measures:
-    summary = view_desk(home, rows)
+    summary = summarise_dead_letters(home, rows)
     oldest = 0.0 if summary.oldest_open is None else (now - summary.oldest_open).total_seconds()
     return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest)
 

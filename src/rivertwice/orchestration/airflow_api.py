@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from rivertwice.errors import RequestError, ServiceError
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.retry import retry
 from rivertwice.waits import Deadline
 
@@ -28,10 +29,6 @@ class TaskState:
     state: str
     try_number: int
     map_index: int = -1
-
-
-def _say_nothing(_line: str) -> None:
-    return None
 
 
 class AirflowClient:
@@ -118,7 +115,7 @@ class AirflowClient:
         run_id: str,
         timeout: float = 600.0,
         *,
-        progress: Callable[[str], None] = _say_nothing,
+        progress: Progress = report_nothing,
         interval: float = 0.5,
     ) -> str:
         """Wait until the run has ended and return its state; `progress` is called with each change of a task.

@@ -43,7 +43,8 @@ from rivertwice.privacy.redact import Redactor, Value, columns_around, columns_w
 from rivertwice.privacy.refused import rewrite_refused
 from rivertwice.privacy.remains import describe_left, forget_copies, mask_appended
 from rivertwice.privacy.remake import find_obstacle, remake_state, remove_left_checkpoints
-from rivertwice.privacy.rewrite import Progress, archived_by_day, own_tables, rewrite_archive, rewrite_tables
+from rivertwice.privacy.rewrite import archived_by_day, own_tables, rewrite_archive, rewrite_tables
+from rivertwice.progress import Progress
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, remove_savepoints
 from rivertwice.store import delta

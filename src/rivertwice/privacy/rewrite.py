@@ -17,6 +17,7 @@ from rivertwice.errors import LedgerError, LostRaceError
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Redactor
+from rivertwice.progress import Progress
 from rivertwice.retry import retry
 from rivertwice.store import delta
 from rivertwice.store.shared_lock import StillHeld
@@ -25,7 +26,6 @@ from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger, to_t
 from rivertwice.timeline.served import METADATA_KEY, ServedStamp, provisional_stamp, served_stamp
 from rivertwice.timeline.upkeep import tables_of
 
-Progress = Callable[[str], None]
 _RACES = 10  # lost races for one table before the erasure stops, to be resumed later
 STAMPS = {"served": served_stamp, "provisional": provisional_stamp}
 

@@ -22,7 +22,7 @@ from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.relations import accepted
 from rivertwice.pipeline.source_model import Source
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump, Missing
-from rivertwice.reconcile.kinds import Judge, Taken, judge_of
+from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.tumbling_hopping import with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
@@ -192,7 +192,7 @@ class DerivedLog:
     ) -> Judge:
         rows = self._accepted_by_view(definition, views, chain, groups)
         amended = amended_rows(self._spark, definition, cures)
-        return judge_of(self._spark, Taken(definition, rows, chain, amended or {}, self._jumps, own))
+        return judge_of(self._spark, JudgeInput(definition, rows, chain, amended or {}, self._jumps, own))
 
     def accepted_by_view(self, chain: Chain, groups: Sequence[int]) -> dict[str, DataFrame]:
         """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`with_watermarks`)."""

@@ -19,7 +19,7 @@ from rivertwice.timeline.watermarks import WatermarkRule, next_watermarks
 __all__ = ["BatchCounts", "Chain", "LedgerDefect", "Ranges"]
 
 Ranges = Parts
-Offsets = Mapping[Part, int]
+PartOffsets = Mapping[Part, int]
 WATERMARK_FIELDS = frozenset({"batch_watermark_ms", "offsets_text.batchWatermarkMs"})
 
 
@@ -87,8 +87,8 @@ def offsets_of(offsets: Mapping[str, Mapping[str, int]], topics: Iterable[str]) 
 def derive_ranges(
     rows: Sequence[LedgerRow],
     topics: Sequence[str],
-    genesis: Offsets,
-    jumps: Mapping[int, Offsets] | None = None,
+    genesis: PartOffsets,
+    jumps: Mapping[int, PartOffsets] | None = None,
 ) -> tuple[list[Ranges], list[LedgerDefect]]:
     """Return each batch's offset ranges, by majority of three witnesses, and the ledger fields that disagree.
 
@@ -128,14 +128,14 @@ def derive_ranges(
     return ranges, defects
 
 
-def _moved(index: int, row: LedgerRow, field: str, recorded: Offsets, derived: Offsets) -> LedgerDefect:
+def _moved(index: int, row: LedgerRow, field: str, recorded: PartOffsets, derived: PartOffsets) -> LedgerDefect:
     """Return the defect of an offset field, by partition, or by the parts' names if there are several topics."""
     keys = key_parts({*recorded, *derived})
     plain = [{keys[part]: offset for part, offset in offsets.items()} for offsets in (recorded, derived)]
     return LedgerDefect(index, row.batch, field, *plain)
 
 
-def _vote(part: Part, *witnesses: Offsets | None) -> int:
+def _vote(part: Part, *witnesses: PartOffsets | None) -> int:
     votes = [witness[part] for witness in witnesses if witness is not None and part in witness]
     return Counter(votes).most_common(1)[0][0]
 

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -17,6 +17,7 @@ from rivertwice.config import Settings
 from rivertwice.instants import TimeRange, to_ms
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.pipeline.definition import Definition
+from rivertwice.progress import Progress
 from rivertwice.reconcile import suites
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.assess import (
@@ -54,7 +55,6 @@ from rivertwice.verdicts import LATE, VERDICTS
 
 _MS = timedelta(milliseconds=1)
 _log = logging.getLogger(__name__)
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
+from rivertwice.progress import Progress
 from rivertwice.repair.archives import (
     ArchiveDamage,
     describe_archive_damage,
@@ -50,7 +51,6 @@ from rivertwice.timeline.served import rebuild_served
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str], None]
 REPAIRED = "repaired"
 
 

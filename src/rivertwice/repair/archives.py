@@ -24,6 +24,7 @@ from rivertwice.log.archive import archive_lock
 from rivertwice.log.archive_rows import Origin, collect_chunk
 from rivertwice.log.archive_sums import BrokenFile, find_broken, live_sizes, note_sums, read_sums
 from rivertwice.log.archive_table import PARTITION_BY, read_archived, turn_name
+from rivertwice.progress import Progress
 from rivertwice.repair.model import Damage
 from rivertwice.store import delta
 from rivertwice.store.delta_log import TornEntry, find_torn
@@ -33,7 +34,6 @@ from rivertwice.timeline.sequence import head
 
 Runs = Mapping[int, Sequence[HalfOpenRange]]
 """Partition to half-open ranges of offsets."""
-Progress = Callable[[str], None]
 CHUNK_RECORDS = 20_000
 _MEANING = (
     "what is served does not change; a backfill, a reconcile or a proof that needs its records stops and names it"

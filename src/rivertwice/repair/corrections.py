@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from rivertwice.errors import RequestError, RivertwiceError, TableDamageError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
+from rivertwice.progress import Progress
 from rivertwice.repair.model import Damage, LostCorrections
 from rivertwice.savepoint.prove import session_of
 from rivertwice.store import delta
@@ -31,8 +32,6 @@ from rivertwice.timeline.serving import WITHDRAWN, Publication, to_epoch_ms, wit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Progress = Callable[[str], None]
 
 
 def lost_chunks(

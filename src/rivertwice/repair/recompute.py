@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError, TableDamageError
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
+from rivertwice.progress import Progress
 from rivertwice.repair.model import LostRows
 from rivertwice.savepoint.beginning import beginning_of, make_empty_checkpoint
 from rivertwice.savepoint.bundles import load_state_definition
@@ -28,8 +29,6 @@ from rivertwice.timeline.lineage import Segment, load_timeline, path_of, select_
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from datetime import datetime
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RequestError, SavepointError
 from rivertwice.log import kafka
-from rivertwice.log.addresses import encode_ends
+from rivertwice.log.addresses import StoredOffsets, encode_ends
 from rivertwice.log.gaps import (
     EXPIRED,
     Acceptance,
@@ -34,7 +34,7 @@ from rivertwice.log.gaps import (
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.stream.at_rest import at_rest
-from rivertwice.stream.checkpoint import Offsets, moved_to
+from rivertwice.stream.checkpoint import moved_to
 from rivertwice.stream.gaps import next_offsets, observe_gaps
 from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.lineage import (
@@ -144,7 +144,7 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
     return child
 
 
-def _begins_after_gap(settings: Settings, home: PipelineHome, gap: Gap, parent: Timeline) -> Offsets:
+def _begins_after_gap(settings: Settings, home: PipelineHome, gap: Gap, parent: Timeline) -> StoredOffsets:
     """Return where the child begins in every topic: after the gap if there is one, else at the parent's position.
 
     A gap in another topic still stops the child; it must be accepted separately.

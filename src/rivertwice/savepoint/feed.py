@@ -11,6 +11,7 @@ from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
 from rivertwice.log.replay_topic import feed_replay_topic, replay_topic
 from rivertwice.pipeline.model import Definition
+from rivertwice.progress import Progress
 from rivertwice.savepoint.bundles import equivalent_bundles
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.plan import KAFKA, ReplayPlan, plan_replay
@@ -18,8 +19,6 @@ from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics
 from rivertwice.timeline.ledger import LedgerRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
 _NOTHING = 1 << 62  # an offset no topic reaches
@@ -58,7 +57,7 @@ def replay_source(
     plan: ReplayPlan,
     *,
     name: str,
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> Iterator[ReplayTopics | None]:
     """Give the topics that a replay reads, for the block: None for the pipeline's own, else a replay topic for each.
 

@@ -17,7 +17,7 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -28,7 +28,9 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import ReplayMismatchError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.log import kafka
+from rivertwice.log.addresses import StoredOffsets
 from rivertwice.pipeline.model import Definition
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.savepoint.budget import (
     ProofBudget,
     decide_over_batches,
@@ -54,7 +56,7 @@ from rivertwice.savepoint.state import StateDigest, describe_difference, read_st
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.savepoint.trim import batches_in
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.ledger import LedgerRow, Offsets, read_ledger
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, path_of, select_on_path
 from rivertwice.waits import Deadline
 
@@ -64,11 +66,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 LEASE = timedelta(hours=1)  # more than a proof may take by its budget
 DEFAULT_BUDGET = ProofBudget()
-Progress = Callable[[str], None]
-
-
-def print_nothing(line: str) -> None:
-    """Drop a line of progress."""
 
 
 def prove_savepoint(
@@ -79,7 +76,7 @@ def prove_savepoint(
     batches: int | None = None,
     wait_seconds: float | None = None,
     budget: ProofBudget = DEFAULT_BUDGET,
-    progress: Progress = print_nothing,
+    progress: Progress = report_nothing,
     spark: SparkSession | None = None,
 ) -> Proof:
     """Prove a savepoint; a proved one is proved again, and its first proof stays.
@@ -284,7 +281,7 @@ def prove_rotation(
     savepoint_id: str,
     *,
     budget: ProofBudget = DEFAULT_BUDGET,
-    progress: Progress = print_nothing,
+    progress: Progress = report_nothing,
     spark: SparkSession | None = None,
 ) -> list[Proof]:
     """Prove the savepoint of a rotation; if no batch follows it yet, so that it cannot be proved, try the one before.
@@ -320,7 +317,7 @@ def _compare_state(attempt: Attempt, spark: SparkSession, batch: int) -> StateDi
     return ours
 
 
-def _beyond(attempt: Attempt, offsets: Offsets) -> bool:
+def _beyond(attempt: Attempt, offsets: StoredOffsets) -> bool:
     """Say whether the log has records after these offsets."""
     return any(
         end > int(offsets.get(topic, {}).get(str(p), 0))

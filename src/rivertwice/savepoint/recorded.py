@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rivertwice.errors import LedgerError
+from rivertwice.log.addresses import StoredOffsets
 from rivertwice.stream.checkpoint import with_source_line
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
-
-Offsets = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class ReplayTopics:
         """Source topic to scratch topic."""
         return {replay_topic.source: replay_topic.topic for replay_topic in self.topics}
 
-    def shift(self, offsets: Offsets) -> dict[str, dict[str, int]]:
+    def shift(self, offsets: StoredOffsets) -> dict[str, dict[str, int]]:
         """Return offsets of the source topics as offsets of the scratch topics; an offset before a `base` becomes 0."""
         return {
             replay_topic.topic: {
@@ -55,12 +54,12 @@ class ReplayTopics:
         return with_source_line(text, encode_offsets(self.shift(json.loads(text.split("\n")[2]))))
 
 
-def encode_offsets(offsets: Offsets) -> str:
+def encode_offsets(offsets: StoredOffsets) -> str:
     """Return offsets as Spark writes them."""
     return json.dumps(offsets, separators=(",", ":"))
 
 
-def check_chain(batch: int, offsets: Offsets, rows: Sequence[LedgerRow]) -> None:
+def check_chain(batch: int, offsets: StoredOffsets, rows: Sequence[LedgerRow]) -> None:
     """Check that ledger rows follow a savepoint without a gap.
 
     Args:

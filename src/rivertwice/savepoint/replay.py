@@ -28,6 +28,7 @@ from rivertwice.errors import ReplayMismatchError
 from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.interval_rows import RowsOf
+from rivertwice.progress import Progress
 from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, encode_offsets, plan_watermarks
 from rivertwice.stream.checkpoint import last_number, parse_offsets
 from rivertwice.stream.driver import terminated_state
@@ -42,8 +43,6 @@ _log = logging.getLogger(__name__)
 _FIELD = "allDataForTriggerAvailableNow"  # a field of KafkaMicroBatchStream: end offsets that it uses instead of asking Kafka
 _STUCK_S = 10.0  # a query that waits so long for data will not run the recorded batch by itself
 _WAITING = "Waiting for data to arrive"
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,12 @@ A rewind runs such a driver while the head's own stream is stopped. The driver e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError
+from rivertwice.log.addresses import StoredOffsets
 from rivertwice.store.files import read_json
-
-Offsets = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Goal:
 
     timeline: str
     by: str
-    offsets: Offsets
+    offsets: StoredOffsets
     watermark_ms: int
 
     def to_text(self) -> str:
@@ -50,7 +48,7 @@ class Goal:
             raise RequestError(message) from error
 
 
-def covers(reached: Offsets, wanted: Offsets) -> bool:
+def covers(reached: StoredOffsets, wanted: StoredOffsets) -> bool:
     """Say whether every partition of `wanted` was read at least as far."""
     return all(
         int(reached.get(topic, {}).get(partition, 0)) >= int(offset)
@@ -59,7 +57,7 @@ def covers(reached: Offsets, wanted: Offsets) -> bool:
     )
 
 
-def has_caught_up(goal: Goal, end_offsets: Offsets, watermark_ms: int) -> bool:
+def has_caught_up(goal: Goal, end_offsets: StoredOffsets, watermark_ms: int) -> bool:
     """Say whether a batch with these ends and this watermark has reached the goal."""
     return watermark_ms >= goal.watermark_ms and covers(end_offsets, goal.offsets)
 

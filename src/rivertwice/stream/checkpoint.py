@@ -8,13 +8,11 @@ the same (tried). `sources/0/0` contains the initial offsets.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rivertwice.errors import CheckpointError
-
-Offsets = Mapping[str, Mapping[str, int]]
+from rivertwice.log.addresses import StoredOffsets
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class PlannedBatch:
     batch: int
     batch_watermark_ms: int
     batch_timestamp_ms: int
-    end_offsets: Offsets
+    end_offsets: StoredOffsets
     text: str
 
 
@@ -78,14 +76,14 @@ def read_planned(checkpoint: Path, batch: int) -> PlannedBatch | None:
     return parse_offsets(path.read_text(errors="replace"), batch)
 
 
-def read_initial_offsets(checkpoint: Path) -> Offsets:
+def read_initial_offsets(checkpoint: Path) -> StoredOffsets:
     """Return the offsets at which the source of a new checkpoint began."""
     data = (checkpoint / "sources" / "0" / "0").read_bytes()
-    offsets: Offsets = json.loads(data[data.index(b"{") :])
+    offsets: StoredOffsets = json.loads(data[data.index(b"{") :])
     return offsets
 
 
-def start_offsets(checkpoint: Path, batch: int) -> Offsets:
+def start_offsets(checkpoint: Path, batch: int) -> StoredOffsets:
     """Return where a batch's range begins: the end of the batch before it, or the initial offsets for batch 0.
 
     Raises:
@@ -113,7 +111,7 @@ def last_number(folder: Path) -> int | None:
     return max(numbers, default=None)
 
 
-def moved_to(text: str, offsets: Offsets) -> str:
+def moved_to(text: str, offsets: StoredOffsets) -> str:
     """Return an `offsets/N` whose batch ends at `offsets` instead, so that the next batch begins there.
 
     Only for a timeline that begins after an accepted gap: its first batch must not ask for records that are gone.

@@ -13,13 +13,13 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LogGapError, RivertwiceError
 from rivertwice.instants import to_ms
 from rivertwice.log import kafka
-from rivertwice.log.addresses import intersect
+from rivertwice.log.addresses import StoredOffsets, intersect
 from rivertwice.log.archive_table import archived_ranges
 from rivertwice.log.gaps import EXPIRED, Gap, bound_event_time, find_gap, gap_message, record_gap
 from rivertwice.log.reader import first_stamps
 from rivertwice.pipeline.model import Definition
 from rivertwice.stream.begin import check_topics
-from rivertwice.stream.checkpoint import Offsets, last_number, moved_to, read_initial_offsets, read_planned
+from rivertwice.stream.checkpoint import last_number, moved_to, read_initial_offsets, read_planned
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, load_timeline, timeline_ledger
 from rivertwice.timeline.sequence import head
@@ -149,7 +149,7 @@ def as_continued(rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:
     ]
 
 
-def _leaps(end: Offsets, genesis: Offsets) -> bool:
+def _leaps(end: StoredOffsets, genesis: StoredOffsets) -> bool:
     """Say whether a timeline begins after its parent's end."""
     return any(
         int(offset) > int(end.get(topic, {}).get(partition, 0))

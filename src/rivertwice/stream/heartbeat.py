@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome
+from rivertwice.log.addresses import StoredOffsets
 from rivertwice.stream.pace import Sample, keep_recent, measure_pace
 from rivertwice.timeline.intent import Heartbeat, write_heartbeat
-from rivertwice.timeline.ledger import LedgerRow, Offsets
+from rivertwice.timeline.ledger import LedgerRow
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ LogEnds = Mapping[str, Mapping[int, int]]
 """Topic to partition to the end of Kafka's log."""
 
 
-def lag_of(end_offsets: Offsets, log_ends: LogEnds) -> int:
+def lag_of(end_offsets: StoredOffsets, log_ends: LogEnds) -> int:
     """Return how many records of the log are after the committed offsets."""
     return sum(
         max(0, end - int(end_offsets.get(topic, {}).get(str(partition), 0)))
@@ -34,7 +35,7 @@ def _records(offsets: Mapping[str, Mapping[Any, int]]) -> int:
     return sum(sum(places.values()) for places in offsets.values())
 
 
-def plain_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
+def plain_offsets(offsets: StoredOffsets) -> dict[str, dict[str, int]]:
     """Return offsets as the heartbeat's JSON holds them."""
     return {topic: {p: int(o) for p, o in places.items()} for topic, places in offsets.items()}
 
@@ -98,7 +99,7 @@ class HeartbeatThread(threading.Thread):
                 lag=lag_of(ends, self._ends) if self._ends else self._beat.lag,
             )
 
-    def resume(self, end_offsets: Offsets, batch: int | None, watermark_ms: int | None) -> None:
+    def resume(self, end_offsets: StoredOffsets, batch: int | None, watermark_ms: int | None) -> None:
         """Report the timeline's position before this driver's first batch."""
         with self._changed:
             self._beat = replace(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 from rivertwice.config import Settings
@@ -13,6 +12,7 @@ from rivertwice.errors import ServiceError
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.instants import utc_now
 from rivertwice.processes import is_alive
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.act import ask_to_drain
 from rivertwice.supervise.memory import load_memory
@@ -21,12 +21,8 @@ from rivertwice.waits import Deadline
 POLL_S = 0.1
 
 
-def say_nothing(_line: str) -> None:
-    """Report no progress."""
-
-
 def drain_all(
-    settings: Settings, names: list[str], by: str, seconds: float, progress: Callable[[str], None] = say_nothing
+    settings: Settings, names: list[str], by: str, seconds: float, progress: Progress = report_nothing
 ) -> list[str]:
     """Ask every living driver to drain, wait for them, and remove the markers again.
 

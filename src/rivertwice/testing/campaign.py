@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +20,7 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso, utc_now
+from rivertwice.progress import Progress
 from rivertwice.testing.cases import Case
 from rivertwice.testing.errors import CaseFailedError, require
 from rivertwice.testing.judgement import Judgement
@@ -167,7 +168,7 @@ def run_campaign(
     results: Path,
     folder: Path,
     *,
-    say: Callable[[str], None],
+    say: Progress,
     jobs: int = 1,
 ) -> list[Outcome]:
     """Run what is planned on one broker, recording each outcome as soon as it is known.

@@ -28,6 +28,7 @@ from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
+from rivertwice.progress import Progress
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store.table_upkeep import set_retention
@@ -105,7 +106,7 @@ def trends(samples: Sequence[Sample]) -> list[Trend]:
 class Soak:
     """One soak over one lab."""
 
-    def __init__(self, lab: Lab, minutes: float, records_file: Path, progress: Callable[[str], None]) -> None:
+    def __init__(self, lab: Lab, minutes: float, records_file: Path, progress: Progress) -> None:
         """Create a soak of so many minutes; samples and faults go to `records_file` as JSON lines."""
         self._lab = lab
         self._seconds = minutes * 60
@@ -263,9 +264,7 @@ class Soak:
             file.write(json.dumps(line) + "\n")
 
 
-def run_soak(
-    settings: Settings, folder: Path, *, seed: int, minutes: float, progress: Callable[[str], None]
-) -> dict[str, Any]:
+def run_soak(settings: Settings, folder: Path, *, seed: int, minutes: float, progress: Progress) -> dict[str, Any]:
     """Run a soak in `folder` on a broker of its own; return verdict, trends and counts."""
     own = replace(settings, home=folder / "broker-home", bootstrap=None)
     broker = start_broker(own)

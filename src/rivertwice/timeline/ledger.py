@@ -18,7 +18,7 @@ import pyarrow as pa
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LedgerError
 from rivertwice.instants import parse_iso, to_iso
-from rivertwice.log.addresses import Part, Parts
+from rivertwice.log.addresses import Part, Parts, StoredOffsets
 from rivertwice.store import delta
 from rivertwice.timeline.counts import BatchCounts
 
@@ -26,7 +26,6 @@ FORMAT = 3
 READABLE = (1, 2, 3)
 METADATA_KEY = "ledger"
 _MOST = (1 << 63) - 1
-Offsets = Mapping[str, Mapping[str, int]]
 
 SCHEMA = pa.schema(
     [
@@ -59,7 +58,7 @@ SCHEMA = pa.schema(
 _JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references", "by_topic")
 
 
-def parts_between(start: Offsets, end: Offsets) -> Parts:
+def parts_between(start: StoredOffsets, end: StoredOffsets) -> Parts:
     """Return the half-open offset ranges of all topics from `start` (0 where it names none) to `end`."""
     return {
         Part(topic, int(partition)): (int(start.get(topic, {}).get(partition, 0)), int(offset))
@@ -93,8 +92,8 @@ class LedgerRow:
     bundle: str
     cluster_id: str
     topic_ids: Mapping[str, str]
-    start_offsets: Offsets
-    end_offsets: Offsets
+    start_offsets: StoredOffsets
+    end_offsets: StoredOffsets
     offsets_text: str
     batch_watermark_ms: int
     batch_timestamp_ms: int

@@ -5,7 +5,7 @@ import pytest
 
 from homes.backfill import HOUR, add_timeline, asked, hours, make_home
 from homes.ledger import NOW, ledger_row
-from rivertwice.backfill.observe import observe_backfill, wanting_ranges
+from rivertwice.backfill.observe import observe_backfill, stale_ranges
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.errors import LogGapError, RequestError
 from rivertwice.instants import TimeRange, from_ms
@@ -51,7 +51,7 @@ def test_a_pipeline_that_never_ran_is_refused_with_the_ones_that_did(made):
 
 def test_the_newest_reconciles_late_windows_of_what_is_served_are_wanting(made):
     _, home, _ = made
-    assert wanting_ranges(home) == []
+    assert stale_ranges(home) == []
     reconcile(home, "r1", [("served", 0, "LATE")])
     late = [
         ("served", 1, "LATE"),
@@ -63,7 +63,7 @@ def test_the_newest_reconciles_late_windows_of_what_is_served_are_wanting(made):
         ("served", 9, "NOT_COMPARABLE", f"{REPAIRABLE}: gap-1"),
     ]
     reconcile(home, "r2", late, after=5)
-    assert wanting_ranges(home) == [
+    assert stale_ranges(home) == [
         TimeRange(from_ms(HOUR), from_ms(3 * HOUR)),
         TimeRange(from_ms(6 * HOUR), from_ms(7 * HOUR)),
         TimeRange(from_ms(9 * HOUR), from_ms(10 * HOUR)),

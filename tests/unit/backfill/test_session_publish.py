@@ -13,7 +13,7 @@ from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, DoubtfulWindows, Seed, SessionsView
-from rivertwice.backfill.observe import observe_backfill, wanting_ranges
+from rivertwice.backfill.observe import observe_backfill, stale_ranges
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.session_plan import sessions_of
@@ -206,7 +206,7 @@ def test_late_sessions_are_stale_until_a_publication_over_them(
     made: Made,
 ) -> None:
     settings, home, _, _ = made
-    assert wanting_ranges(home) == []
+    assert stale_ranges(home) == []
     split = [Row("a", 0, 1000, 1, 1), Row("a", 500, 1500, 1, 2)]
     others = [Row("a", -9000, -8000, 1, 1), Row("a", 1500, 9000, 1, 1)]
     write_reconcile(
@@ -223,7 +223,7 @@ def test_late_sessions_are_stale_until_a_publication_over_them(
     assert seen.sessions == SessionsView(
         tuple(Seed(text(row.key), row.start_ms, row.end_ms) for row in (*split, B, *others))
     )
-    assert wanting_ranges(home) == [TimeRange(from_ms(-9000), from_ms(-8000)), TimeRange(from_ms(0), from_ms(9000))]
+    assert stale_ranges(home) == [TimeRange(from_ms(-9000), from_ms(-8000)), TimeRange(from_ms(0), from_ms(9000))]
     published(made, (0, 100))
     left = tuple(Seed(text(row.key), row.start_ms, row.end_ms) for row in (B, *others))
     assert observe_backfill(settings, "p").sessions == SessionsView(left)

@@ -27,7 +27,14 @@ from rivertwice.deadletters.model import (
     newest_by_address,
     parse_place,
 )
-from rivertwice.deadletters.summary import amend, discard, find_letter, read_letters, select_valid, view_desk
+from rivertwice.deadletters.summary import (
+    amend,
+    discard,
+    find_letter,
+    read_letters,
+    select_valid,
+    summarise_dead_letters,
+)
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import append_ledger
@@ -82,7 +89,7 @@ def test_a_letter_is_open_until_a_decision_and_the_newest_one_holds() -> None:
 
 
 def test_the_desk_counts_by_reason_and_knows_the_oldest_open_one(home: PipelineHome) -> None:
-    desk = view_desk(home, path_ledger(home))
+    desk = summarise_dead_letters(home, path_ledger(home))
     assert desk.counts == {
         "json": {OPEN: 2, AMENDED: 0, DISCARDED: 0},
         "schema": {OPEN: 1, AMENDED: 0, DISCARDED: 0},
@@ -136,7 +143,7 @@ def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> N
         "ana",
     )
     assert after[0].value == b"broken"
-    assert view_desk(home, path_ledger(home)).oldest_open == LATER
+    assert summarise_dead_letters(home, path_ledger(home)).oldest_open == LATER
     assert [one.seq for one in read_amendments(home)] == [1, 2]
 
 
@@ -207,8 +214,12 @@ def test_a_book_of_a_newer_format_is_not_guessed_at(home: PipelineHome) -> None:
 
 def test_letters_and_amendments_without_tables_are_none(tmp_path: Path) -> None:
     empty = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
-    assert (read_letters(empty), read_amendments(empty), view_desk(empty, []).oldest_open) == ([], [], None)
-    assert view_desk(empty, []).total(OPEN) == 0
+    assert (read_letters(empty), read_amendments(empty), summarise_dead_letters(empty, []).oldest_open) == (
+        [],
+        [],
+        None,
+    )
+    assert summarise_dead_letters(empty, []).total(OPEN) == 0
 
 
 def test_every_cure_says_from_which_to_which_decision_it_held() -> None:

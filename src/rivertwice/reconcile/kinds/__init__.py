@@ -25,7 +25,7 @@ __all__ = ["Judge", "Taken", "judge_of"]
 
 
 @dataclass(frozen=True)
-class Taken:
+class JudgeInput:
     """What a judge takes.
 
     Attributes:
@@ -45,25 +45,25 @@ class Taken:
     own: int | None = None
 
 
-def _judge_windows(spark: SparkSession, taken: Taken) -> Judge:
+def _judge_windows(spark: SparkSession, taken: JudgeInput) -> Judge:
     ((view, rows),) = taken.rows.items()
     return WindowJudge(spark, taken.definition, rows, amended=taken.amended.get(view), own=taken.own)
 
 
-def _judge_sessions(spark: SparkSession, taken: Taken) -> Judge:
+def _judge_sessions(spark: SparkSession, taken: JudgeInput) -> Judge:
     ((view, rows),) = taken.rows.items()
     return SessionJudge(spark, taken.definition, rows, taken.chain, taken.amended.get(view))
 
 
-def _judge_intervals(spark: SparkSession, taken: Taken) -> Judge:
+def _judge_intervals(spark: SparkSession, taken: JudgeInput) -> Judge:
     return IntervalJudge(spark, taken.definition, taken.rows, taken.chain, taken.amended)
 
 
-def _judge_states(spark: SparkSession, taken: Taken) -> Judge:
+def _judge_states(spark: SparkSession, taken: JudgeInput) -> Judge:
     return StatefulJudge(spark, taken.definition, taken.rows, taken.jumps)
 
 
-_JUDGES: Mapping[type[Kind], Callable[[SparkSession, Taken], Judge]] = {
+_JUDGES: Mapping[type[Kind], Callable[[SparkSession, JudgeInput], Judge]] = {
     TumblingHopping: _judge_windows,
     Sessions: _judge_sessions,
     Intervals: _judge_intervals,
@@ -71,6 +71,6 @@ _JUDGES: Mapping[type[Kind], Callable[[SparkSession, Taken], Judge]] = {
 }
 
 
-def judge_of(spark: SparkSession, taken: Taken) -> Judge:
+def judge_of(spark: SparkSession, taken: JudgeInput) -> Judge:
     """Return what judges the definition's kind of windows."""
     return _JUDGES[type(taken.definition.window.kind)](spark, taken)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import ServiceError
 from rivertwice.processes import start_detached
+from rivertwice.progress import Progress
 from rivertwice.savepoint.operations.drain import hold_stream
 from rivertwice.setup.java import java_env
 from rivertwice.store.log_files import open_log
@@ -25,7 +26,7 @@ _REPORT_EVERY_S = 5.0
 
 
 def run_to_goal(
-    settings: Settings, home: PipelineHome, goal: Goal, last: Callable[[], LedgerRow], progress: Callable[[str], None]
+    settings: Settings, home: PipelineHome, goal: Goal, last: Callable[[], LedgerRow], progress: Progress
 ) -> None:
     """Run a driver on the goal's timeline until it has caught up and has ended; a driver that is alive is resumed.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import ServiceError
 from rivertwice.instants import utc_now
 from rivertwice.processes import is_alive
+from rivertwice.progress import Progress
 from rivertwice.store.files import put_json_if_absent, read_json, replace_json
 from rivertwice.stream.at_rest import marker_of
 from rivertwice.stream.lease import lease_owner, lock_file, require_no_other_host
@@ -21,7 +21,7 @@ DRAIN_S = 120.0  # a driver drains in half a second; one that is stuck in a batc
 _POLL_S = 0.1
 
 
-def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, progress: Callable[[str], None]) -> None:
+def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, progress: Progress) -> None:
     """Record that the stream is wanted stopped, and wait until its driver has ended.
 
     Raises:

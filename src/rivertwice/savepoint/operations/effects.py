@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.savepoint.beginning import BEGINNING, beginning_of
 from rivertwice.savepoint.catalogue import Savepoint, load_savepoint, savepoint_store
 from rivertwice.savepoint.operations import engine
@@ -32,7 +33,6 @@ from rivertwice.savepoint.operations.record import (
     write_operation,
 )
 from rivertwice.savepoint.operations.steps import Plan, R, Step
-from rivertwice.savepoint.prove import print_nothing
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.store import delta
 from rivertwice.stream.lease import lease_owner
@@ -41,7 +41,6 @@ from rivertwice.timeline.intent import Intent, read_intent, write_intent
 from rivertwice.timeline.sequence import head, last_seq, move_head
 
 LEASE = timedelta(hours=6)
-Progress = Callable[[str], None]
 Result = TypeVar("Result")
 
 
@@ -57,7 +56,7 @@ class HomeGround:
 
     settings: Settings
     home: PipelineHome
-    progress: Progress = print_nothing
+    progress: Progress = report_nothing
     drain_seconds: float = DRAIN_S
 
     @property
@@ -258,7 +257,7 @@ def abandon_operation(
     pipeline: str,
     plan: Plan[Any],
     *,
-    progress: Progress = print_nothing,
+    progress: Progress = report_nothing,
     drain_seconds: float = DRAIN_S,
 ) -> AbandonReport:
     """Abandon an interrupted operation: the old head keeps serving, and its stream can continue from its own checkpoint.

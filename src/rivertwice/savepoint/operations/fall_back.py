@@ -29,9 +29,10 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
 from rivertwice.instants import parse_iso, utc_now
 from rivertwice.processes import own_start
+from rivertwice.progress import Progress
 from rivertwice.retry import retry_for
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
-from rivertwice.savepoint.operations.effects import Progress, abandon_operation
+from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.engine import ShownStep
 from rivertwice.savepoint.operations.record import DONE, FallBackReport, read_restores, write_fall_back
 from rivertwice.savepoint.operations.restore import RestorePlan, RestoreReport, restore_savepoint, show_restore

@@ -18,13 +18,14 @@ from rivertwice.errors import LostRaceError, RequestError, RivertwiceError, Save
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.pipeline.model import Definition
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import PROVED, download, verify_files
 from rivertwice.savepoint.feed import plan_feed, replay_source
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import DRAIN_S
-from rivertwice.savepoint.operations.effects import OperationEffects, Progress, finish, load
+from rivertwice.savepoint.operations.effects import OperationEffects, finish, load
 from rivertwice.savepoint.operations.fork import is_same_fork, plan_child, plan_fork, rows_of
 from rivertwice.savepoint.operations.record import (
     CHECKED,
@@ -39,7 +40,7 @@ from rivertwice.savepoint.operations.record import (
 from rivertwice.savepoint.operations.restore_checks import check_restore, choose_savepoint
 from rivertwice.savepoint.operations.steps import RESTORE, UPGRADE
 from rivertwice.savepoint.plan import ReplayPlan
-from rivertwice.savepoint.prove import print_nothing, session_of
+from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name
@@ -255,7 +256,7 @@ def restore_savepoint(
     pipeline: str,
     savepoint_id: str | None = None,
     *,
-    progress: Progress = print_nothing,
+    progress: Progress = report_nothing,
     spark: SparkSession | None = None,
     drain_seconds: float = DRAIN_S,
     unproved: bool = False,

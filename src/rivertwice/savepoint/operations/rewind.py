@@ -16,11 +16,12 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import utc_now
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, download, load_savepoint, verify_files
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.catch_up import run_to_goal
 from rivertwice.savepoint.operations.drain import DRAIN_S
-from rivertwice.savepoint.operations.effects import OperationEffects, Progress, finish
+from rivertwice.savepoint.operations.effects import OperationEffects, finish
 from rivertwice.savepoint.operations.record import (
     BRANCHED,
     CHECKED,
@@ -37,7 +38,6 @@ from rivertwice.savepoint.operations.rewind_compare import compare_emitted, read
 from rivertwice.savepoint.operations.rewind_observe import observe_rewind, read_definition
 from rivertwice.savepoint.operations.rewind_plan import RewindPlan, after_fork, find_refusals, plan_rewind
 from rivertwice.savepoint.operations.steps import REWIND
-from rivertwice.savepoint.prove import print_nothing
 from rivertwice.stream.catch_up import Goal
 from rivertwice.timeline.lineage import (
     Fork,
@@ -230,7 +230,7 @@ def rewind_stream(
     *,
     unproved: bool = False,
     stop_before_head: bool = False,
-    progress: Progress = print_nothing,
+    progress: Progress = report_nothing,
     drain_seconds: float = DRAIN_S,
 ) -> RewindReport:
     """Rewind, or resume the rewind that was interrupted or stopped before the head moved.

@@ -20,16 +20,16 @@ from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, save_b
 from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.fingerprint import ChangedComponent
 from rivertwice.pipeline.upgrade import UpgradeDecision, decide_upgrade
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import DRAIN_S
-from rivertwice.savepoint.operations.effects import Progress
 from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
 from rivertwice.savepoint.operations.restore import RestoreReport, require_same_aim, restore_savepoint
 from rivertwice.savepoint.operations.restore_checks import choose_savepoint, require_way
 from rivertwice.savepoint.operations.steps import UPGRADE
 from rivertwice.savepoint.plan import require_fingerprint
-from rivertwice.savepoint.prove import print_nothing, session_of
+from rivertwice.savepoint.prove import session_of
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import publications_of
@@ -137,7 +137,7 @@ def upgrade_stream(
     savepoint_id: str | None = None,
     *,
     unproved: bool = False,
-    progress: Progress = print_nothing,
+    progress: Progress = report_nothing,
     spark: SparkSession | None = None,
     drain_seconds: float = DRAIN_S,
 ) -> UpgradeReport:
