@@ -25,8 +25,8 @@ class Bundle:
     Attributes:
         id: SHA-256 over the files' paths and bytes, in hex.
         files: path relative to the definition's folder, to bytes.
-        fingerprint: what decides resume, replay or refuse.
-        definition: what the files say.
+        fingerprint: decides resume, replay or refuse.
+        definition: the parsed files.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Bundle:
 
 
 def bundle_id(files: Mapping[str, bytes]) -> str:
-    """Return the id of `files`: SHA-256 over each path and content, each with its length, sorted by path."""
+    """Return the id of `files`: SHA-256 over each path and content, each after its length, sorted by path."""
     digest = hashlib.sha256(b"rivertwice bundle 1\n")
     for path in sorted(files):
         for part in (path.encode(), files[path]):
@@ -46,7 +46,7 @@ def bundle_id(files: Mapping[str, bytes]) -> str:
 
 
 def build_bundle(folder: Path) -> Bundle:
-    """Return the bundle of the definition in `folder`; its cases do not belong to it.
+    """Return the bundle of the definition in `folder`; its cases are not part of it.
 
     Raises:
         DefinitionError: the definition cannot be accepted.
@@ -57,10 +57,10 @@ def build_bundle(folder: Path) -> Bundle:
 
 
 def save_bundle(bundle: Bundle, bundles: Place) -> Place:
-    """Store the bundle unless it is already there; return its place.
+    """Store the bundle unless it exists already; return its place.
 
-    In a folder it appears whole or not at all. On S3 its files are put one by one: until the last is there, the id
-    does not fit, so nobody can load it, and storing it again completes it.
+    In a folder it appears completely or not at all. On S3 its files are written one by one: until the last one exists,
+    the id does not match, so the bundle cannot be loaded. Storing it again completes it.
     """
     if not isinstance(bundles, Path):
         store = open_store(bundles)
@@ -89,7 +89,7 @@ def save_bundle(bundle: Bundle, bundles: Place) -> Place:
 
 
 def load_bundle(bundles: Place, wanted: str) -> Bundle:
-    """Return a stored bundle after checking that its files are the ones its id was made of.
+    """Return a stored bundle after checking that its files match its id.
 
     Raises:
         DefinitionError: the bundle is missing, was altered or is no longer accepted.
@@ -101,10 +101,10 @@ def load_bundle(bundles: Place, wanted: str) -> Bundle:
             "folder from a backup, or run from the definition it was made of"
         )
         raise DefinitionError(message)
-    found = bundle_id(files)
-    if found != wanted:
+    actual_id = bundle_id(files)
+    if actual_id != wanted:
         message = (
-            f"bundle {wanted[:12]} in {bundles} has the content of {found[:12]}; it was altered, so what ran is not "
+            f"bundle {wanted[:12]} in {bundles} has the content of {actual_id[:12]}; it was altered, so what ran is not "
             "known: restore the folder from a backup"
         )
         raise DefinitionError(message)
@@ -117,8 +117,8 @@ def _stored_files(bundles: Place, wanted: str) -> dict[str, bytes]:
         folder = bundles / wanted
         return read_files(folder) if folder.is_dir() else {}
     store = open_store(bundles)
-    found = {key.partition("/")[2]: store.get(key) for key in store.list(f"{wanted}/")}
-    return {path: data for path, data in found.items() if data is not None}
+    contents = {key.partition("/")[2]: store.get(key) for key in store.list(f"{wanted}/")}
+    return {path: data for path, data in contents.items() if data is not None}
 
 
 def load_bundle_definition(bundles: Place, wanted: str) -> Definition:

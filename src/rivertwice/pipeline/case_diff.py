@@ -1,4 +1,4 @@
-"""Expected rows against the rows that came: one sentence per difference. Pure."""
+"""Compare expected rows with actual rows: one sentence per difference. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from rivertwice.pipeline.model import Definition
 Row = dict[str, Any]
 
 
-def diff_rows(definition: Definition, mode: str, expected: list[Row], found: list[Row]) -> list[str]:
-    """Return what differs, one sentence each; empty when the rows are the expected ones, each as often as expected."""
+def diff_rows(definition: Definition, mode: str, expected: list[Row], actual: list[Row]) -> list[str]:
+    """Return one sentence per difference; empty if each expected row occurs as often as expected, and no other row does."""
     kind = definition.window.kind
     keys = kind.case_keys(definition, expected)
     expected = kind.case_rows(expected)
-    wanted, came = _by_identity(keys, expected), _by_identity(keys, found)
+    expected_groups, actual_groups = _by_identity(keys, expected), _by_identity(keys, actual)
     lines = []
-    for identity in sorted({*wanted, *came}):
+    for identity in sorted({*expected_groups, *actual_groups}):
         label = f"{mode}: {', '.join(f'{key} {part}' for key, part in zip(keys, identity, strict=True))}"
-        lines += _diff_group(definition, label, keys, wanted.get(identity, []), came.get(identity, []))
+        lines += _diff_group(
+            definition, label, keys, expected_groups.get(identity, []), actual_groups.get(identity, [])
+        )
     return lines
 
 
 def newest_rows(definition: Definition, batches: list[list[Row]]) -> list[Row]:
-    """Return what counts of the rows that a stream emitted, micro-batch by micro-batch.
+    """Return the rows that count among those that a stream emitted, micro-batch by micro-batch.
 
-    Of a stream with updates that is every row of the last batch that emitted its window and keys; of all others every row.
+    For a stream with updates, these are the rows of the last batch that emitted their window and keys. For others, all rows.
     """
     if not definition.has_updates:
         return [row for batch in batches for row in batch]
@@ -46,20 +48,24 @@ def _by_identity(keys: list[str], rows: list[Row]) -> dict[tuple[str, ...], list
     return groups
 
 
-def _diff_group(definition: Definition, label: str, keys: list[str], wanted: list[Row], came: list[Row]) -> list[str]:
-    """Return what differs among the rows of one window and keys: rows that agree are paired first, each with one other."""
-    came, counts, left = list(came), (len(wanted), len(came)), []
-    for row in wanted:
-        same = next((at for at, one in enumerate(came) if not _diff_columns(definition, label, row, one)), None)
+def _diff_group(
+    definition: Definition, label: str, keys: list[str], expected: list[Row], actual: list[Row]
+) -> list[str]:
+    """Return the differences among the rows of one window and keys. Rows that agree are paired first."""
+    actual, counts, unmatched = list(actual), (len(expected), len(actual)), []
+    for row in expected:
+        same = next(
+            (at for at, candidate in enumerate(actual) if not _diff_columns(definition, label, row, candidate)), None
+        )
         if same is None:
-            left.append(row)
+            unmatched.append(row)
         else:
-            del came[same]
-    pairs = min(len(left), len(came))
-    lines = [line for both in zip(left, came, strict=False) for line in _diff_columns(definition, label, *both)]
+            del actual[same]
+    pairs = min(len(unmatched), len(actual))
+    lines = [line for pair in zip(unmatched, actual, strict=False) for line in _diff_columns(definition, label, *pair)]
     again = "" if 0 in counts else f"; such a row came {_times(counts[1])}, expected {_times(counts[0])}"
-    lines += [f"{label}: the row is missing; expected {_show(row, keys)}{again}" for row in left[pairs:]]
-    lines += [f"{label}: the row was not expected; it is {_show(row, keys)}{again}" for row in came[pairs:]]
+    lines += [f"{label}: the row is missing; expected {_show(row, keys)}{again}" for row in unmatched[pairs:]]
+    lines += [f"{label}: the row was not expected; it is {_show(row, keys)}{again}" for row in actual[pairs:]]
     return lines
 
 
@@ -67,41 +73,43 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def diff_names(what: str, expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    """Return which events are on one side only, or with another reason."""
+def diff_names(what: str, expected: dict[str, str], actual: dict[str, str]) -> list[str]:
+    """Return the events that are on one side only, or whose reason differs."""
     lines = []
-    for name in sorted({*expected, *found}):
-        wanted, came = expected.get(name), found.get(name)
-        if wanted != came:
-            lines.append(f"{what}: event {name!r} is {came or f'not {what}'}, expected {wanted or f'not {what}'}")
+    for name in sorted({*expected, *actual}):
+        expected_reason, actual_reason = expected.get(name), actual.get(name)
+        if expected_reason != actual_reason:
+            lines.append(
+                f"{what}: event {name!r} is {actual_reason or f'not {what}'}, expected {expected_reason or f'not {what}'}"
+            )
     return lines
 
 
-def _diff_columns(definition: Definition, label: str, wanted: Row, came: Row) -> list[str]:
+def _diff_columns(definition: Definition, label: str, expected: Row, actual: Row) -> list[str]:
     lines = []
-    for name, value in wanted.items():
-        if name not in came:
-            lines.append(f"{label}: {name!r} is no column of the result; it has {', '.join(came)}")
+    for name, value in expected.items():
+        if name not in actual:
+            lines.append(f"{label}: {name!r} is no column of the result; it has {', '.join(actual)}")
             continue
         column = definition.columns.get(name)
         tolerance = column.tolerance if column else None
-        if not _equal(value, came[name], tolerance):
-            same = _text(value) == _text(came[name])
-            wanted_text = f"the text {value!r}; write it without quotes" if same else _text(value)
-            lines.append(f"{label}: {name} is {_text(came[name])}, expected {wanted_text}")
+        if not _equal(value, actual[name], tolerance):
+            same = _text(value) == _text(actual[name])
+            expected_text = f"the text {value!r}; write it without quotes" if same else _text(value)
+            lines.append(f"{label}: {name} is {_text(actual[name])}, expected {expected_text}")
     return lines
 
 
-def _equal(wanted: Any, came: Any, tolerance: float | None) -> bool:
-    if wanted is None or came is None:
-        return wanted is came
-    if isinstance(wanted, bool) or isinstance(came, bool):
-        return wanted is came
-    if isinstance(came, int | float | Decimal):
-        if not isinstance(wanted, int | float | Decimal):
+def _equal(expected: Any, actual: Any, tolerance: float | None) -> bool:
+    if expected is None or actual is None:
+        return expected is actual
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(actual, int | float | Decimal):
+        if not isinstance(expected, int | float | Decimal):
             return False
-        return abs(Decimal(str(wanted)) - Decimal(str(came))) <= Decimal(str(tolerance or 0))
-    return _text(wanted) == _text(came)
+        return abs(Decimal(str(expected)) - Decimal(str(actual))) <= Decimal(str(tolerance or 0))
+    return _text(expected) == _text(actual)
 
 
 def _identity(keys: list[str], row: Row) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A user's unit tests, `cases/*.yaml`: events in arrival order and what must come of them. Pure but for reading."""
+"""A user's unit tests, `cases/*.yaml`: events in arrival order and their expected results. Pure except for reading."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class CaseEvent(_Model):
 
     id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="How `expect` names the record.")
     at: datetime = Field(description="The record's own timestamp.")
-    source: str | None = Field(default=None, description="Of several sources: the view the record is of.")
+    source: str | None = Field(default=None, description="For several sources: the view that the record belongs to.")
     value: Row | None = Field(default=None, description="Fields that differ from `defaults`; written as JSON.")
     raw: str | None = Field(default=None, description="The value as text, instead of `value`.")
     hex: str | None = Field(default=None, pattern=r"^([0-9a-fA-F]{2})*$", description="The value's bytes, instead.")
     schema_id: int | None = Field(
-        default=None, ge=0, lt=2**32, description="Of framed records: not the newest pinned one."
+        default=None, ge=0, lt=2**32, description="For framed records: an id other than the newest pinned one."
     )
     key: str | None = Field(default=None, description="The record's Kafka key; default: the id.")
     tombstone: bool = Field(default=False, description="The record has no value.")
@@ -61,9 +61,9 @@ class CaseEvent(_Model):
 
 
 class Expect(_Model):
-    """What must come of the events; only the columns that a row names are compared.
+    """The expected results of the events; only the columns that a row names are compared.
 
-    A fold's row names its event's id under `record`, and with several rows of one event which it is under `row`, from 0.
+    A fold's row names its event's id under `record`. If an event has several rows, `row` gives the row's number, from 0.
     """
 
     batch: list[Row] = Field(description="Every row of a recompute over all accepted events.")
@@ -143,10 +143,10 @@ def load_cases(folder: Path) -> list[Case]:
 
 
 def record_value(case: Case, event: CaseEvent, definition: Definition) -> bytes | None:
-    """Return the bytes of the event's value as they would lie in the log.
+    """Return the bytes of the event's value as they would be in the log.
 
-    An Avro record is written by the pinned schema that `schema_id` names (else the newest), or by the newest where
-    nobody knows that id: so a case can show what becomes of it.
+    An Avro record is written with the pinned schema that `schema_id` names. Without an id, or with an unknown id, it is
+    written with the newest schema: so a case can show what happens to an unknown id.
     """
     if event.tombstone:
         return None
@@ -166,10 +166,10 @@ def record_value(case: Case, event: CaseEvent, definition: Definition) -> bytes 
 
 
 def source_of(event: CaseEvent, definition: Definition) -> Source:
-    """Return the source that an event is of; where there is one, it need not be named.
+    """Return the source that an event belongs to; it need not be named if there is only one.
 
     Raises:
-        DefinitionError: it names none of the definition's, or there are several and it names none.
+        DefinitionError: the event names an unknown source, or names none although there are several.
     """
     views = list(definition.sources)
     named = views[0] if event.source is None and len(views) == 1 else event.source

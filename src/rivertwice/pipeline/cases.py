@@ -37,7 +37,7 @@ CASE_CONFS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Of a handful of records, compiling and planning cost more than running: these settings change no result, only what it costs."""
+"""For a few records, compiling and planning cost more than running. These settings change the cost, but no result."""
 RAW_SCHEMA = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, "
     "offset bigint, timestamp timestamp"
@@ -57,7 +57,7 @@ RAW_ARROW = pa.schema(
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What came of a case.
+    """The result of a case.
 
     Attributes:
         case: the case's name.
@@ -77,7 +77,7 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether everything came as expected."""
+        """Whether all results are as expected."""
         return not self.differences
 
 
@@ -96,7 +96,7 @@ def run_case(spark: SparkSession, definition: Definition, case: Case) -> CaseRes
 
 
 def run_cases(spark: SparkSession, folder: Path, definition: Definition | None = None) -> Iterator[CaseResult]:
-    """Run every case of the pipeline in `folder`, one after the other; one that cannot be run is a case that failed.
+    """Run every case of the pipeline in `folder`, one after the other; a case that cannot be run has failed.
 
     Args:
         spark: the session to run in.
@@ -156,7 +156,7 @@ def decode_views(definition: Definition, raw: DataFrame) -> dict[str, DataFrame]
 
 
 def _named(definition: Definition, ids: list[str], rows: list[Row]) -> list[Row]:
-    """Return rows that name their event with its id instead of its place: offsets of a case rise over all its topics."""
+    """Return rows that name their event by id, not by its place: offsets of a case increase over all its topics."""
     return [{**row, RECORD: ids[row[RECORD]]} for row in rows] if RECORD in definition.row_keys else rows
 
 

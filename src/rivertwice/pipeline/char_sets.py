@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 Ranges = tuple[tuple[int, int], ...]
-"""Sorted, apart from each other, both ends included."""
+"""Sorted, with gaps between them, both ends included."""
 
 LAST = 0x10FFFF
 _LAST_BMP = 0xFFFF
@@ -14,24 +14,24 @@ EVERY: Ranges = ((0, LAST),)
 
 
 def ranges_of(pairs: Iterable[tuple[int, int]]) -> Ranges:
-    """Return the set that any ranges make."""
-    found: list[tuple[int, int]] = []
+    """Return the set of the characters in any of the ranges."""
+    ranges: list[tuple[int, int]] = []
     for low, high in sorted(pairs):
-        if found and low <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], high))
+        if ranges and low <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], max(ranges[-1][1], high))
         else:
-            found.append((low, high))
-    return tuple(found)
+            ranges.append((low, high))
+    return tuple(ranges)
 
 
 def complement(of: Ranges) -> Ranges:
     """Return all other characters."""
-    found, begin = [], 0
+    ranges, begin = [], 0
     for low, high in of:
         if begin < low:
-            found.append((begin, low - 1))
+            ranges.append((begin, low - 1))
         begin = high + 1
-    return tuple([*found, (begin, LAST)] if begin <= LAST else found)
+    return tuple([*ranges, (begin, LAST)] if begin <= LAST else ranges)
 
 
 def union(left: Ranges, right: Ranges) -> Ranges:
@@ -56,7 +56,7 @@ def both_cases(of: Ranges) -> Ranges:
 
 
 def of_one_width(of: Ranges) -> bool:
-    """Say whether Java holds all of the characters in one unit each, or all in two."""
+    """Say whether Java stores every character in one unit, or every character in two."""
     return not of or of[-1][1] <= _LAST_BMP or of[0][0] > _LAST_BMP
 
 

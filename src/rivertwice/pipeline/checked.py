@@ -1,7 +1,7 @@
-"""The verdict of the checks on a definition, kept beside the pipeline's state: the same definition is checked once.
+"""The verdict of the checks on a definition, stored with the pipeline's state: the same definition is checked once.
 
 `HOME/pipelines/NAME/checked.json` names what was checked (the bundle's id, so every byte of the definition), by which checks and
-which Spark, and what they found. A start, an upgrade, `lint` and `up` read it; it is written again when one of the three differs.
+which Spark, and what they found. A start, an upgrade, `lint` and `up` read it. It is written again if one of the three differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 CHECKS_VERSION = 1
-"""Raised by whoever changes what the checks refuse."""
+"""Increase it when a change alters what the checks refuse."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class CheckReport:
 
 
 def read_verdict(home: PipelineHome, bundle: str) -> CheckReport | None:
-    """Return the stored verdict on a bundle; None if these checks, with this Spark, have not judged it.
+    """Return the stored verdict on a bundle; None if these checks, with this version of Spark, have not judged it.
 
-    A record that cannot be read counts as none: it is made again.
+    A record that cannot be read counts as missing: it is written again.
     """
     try:
         value = read_json(home.checked)
@@ -93,20 +93,20 @@ def check_bundle(
     """Return the verdict on a definition: the stored one, or a new one, which is stored.
 
     Args:
-        home: where the verdict is kept; None: nowhere.
+        home: where the verdict is stored; None: it is not stored.
         bundle: the definition.
-        spark: gives the session to check in; not called where a verdict is stored.
+        spark: gives the session to check in; not called if a verdict is stored.
         now: the present instant.
         where: the folder of the definition's files, as findings name it.
         again: check it even if a verdict is stored.
     """
-    known = None if again or home is None else read_verdict(home, bundle.id)
-    if known is not None:
-        return known
+    stored = None if again or home is None else read_verdict(home, bundle.id)
+    if stored is not None:
+        return stored
     from rivertwice.pipeline.checks import examine_definition
 
-    found = examine_definition(spark(), bundle.definition, where)
-    verdict = CheckReport(bundle.id, tuple(found.findings), tuple(found.unchecked), found.keys, now)
+    examined = examine_definition(spark(), bundle.definition, where)
+    verdict = CheckReport(bundle.id, tuple(examined.findings), tuple(examined.unchecked), examined.keys, now)
     if home is not None:
         _write(home, verdict)
     return verdict
@@ -114,14 +114,14 @@ def check_bundle(
 
 @dataclass(frozen=True)
 class Judgement:
-    """One definition of a project, whatever is wrong with it.
+    """One definition of a project, also if it is refused.
 
     Attributes:
         name: of its folder.
         bundle: the definition; None if it cannot be loaded.
-        verdict: what the checks say; None if it cannot be loaded or was not checked.
+        verdict: the result of the checks; None if it cannot be loaded or was not checked.
         broken: why it is refused, one sentence each.
-        unchecked: why it was not checked, or what of it was not.
+        unchecked: why it, or a part of it, was not checked.
     """
 
     name: str
@@ -146,12 +146,12 @@ def judge_folder(
     *,
     again: bool = False,
 ) -> Judgement:
-    """Load and check the definition in a folder; what is wrong with it is returned, so that others are judged too.
+    """Load and check the definition in a folder. Errors are returned, so that other definitions are judged too.
 
-    Verdicts on the project's pipelines are kept in their homes; those on examples, which nothing starts, are not.
+    Verdicts on the project's pipelines are stored in their homes. Verdicts on examples, which are never started, are not stored.
 
     Args:
-        settings: where the project and its home lie.
+        settings: locations of the project and its home.
         folder: of the definition.
         spark: gives the session to check in; None: only a stored verdict is taken.
         now: the present instant.
@@ -164,17 +164,17 @@ def judge_folder(
     except (DefinitionError, ConfigError) as error:
         return Judgement(name, None, None, (str(error),), ())
     if spark is None:
-        known = None if home is None else read_verdict(home, bundle.id)
-        if known is None:
-            told = f"Spark has not looked at it; `rivertwice lint {name}` checks it"
-            return Judgement(name, bundle, None, (), (told,))
-        return Judgement(name, bundle, known, known.findings, known.unchecked)
+        stored = None if home is None else read_verdict(home, bundle.id)
+        if stored is None:
+            reason = f"Spark has not looked at it; `rivertwice lint {name}` checks it"
+            return Judgement(name, bundle, None, (), (reason,))
+        return Judgement(name, bundle, stored, stored.findings, stored.unchecked)
     try:
         verdict = check_bundle(home, bundle, spark, now, where=str(folder), again=again)
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
-        told = f"the check itself failed ({type(error).__name__}: {first[:300]}); run `rivertwice doctor`, then `rivertwice lint {name}`"
-        return Judgement(name, bundle, None, (), (told,))
+        reason = f"the check itself failed ({type(error).__name__}: {first[:300]}); run `rivertwice doctor`, then `rivertwice lint {name}`"
+        return Judgement(name, bundle, None, (), (reason,))
     return Judgement(name, bundle, verdict, verdict.findings, verdict.unchecked)
 
 

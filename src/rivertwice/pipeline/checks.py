@@ -38,12 +38,12 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 @dataclass
 class Examined:
-    """What Spark found in a definition.
+    """The findings of Spark about a definition.
 
     Attributes:
-        findings: why it cannot be accepted, one sentence each, with file, line and column where Spark knows them.
+        findings: why it is refused, one sentence each, with file, line and column if Spark knows them.
         unchecked: what could not be checked, and why; it does not refuse the definition.
-        keys: key to why it does not divide the work between tasks; such a definition is exact, but slow.
+        keys: key to the reason why it does not divide the work between tasks; such a definition is exact, but slow.
     """
 
     findings: list[str] = field(default_factory=list)
@@ -59,54 +59,54 @@ def examine_definition(spark: SparkSession, definition: Definition, where: str |
         definition: what to check.
         where: the folder of its files, as messages name it; None: its name.
     """
-    where, found = where or definition.name, Examined()
+    where, examined = where or definition.name, Examined()
     rows = {}
     for view, source in definition.sources.items():
-        with _named(found, f"{where}/{YAML_FILE}"):
+        with _named(examined, f"{where}/{YAML_FILE}"):
             _check_patterns(spark, source)
         rows[view] = spark.createDataFrame(sample_rows(definition, source), rows_schema(source))
     if definition.rows_sql is not None:
-        with _named(found, f"{where}/{ROWS_FILE}") as say:
-            say(_rows_findings(spark, definition, *rows.values()))
+        with _named(examined, f"{where}/{ROWS_FILE}") as report:
+            report(_rows_findings(spark, definition, *rows.values()))
     if definition.fast is not None:
-        with _named(found, f"{where}/{FAST_FILE}") as say:
-            say(_fast_findings(spark, definition))
-    with _named(found, f"{where}/{definition.window.kind.code_file}") as say:
-        _examine_result(spark, definition, rows, found, say)
-    return found
+        with _named(examined, f"{where}/{FAST_FILE}") as report:
+            report(_fast_findings(spark, definition))
+    with _named(examined, f"{where}/{definition.window.kind.code_file}") as report:
+        _examine_result(spark, definition, rows, examined, report)
+    return examined
 
 
-_Say = Callable[[list[str]], None]
+_Report = Callable[[list[str]], None]
 
 
 @contextmanager
-def _named(found: Examined, file: str) -> Iterator[_Say]:
-    """Give what notes findings of a file; what Spark says of the file's text becomes a finding too."""
+def _named(examined: Examined, file: str) -> Iterator[_Report]:
+    """Give a function that records findings of a file; an error of Spark about the file's text becomes a finding too."""
     try:
-        yield lambda texts: found.findings.extend(f"{file}: {text}" for text in texts)
+        yield lambda texts: examined.findings.extend(f"{file}: {text}" for text in texts)
     except DefinitionError as error:
-        found.findings.append(f"{file}: {error}")
+        examined.findings.append(f"{file}: {error}")
     except PySparkException as error:
-        found.findings.append(f"{file}: {describe_refusal(error)}; correct it")
+        examined.findings.append(f"{file}: {describe_refusal(error)}; correct it")
 
 
 def describe_refusal(error: Exception, verb: str = "Spark refuses the SQL") -> str:
-    """Return what Spark says against an SQL text in one line that begins with the text's line, without the plan below it.
+    """Return Spark's refusal of an SQL text in one line that begins with the line in the text; the plan is left out.
 
-    Of an error within a stream it is the innermost one that tells: the others only say that the stream ended.
+    For an error within a stream, the innermost error gives the reason: the others only report that the stream ended.
     """
     text = str(error)
     place = _PLACE.search(text)
     classed = (match.group() for match in _CLASSED.finditer(text) if match.group(1) not in _WRAPPERS)
-    says = next(classed, None) or next(
+    sentence = next(classed, None) or next(
         (line.strip() for line in text.splitlines() if line.strip()), type(error).__name__
     )
-    says = _PLACE.sub("", _STATE.split(says)[0])
-    return f"{f'line {place.group(1)}: ' if place else ''}{verb}: {says.rstrip(' .;')}"
+    sentence = _PLACE.sub("", _STATE.split(sentence)[0])
+    return f"{f'line {place.group(1)}: ' if place else ''}{verb}: {sentence.rstrip(' .;')}"
 
 
 def _examine_result(
-    spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame], found: Examined, say: _Say
+    spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame], examined: Examined, report: _Report
 ) -> None:
     """Judge the columns, the plan and, over made-up rows, the windows of a definition's result."""
     check = compiler_of(definition).plan_check
@@ -116,20 +116,20 @@ def _examine_result(
     plan = check.plan(spark, definition, samples)
     _check_columns(definition, plan)
     result_schema(spark, definition)
-    found.keys |= unfit_keys(plan, definition.keys, definition.source[1].event_time)
+    examined.keys |= unfit_keys(plan, definition.keys, definition.source[1].event_time)
     findings = [*check.find_refusals(definition, plan), *_inexact(definition, plan)]
-    say(findings)
+    report(findings)
     if findings:
-        return  # only a plan that holds nothing refused is run
+        return  # a plan runs only if nothing in it is refused
     try:
-        made = check.run(spark, definition, samples, plan).toArrow().to_pylist()
+        result_rows = check.run(spark, definition, samples, plan).toArrow().to_pylist()
     except (PySparkException, Py4JJavaError) as error:
-        found.unchecked.append(
+        examined.unchecked.append(
             "window and count column were not checked over made-up rows, for they stop the SQL "
             f"({describe_refusal(error, 'it throws')}); show by a case that real ones do not"
         )
         return
-    say(check.find_window_conflicts(definition, made, SAMPLES))
+    report(check.find_window_conflicts(definition, result_rows, SAMPLES))
 
 
 def _check_columns(definition: Definition, plan: DataFrame) -> None:
@@ -195,11 +195,11 @@ def _check_patterns(spark: SparkSession, source: Source) -> None:
 def _rows_findings(spark: SparkSession, definition: Definition, rows: DataFrame) -> list[str]:
     if definition.rows_sql is None:
         return []
-    kept = run_sql(spark, definition, definition.rows_sql, rows)
-    findings = find_plan_refusals(kept, ROW_NODES, compared=definition.compare)
-    if kept.schema != rows.schema:
+    result = run_sql(spark, definition, definition.rows_sql, rows)
+    findings = find_plan_refusals(result, ROW_NODES, compared=definition.compare)
+    if result.schema != rows.schema:
         findings.append(
-            f"it yields the columns {kept.columns}, not its view's {rows.columns}; it may only leave rows out: "
+            f"it yields the columns {result.columns}, not its view's {rows.columns}; it may only leave rows out: "
             f"{_ROWS_FORM}"
         )
     return findings

@@ -23,10 +23,10 @@ class OutputColumn(Strict):
         return self
 
 
-def same_value(one: Any, other: Any, tolerance: float | None) -> bool:
+def same_value(first: Any, second: Any, tolerance: float | None) -> bool:
     """Say whether two values of a column count as equal; two NaN do."""
-    if one is None or other is None:
-        return one is other
-    if one == other or (one != one and other != other):
+    if first is None or second is None:
+        return first is second
+    if first == second or (first != first and second != second):
         return True
-    return tolerance is not None and abs(float(one) - float(other)) <= tolerance
+    return tolerance is not None and abs(float(first) - float(second)) <= tolerance

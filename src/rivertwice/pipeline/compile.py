@@ -17,10 +17,10 @@ from rivertwice.pipeline.relations import accepted_branches, rows_schema
 def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True) -> DataFrame:
     """Return the streaming result of `raw` (Kafka's columns), to be written in append mode.
 
-    Two observations ride along, one per micro-batch: `rt_read` (read, bad) and `rt_accepted` (accepted,
-    min_event_ms, max_event_ms). The second sits directly above the watermark: it sees what moves it, and Spark cannot
-    push the transform's WHERE below it, where the watermark would no longer be the definition's. (A fold has none; the
-    observation sees what is folded.)
+    Each micro-batch has two observations: `rt_read` (read, bad) and `rt_accepted` (accepted, min_event_ms, max_event_ms).
+    The second is directly above the watermark, so it sees the records that move the watermark. It also prevents Spark from
+    pushing the transform's WHERE below the watermark, which would then differ from the definition's. (A fold has no
+    watermark; the observation sees the records that are folded.)
 
     Args:
         spark: the session that `raw` belongs to.
@@ -33,9 +33,9 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
 
 
 def batch_rows(definition: Definition, versions: VersionsAt = no_versions) -> RowsOf:
-    """Return what turns a micro-batch of `compile_stream`'s frame, and its number, into result rows.
+    """Return the function that turns a micro-batch of `compile_stream`'s frame, and its number, into result rows.
 
-    All of the batch's state is materialised. `versions` gives what is known of the tables when a batch runs.
+    All of the batch's state is materialised. `versions` gives the versions of the tables that are known when a batch runs.
     """
     return compiler_of(definition).batch_rows(definition, versions)
 
@@ -43,7 +43,7 @@ def batch_rows(definition: Definition, versions: VersionsAt = no_versions) -> Ro
 def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
     """Return the result of the same transform, or fold, over the accepted rows of each view: all of them or any subset.
 
-    Nothing here says in what order they were read: a fold takes them source by source (`folds.batch_fold`).
+    The rows have no read order here: a fold takes them source by source (`folds.batch_fold`).
     """
     return compiler_of(definition).batch(spark, definition, rows)
 

@@ -1,4 +1,4 @@
-"""What a definition promises and rests on, in the definition's own numbers. Pure."""
+"""What a definition promises and depends on, with the definition's own numbers. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rivertwice.pipeline.model import Definition
 
 
 def contract_of(definition: Definition) -> dict[str, str]:
-    """Return what a pipeline promises and rests on, in the terms of a contract."""
+    """Return what a pipeline promises and depends on, as the terms of a contract."""
     limits = definition.alerts
     compared = "reconciled against a recompute, every differing row with a named cause"
     return {
@@ -36,7 +36,7 @@ def _waiting(definition: Definition) -> dict[str, str]:
 
 
 def _boundary(definition: Definition) -> str:
-    """Return from where to where the guarantee reaches, and what each sink beyond that promises."""
+    """Return the boundary of the guarantee, and the promise of each sink beyond it."""
     tables = "from the Kafka log's offsets to the Delta tables"
     if not definition.deliver:
         return f"{tables}; nothing is promised beyond the tables"

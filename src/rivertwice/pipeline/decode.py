@@ -1,7 +1,9 @@
-"""Kafka records to typed rows, or to a reason why not. JVM expressions, of Protobuf and of some patterns Python functions; none can throw.
+"""Turn Kafka records into typed rows, or into a reason for refusal. No expression can throw.
+
+Expressions run in the JVM; Protobuf and some patterns use Python functions.
 
 JSON is read strictly: one object, double quotes, no NaN, timestamps as ISO 8601 with a zone. Two leniencies of
-Spark's parser stand, the same in a stream and in a recompute: a repeated key's last value wins, and a `string` field
+Spark's parser remain, the same in a stream and in a recompute: the last value of a repeated key wins, and a `string` field
 takes the JSON text of a number, boolean, array or object.
 """
 
@@ -124,7 +126,7 @@ def _json_cases(source: Source) -> list[Case]:
 
 
 def _marked(text: Column) -> Column:
-    # from_json stops after the first value; the mark behind the text is read only if nothing else follows it.
+    # from_json stops after the first value; the mark after the text is read only if nothing else follows the text.
     return F.concat(F.lit('{"_record":'), text, F.lit(',"_end":true}'))
 
 
@@ -132,16 +134,16 @@ def _parse_schema(source: Source) -> str:
     # Timestamps are parsed as text: from_json would also take numbers and Spark's own formats.
     named = (f"`{name}`: {'string' if kind == 'timestamp' else kind}" for name, kind in source.schema_.items())
     fields = ", ".join(named)
-    held = envelope_schema(fields) if source.envelope == "debezium" else fields
-    return f"_record struct<{held}>, _end boolean, _corrupt string"
+    record_fields = envelope_schema(fields) if source.envelope == "debezium" else fields
+    return f"_record struct<{record_fields}>, _end boolean, _corrupt string"
 
 
 def _typed(source: Source, name: str, kind: str) -> Column:
     value = F.col("_parsed._record").getField(name)
     if kind == "timestamp":
-        found = F.when(value.rlike(TIMESTAMP), F.try_to_timestamp(value))
+        parsed = F.when(value.rlike(TIMESTAMP), F.try_to_timestamp(value))
         filled = source.envelope == "debezium" and name == source.event_time
-        value = change_time(found, source) if filled else found
+        value = change_time(parsed, source) if filled else parsed
     return value.alias(name)
 
 
@@ -167,10 +169,10 @@ def _schema_id_case(source: Source) -> list[Case]:
     if not source.schema_ids or source.framing != "none":
         return []
     named = F.filter("_headers", lambda header: header["key"] == SCHEMA_ID_HEADER)
-    found = F.try_element_at(named, F.lit(-1))["value"].cast("string")
-    absent = found.isNull() if not source.schema_id_optional else F.lit(False)
-    unknown = F.coalesce(~found.isin(source.schema_ids), F.lit(False))
-    detail = F.coalesce(F.substring(F.make_valid_utf8(found), 1, 100), F.lit("no header schema-id"))
+    schema_id = F.try_element_at(named, F.lit(-1))["value"].cast("string")
+    absent = schema_id.isNull() if not source.schema_id_optional else F.lit(False)
+    unknown = F.coalesce(~schema_id.isin(source.schema_ids), F.lit(False))
+    detail = F.coalesce(F.substring(F.make_valid_utf8(schema_id), 1, 100), F.lit("no header schema-id"))
     return [(absent | unknown, "schema_id", detail)]
 
 
@@ -223,10 +225,10 @@ def _breaks(rule: RecordRule) -> Column:
 
 
 def _matches(pattern: str, value: Column) -> Column:
-    """Return whether the whole value matches, by an engine that no value can bring to fail (`patterns`)."""
+    """Return whether the whole value matches, by an engine that cannot fail on any value (`patterns`)."""
     try:
         matcher = matcher_of(pattern)
-    except PatternError:  # of a bundle that ran before such patterns were refused; its meaning must stay
+    except PatternError:  # in a bundle that ran before such patterns were refused; its meaning must not change
         return value.rlike(rf"\A(?:{pattern})\z")
     if matcher.engine == JAVA:
         return value.rlike(matcher.text)

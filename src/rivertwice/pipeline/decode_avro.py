@@ -1,8 +1,8 @@
 """Avro values to typed columns: each record by its own writer's schema, resolved into the pinned reader's.
 
-Spark's `from_avro` gives NULL for bytes it cannot read, but ignores what stands behind a record and lets a cut-off one
-end where the next bytes allow. So every value is read inside a frame: the record, then its length in eight bytes. Only
-a record that ends exactly where the value ends finds its own length there.
+Spark's `from_avro` gives NULL for bytes it cannot read. But it ignores bytes after a record, and may read a record that was
+cut off together with the bytes that follow. So every value is read inside a frame: the record, then its length in eight
+bytes. Only a record that ends exactly at the end of the value is followed by its own length.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _raw(name: str) -> Column:
 
 
 def _typed(name: str, kind: str) -> Column:
-    # Avro passes any bytes as text; what is none must not reach Arrow, not even in a row that is refused.
+    # Avro accepts any bytes as text; bytes that are not UTF-8 must not reach Arrow, not even in a refused row.
     return (F.try_validate_utf8(_raw(name)) if kind == "string" else _raw(name).try_cast(kind)).alias(name)
 
 
@@ -94,5 +94,5 @@ def _length(count: Column) -> Column:
 
 
 def _named(conditions: dict[str, Column]) -> Column:
-    """Return the names whose condition holds, as text; empty if none does, or if what it asks is not known."""
+    """Return the names whose condition holds, as text; a condition that is NULL does not hold."""
     return F.concat_ws(", ", *(F.when(condition, F.lit(name)) for name, condition in conditions.items()))

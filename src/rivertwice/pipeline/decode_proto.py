@@ -1,6 +1,6 @@
-"""Protobuf values to typed columns. Spark has no expression for them here, so Google's own reader runs in a Python worker, by Arrow batches.
+"""Protobuf values to typed columns. Spark has no expression for them here, so Google's reader runs in a Python worker on Arrow batches.
 
-The same function decodes in a stream and in a recompute. It sees a record's bytes and nothing else, so where and when it runs changes nothing.
+The same function decodes in a stream and in a recompute. It sees only a record's bytes, so place and time of the run do not matter.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _REMEDIES = {
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of the files that make the definition in `folder` (cases are not among them)."""
+    """Return the bytes of the files of the definition in `folder` (without the cases)."""
     files: dict[str, bytes] = {}
     for name in (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE, FAST_FILE):
         path = folder / name
@@ -73,17 +73,17 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
-    """Return the checked definition that `files` (relative path to bytes) make.
+    """Return the checked definition in `files` (relative path to bytes).
 
     Raises:
-        DefinitionError: anything in them cannot be accepted.
+        DefinitionError: a part of them cannot be accepted.
     """
     names = (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE, FAST_FILE)
     texts = {name: _text(files[name], f"{where}/{name}") for name in names if name in files}
     missing = [name for name in (YAML_FILE, TRANSFORM_FILE) if name not in texts]
     if missing and (missing[0] == YAML_FILE or FOLD_FILE not in texts):
-        other = f" (or, of a fold, {FOLD_FILE})" if missing[0] == TRANSFORM_FILE else ""
-        message = f"{where} has no {missing[0]}{other}; a definition is not complete without it"
+        alternative = f" (or, of a fold, {FOLD_FILE})" if missing[0] == TRANSFORM_FILE else ""
+        message = f"{where} has no {missing[0]}{alternative}; a definition is not complete without it"
         raise DefinitionError(message)
     value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
     for name in ("transform_sql", "rows_sql", "fold_py", "fast_sql"):
@@ -110,7 +110,7 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
 
 
 def _check_files(definition: Definition, texts: Mapping[str, str], where: str) -> None:
-    """Refuse files of another kind of pipeline than the window says, and a fast path that is only half there."""
+    """Refuse files that do not fit the kind of window, and an incomplete fast path."""
     if (definition.fast is None) != (FAST_FILE not in texts):
         given, absent = (FAST_FILE, "fast") if definition.fast is None else ("fast", FAST_FILE)
         message = f"{where}: there is {given} but no {absent}; a fast path needs both: `fast: {{topic: ..., key: ...}}` and {FAST_FILE}"
@@ -122,7 +122,7 @@ def _check_files(definition: Definition, texts: Mapping[str, str], where: str) -
 
 
 def load_draft(folder: Path) -> DefinitionFile:
-    """Return what the `pipeline.yaml` in `folder` says, before its schemas are pinned and its SQL is judged.
+    """Return the `pipeline.yaml` in `folder`, before its schemas are pinned and its SQL is checked.
 
     Raises:
         DefinitionError: the file is missing or cannot be accepted.
@@ -141,7 +141,7 @@ def load_definition(folder: Path) -> Definition:
     """Return the definition in `folder`, whose name must be the definition's.
 
     Raises:
-        DefinitionError: a file is missing or says something that cannot be accepted.
+        DefinitionError: a file is missing or cannot be accepted.
     """
     definition = parse_files(read_files(folder), str(folder))
     if definition.name != folder.name:
@@ -155,7 +155,7 @@ def load_definition(folder: Path) -> Definition:
 
 
 def _refuse_patterns(definition: Definition, where: str) -> None:
-    """Refuse patterns that a record could bring to fail. Bundles are not asked: what ran must stay readable."""
+    """Refuse patterns that could fail on a record. Bundles are not checked: a definition that ran must stay readable."""
     for view, source in definition.sources.items():
         for rule in source.rules:
             if not isinstance(rule, Pattern):
@@ -174,15 +174,15 @@ def load_all(root: Path) -> dict[str, Definition]:
 
 
 def load_each(root: Path) -> tuple[dict[str, Definition], dict[str, str]]:
-    """Return every definition under `root` that can be loaded, and for each other folder why it cannot, by name, sorted."""
-    found: dict[str, Definition] = {}
+    """Return every definition under `root` that can be loaded, and the error of each other folder, by name, sorted."""
+    definitions: dict[str, Definition] = {}
     broken: dict[str, str] = {}
     for folder in sorted(path.parent for path in root.glob(f"*/{YAML_FILE}")):
         try:
-            found[folder.name] = load_definition(folder)
+            definitions[folder.name] = load_definition(folder)
         except DefinitionError as error:
             broken[folder.name] = str(error)
-    return found, broken
+    return definitions, broken
 
 
 def describe(error: ValidationError, path: str) -> str:
@@ -200,7 +200,7 @@ def describe(error: ValidationError, path: str) -> str:
 
 
 def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> Definition:
-    """Return the definition with the schemas pinned beside it, for each source that decodes by schemas."""
+    """Return the definition with its pinned schemas, for each source that is decoded with a schema."""
     by_schema = {view: source for view, source in definition.sources.items() if source.format == "avro"}
     messages = {view: source for view, source in definition.sources.items() if source.format == "protobuf"}
     texts = {name: files[name] for name in files if is_proto_file(name)}
@@ -220,8 +220,8 @@ def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> D
         pinned[view] = source.with_message(parse_message(texts, view, source.schema_, where=where))
     for view, source in by_schema.items():
         foreign = {name for name, named in schemas.items() if named != view and named in by_schema}
-        mine = {name: data for name, data in files.items() if name not in foreign}
-        pins = parse_pins(mine, view, source.schema_, framed=source.framing == "confluent", where=where)
+        own_files = {name: data for name, data in files.items() if name not in foreign}
+        pins = parse_pins(own_files, view, source.schema_, framed=source.framing == "confluent", where=where)
         pinned[view] = source.with_pins(pins)
     return definition.model_copy(update={"sources": pinned}) if by_schema or messages else definition
 
@@ -260,11 +260,11 @@ def _refuse_repeated_keys(node: yaml.Node | None, path: str) -> None:
         for item in node.value:
             _refuse_repeated_keys(item, path)
     if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, item in node.value:
-            if key.value in seen:
+            if key.value in keys:
                 line = key.start_mark.line + 1
                 message = f"{path}: line {line} gives {key.value!r} again; YAML would drop the first: remove one"
                 raise DefinitionError(message)
-            seen.add(str(key.value))
+            keys.add(str(key.value))
             _refuse_repeated_keys(item, path)

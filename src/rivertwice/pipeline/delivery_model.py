@@ -1,7 +1,7 @@
-"""What a definition may say under `deliver`: where results go beyond the tables, and what is promised there. Pure.
+"""What a definition may contain under `deliver`: where results go beyond the tables, and what is promised there. Pure.
 
-A sink declares what it can promise. A claim above that is refused when the definition is read, with the reason and with
-what can be promised instead. Nothing here shapes a result: no fingerprint knows of it.
+A sink declares what it can promise. A stronger claim is refused when the definition is read, with the reason and with the
+strongest possible promise. These settings change no result, so they are in no fingerprint.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Sink(BaseModel):
     guarantee: Guarantee = Field(description="What consumers may rely on; refused if the sink cannot keep it.")
     rows: Literal["all", "newest"] = Field(
         default="all",
-        description="Of folds. newest: only the newest row of each key, replaced or taken away as the key changes or goes.",
+        description="For folds. newest: only the newest row of each key; it is replaced when the key changes, and removed when the key is deleted.",
     )
 
     @property
@@ -62,7 +62,7 @@ class _Sink(BaseModel):
 
     @property
     def place(self) -> str:
-        """Where it delivers to, for people; never an address or a secret."""
+        """The target, as shown to people; never an address or a secret."""
         raise NotImplementedError
 
     @model_validator(mode="after")
@@ -80,11 +80,11 @@ class KafkaDelivery(_Sink):
     to: Literal["kafka"]
     topic: Topic
     partitions: int = Field(default=4, ge=1, le=1000, description="Partitions the topic is created with.")
-    transactions: bool = Field(default=True, description="false: where the cluster lets no transactions.")
+    transactions: bool = Field(default=True, description="false: if the cluster allows no transactions.")
 
     @property
     def promise(self) -> tuple[str, str]:
-        """Exactly once by transactions that hold records and position; else at least once."""
+        """Exactly once with transactions that hold records and position; else at least once."""
         if self.transactions:
             return EXACTLY, "records and position are one transaction"
         return AT_LEAST, "without transactions a crash between records and position delivers the records again"
@@ -130,7 +130,7 @@ class PostgresDelivery(_Sink):
 
 
 class WebhookDelivery(_Sink):
-    """HTTP requests to somebody who answers 2xx when it has them."""
+    """HTTP requests to a receiver that answers 2xx once it has them."""
 
     to: Literal["webhook"]
     url_env: Variable = Field(description="Variable with the address.")
@@ -153,7 +153,7 @@ class WebhookDelivery(_Sink):
 
 
 class EmailDelivery(_Sink):
-    """Refused, with what can be done instead."""
+    """Refused; the message names the alternative."""
 
     to: Literal["email"]
     built: ClassVar[bool] = False
@@ -178,7 +178,7 @@ Delivery = Annotated[KafkaDelivery | PostgresDelivery | WebhookDelivery | EmailD
 
 
 def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, folds: bool) -> str | None:
-    """Return what is wrong with all sinks together, with the remedy; None if nothing is.
+    """Return the conflict among all sinks together, with the remedy; None if there is none.
 
     Args:
         sinks: by name.

@@ -26,7 +26,7 @@ _DURATION = re.compile(r"^([0-9]{1,9}) *([a-z]+)\Z")
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Return the duration that `value` writes; whole milliseconds only.
+    """Return the duration in `value`; whole milliseconds only.
 
     Raises:
         ValueError: the value is no duration, with the form to use.
@@ -46,8 +46,8 @@ def format_duration(value: timedelta) -> str:
     """Return the shortest whole-number text that `parse_duration` reads back."""
     milliseconds = value // timedelta(milliseconds=1)
     for unit, scale in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000)):
-        count, rest = divmod(milliseconds, scale)
-        if rest == 0 and count > 0:
+        count, remainder = divmod(milliseconds, scale)
+        if remainder == 0 and count > 0:
             return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
     return f"{milliseconds} ms"
 

@@ -1,4 +1,4 @@
-"""The Spark session every stream and every job runs in."""
+"""The Spark session of every stream and every job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATE = "spark.sql.streaming.stateStore"
 
 
 def session_confs(*, shuffle_partitions: int, min_batches_to_retain: int = 200) -> dict[str, str]:
-    """Return the SQL settings that results and checkpoints depend on; they may be set on a running session."""
+    """Return the SQL settings that results and checkpoints depend on; they can be set on a running session."""
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
@@ -36,30 +36,30 @@ def session_confs(*, shuffle_partitions: int, min_batches_to_retain: int = 200) 
 
 
 def watermark_confs(definition: DefinitionFile) -> dict[str, str]:
-    """Return the setting by which several sources make one watermark; a checkpoint keeps its first value for ever."""
+    """Return the setting that combines several sources' watermarks into one; a checkpoint keeps its first value for ever."""
     if len(definition.sources) == 1:
         return {}
     return {"spark.sql.streaming.multipleWatermarkPolicy": definition.watermark_policy}
 
 
 def connector_jars(settings: Settings) -> list[Path]:
-    """Return the Kafka connector's jars, sorted; empty if set-up has not fetched them."""
+    """Return the Kafka connector's jars, sorted; empty if set-up has not downloaded them."""
     return sorted(settings.spark_jars.glob("*.jar"))
 
 
 def spark_session(
     settings: Settings, app_name: str, *, shuffle_partitions: int = 2, extra: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the process's Spark session, started if there is none.
+    """Return the process's Spark session; start one if there is none.
 
-    Under `spark-submit` the submission's JVM is adopted: its master, memory and jars stand, only the SQL settings
-    are applied. A JVM of our own listens where `Settings.driver_listens` says.
+    Under `spark-submit` the submission's JVM is used: its master, memory and jars are kept, only the SQL settings
+    are applied. A JVM that is started here listens on the addresses in `Settings.driver_listens`.
 
     Args:
-        settings: where the jars lie, and the master.
+        settings: location of the jars, and the master.
         app_name: name the session shows.
         shuffle_partitions: partitions of a shuffle; a checkpoint keeps its first value for ever.
-        extra: settings that win over the ones made here.
+        extra: settings that override the ones made here.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -69,7 +69,7 @@ def spark_session(
     if not adopted:
         if settings.spark_is_local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.update(java_env(settings))  # a machine without Java uses the one set-up fetched
+        os.environ.update(java_env(settings))  # a machine without Java uses the one that set-up downloaded
         jars = connector_jars(settings)
         if not jars:
             logger.warning("no jars in %s, so Spark cannot read Kafka; run `make setup`", settings.spark_jars)
@@ -86,7 +86,7 @@ def spark_session(
 
 @contextmanager
 def _submit_options(options: str | None) -> Iterator[None]:
-    """Give a JVM that is started meanwhile these options, unless the environment gives others; later processes get none."""
+    """Give these options to a JVM that starts inside the block, unless the environment sets others; then remove them."""
     name = "SPARK_SUBMIT_OPTS"
     if options is None or name in os.environ:
         yield
@@ -102,15 +102,16 @@ def _submit_options(options: str | None) -> Iterator[None]:
 def spark_on_demand(
     settings: Settings, app_name: str, *, extra: Mapping[str, str] | None = None, quick: bool = False
 ) -> Iterator[Callable[[], SparkSession]]:
-    """Give what starts a session when it is first called for, always the same; stop it at the end if it was started here.
+    """Give a function that starts a session on its first call, and then returns the same one.
 
-    A session that runs already is borrowed: it is not stopped, and `extra` holds in it only until the end.
+    At the end the session is stopped if it was started here. A session that runs already is borrowed: it is not stopped, and
+    `extra` applies to it only until the end.
 
     Args:
         settings: as for `spark_session`.
         app_name: name the session shows.
-        extra: settings that win over the usual ones.
-        quick: the session lives for a minute or so, and its JVM need not compile for longer.
+        extra: settings that override the usual ones.
+        quick: the session lives for about a minute, so its JVM does not compile for a longer life.
     """
     borrowed = SparkSession.getActiveSession()
     before = {} if borrowed is None else {key: borrowed.conf.get(key, None) for key in extra or {}}
@@ -126,8 +127,8 @@ def spark_on_demand(
         yield spark
     finally:
         if borrowed is None:
-            for one in started:
-                one.stop()
+            for session in started:
+                session.stop()
         elif started:
             for key, value in before.items():
                 if value is None:

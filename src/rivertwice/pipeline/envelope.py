@@ -1,8 +1,8 @@
-"""Change events (Debezium's envelope) and tombstones that delete: from their columns to those of a plain record. JVM expressions only.
+"""Change events (Debezium's envelope) and tombstones that delete: turn their columns into those of a plain record. JVM expressions only.
 
 A change event is `{"before": ..., "after": ..., "op": "c|u|d|r", "ts_ms": N}`, plain or as `payload` of an object with its schema. Its
-fields are those of `after`, of a delete those of `before`. Where the event time is no field of them, it is `ts_ms`: when the
-connector wrote the event. A tombstone has nothing but its Kafka key and the record's own timestamp.
+fields are those of `after`, or for a delete those of `before`. If they do not contain the event time, it is `ts_ms`: when the
+connector wrote the event. A tombstone has only its Kafka key and the record's own timestamp.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INTEGER = r"\A-?[0-9]{1,19}\z"
 
 
 def envelope_schema(fields: str) -> str:
-    """Return the DDL of what a change event holds, for images with these fields."""
+    """Return the DDL of a change event whose images have these fields."""
     body = f"before: struct<{fields}>, after: struct<{fields}>, {OP[1:]}: string, {TS_MS}: bigint"
     return f"{body}, payload: struct<{body}>"
 
@@ -32,29 +32,29 @@ def open_envelope(parsed: DataFrame) -> DataFrame:
     """Return parsed change events as parsed plain records, with `_op` and `_ts_ms`."""
     record = F.col("_parsed._record")
     inner = record["payload"]
-    found = {
+    values = {
         name: F.when(inner.isNotNull(), inner[name]).otherwise(record[name])
         for name in ("before", "after", "op", TS_MS)
     }
-    image = F.when(found["op"] == "d", found["before"]).otherwise(found["after"])
+    image = F.when(values["op"] == "d", values["before"]).otherwise(values["after"])
     plain = F.struct(image.alias("_record"), F.col("_parsed._end"), F.col("_parsed._corrupt"))
     return parsed.select(
         *(name for name in parsed.columns if name != "_parsed"),
         plain.alias("_parsed"),
-        found["op"].alias(OP),
-        found[TS_MS].alias("_ts_ms"),
+        values["op"].alias(OP),
+        values[TS_MS].alias("_ts_ms"),
     )
 
 
-def change_time(found: Column, source: Source) -> Column:
-    """Return the event time of a change event: `found`, its own field's, or when the connector wrote it.
+def change_time(own_time: Column, source: Source) -> Column:
+    """Return the event time of a change event: `own_time`, from its own field, or the time when the connector wrote it.
 
-    Of a table's delete the latter: its image is the row as it was, with the time of the change before.
+    For a table's delete it is the latter: the image is the row before the delete, with the time of the previous change.
     """
-    unsaid = F.col("_parsed._record").getField(source.event_time).isNull()
+    is_absent = F.col("_parsed._record").getField(source.event_time).isNull()
     if not source.is_table:
-        return F.when(unsaid, written_at()).otherwise(found)
-    return F.when(unsaid | (F.col(OP) == "d"), F.coalesce(written_at(), found)).otherwise(found)
+        return F.when(is_absent, written_at()).otherwise(own_time)
+    return F.when(is_absent | (F.col(OP) == "d"), F.coalesce(written_at(), own_time)).otherwise(own_time)
 
 
 def written_at() -> Column:
@@ -64,7 +64,7 @@ def written_at() -> Column:
 
 
 def envelope_cases() -> list[Case]:
-    """Return what makes a JSON object no change event."""
+    """Return the reasons why a JSON object is no change event."""
     unknown = ~F.coalesce(F.col(OP).isin(*_OPS), F.lit(False))
     empty = F.col("_parsed._record").isNull()
     side = F.when(F.col(OP) == "d", F.lit("before")).otherwise(F.lit("after"))
@@ -75,30 +75,30 @@ def envelope_cases() -> list[Case]:
 
 
 def field_text(name: str) -> Column:
-    """Return the text of a field in a change event, wherever it stands."""
+    """Return the text of a field in a change event, in whichever image it is."""
     places = (f"$.{outer}{side}.{name}" for outer in ("payload.", "") for side in ("after", "before"))
     return F.coalesce(*(F.get_json_object("_text", place) for place in places))
 
 
 def with_deletes(typed: DataFrame, source: Source) -> DataFrame:
-    """Return the records with `_deleted`; of a tombstone the key's fields and, as event time, the record's timestamp are filled in."""
-    gone = F.col("_value").isNull()
+    """Return the records with `_deleted`; a tombstone gets the key's fields and, as event time, the record's timestamp."""
+    is_tombstone = F.col("_value").isNull()
     moment = F.when(F.unix_millis("_record_time") < _LAST_MS, F.col("_record_time"))
     filled = {name: _key_value(source, name) for name in source.key_fields} | {source.event_time: moment}
     others = [F.col(name) for name in typed.columns if name not in filled]
-    columns = [F.when(gone, value).otherwise(F.col(name)).alias(name) for name, value in filled.items()]
-    return typed.select(*others, *columns, gone.alias(DELETED))
+    columns = [F.when(is_tombstone, value).otherwise(F.col(name)).alias(name) for name, value in filled.items()]
+    return typed.select(*others, *columns, is_tombstone.alias(DELETED))
 
 
 def _key_value(source: Source, name: str) -> Column:
-    """Return a field that a Kafka key names: its whole text, or, always of several fields, in the JSON that a converter made of it."""
+    """Return a field from the Kafka key: the whole text, or a field of the converter's JSON (always, for several fields)."""
     text = F.try_validate_utf8(F.col("_key").cast("string"))
     inner = F.coalesce(F.get_json_object(text, f"$.payload.{name}"), F.get_json_object(text, f"$.{name}"))
-    found = F.when(text.startswith("{"), inner)
+    value = F.when(text.startswith("{"), inner)
     if len(source.key_fields) == 1:
-        found = found.otherwise(text)
+        value = value.otherwise(text)
     kind = source.schema_[name]
-    return found if kind == "string" else F.when(found.rlike(_INTEGER), found.try_cast(kind))
+    return value if kind == "string" else F.when(value.rlike(_INTEGER), value.try_cast(kind))
 
 
 def is_delete(source: Source) -> Column:
@@ -108,6 +108,6 @@ def is_delete(source: Source) -> Column:
 
 
 def is_gone(source: Source) -> Column:
-    """Return whether an accepted row says that its key is gone: a change event of op d, or a tombstone."""
-    said = {OP: F.coalesce(F.col(OP) == "d", F.lit(False)), DELETED: F.col(DELETED)}
-    return functools.reduce(operator.or_, (said[name] for name in source.marks), F.lit(False))
+    """Return whether an accepted row deletes its key: a change event of op d, or a tombstone."""
+    conditions = {OP: F.coalesce(F.col(OP) == "d", F.lit(False)), DELETED: F.col(DELETED)}
+    return functools.reduce(operator.or_, (conditions[name] for name in source.marks), F.lit(False))

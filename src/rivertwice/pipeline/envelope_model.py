@@ -1,4 +1,4 @@
-"""Change events and tombstones: what a source may say of them. Pure; `envelope` decodes."""
+"""Change events and tombstones: the settings of a source for them. Pure; `envelope` decodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _KEY_TYPES = ("string", "int", "bigint")
 
 
 def marks_of(source: Source) -> dict[str, str]:
-    """Return what decoding adds to the fields of a source: name to type."""
+    """Return the columns that decoding adds to the fields of a source: name to type."""
     marks = {} if source.envelope == "none" else {OP: "string"}
     return {**marks, DELETED: "boolean"} if source.tombstones == "delete" else marks
 
 
 def find_envelope_conflict(source: Source) -> str | None:
-    """Return what a source says of envelope and tombstones that does not go together, or None."""
+    """Return which settings of a source for envelope and tombstones conflict, or None."""
     if source.envelope != "none" and (source.format != "json" or source.framing != "none"):
         return "envelope: debezium is built for plain JSON (its JsonConverter); leave out format and framing, or the envelope"
     if (source.tombstones == "delete") != (source.key_field is not None):
@@ -30,6 +30,6 @@ def find_envelope_conflict(source: Source) -> str | None:
     for name in source.key_fields:
         kind = source.schema_.get(name)
         if kind not in _KEY_TYPES or name not in source.required_fields:
-            found = "no field" if kind is None else f"of type {kind}" if kind not in _KEY_TYPES else "not required"
-            return f"key_field {name!r} is {found}; it must be a required field of type {', '.join(_KEY_TYPES)}"
+            actual = "no field" if kind is None else f"of type {kind}" if kind not in _KEY_TYPES else "not required"
+            return f"key_field {name!r} is {actual}; it must be a required field of type {', '.join(_KEY_TYPES)}"
     return None

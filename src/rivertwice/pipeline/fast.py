@@ -14,15 +14,15 @@ _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.
 
 
 def fast_rows(spark: SparkSession, definition: Definition, rows: DataFrame) -> DataFrame:
-    """Return what `fast.sql` makes of accepted rows: it sees the source's fields, and `record`."""
+    """Return the result of `fast.sql` over accepted rows: it sees the source's fields, and `record`."""
     assert definition.fast_sql is not None, "the definition was checked"
     view, source = definition.source
-    seen = rows.select(*source.schema_, record_column(F.col("_partition"), F.col("_offset")))
-    return run_views(spark, definition.fast_sql, {view: seen})
+    visible_rows = rows.select(*source.schema_, record_column(F.col("_partition"), F.col("_offset")))
+    return run_views(spark, definition.fast_sql, {view: visible_rows})
 
 
 def fast_plan(spark: SparkSession, definition: Definition) -> DataFrame:
-    """Return `fast.sql` over no rows: what it reads is one relation of the source's fields and `record`, as it sees them."""
+    """Return `fast.sql` over no rows: it reads one relation, with the source's fields and `record`."""
     assert definition.fast_sql is not None, "the definition was checked"
     view, source = definition.source
     fields = [f"`{name}` {kind}" for name, kind in source.schema_.items()]
@@ -43,10 +43,10 @@ def fast_records(definition: Definition, result: DataFrame) -> DataFrame:
 
 
 def partition_of(record: Column) -> Column:
-    """Return the partition that a record's number holds."""
+    """Return the partition from a record's number."""
     return F.shiftright(record, PARTITION_SHIFT).cast("int").alias("partition")
 
 
 def offset_of(record: Column) -> Column:
-    """Return the offset that a record's number holds."""
+    """Return the offset from a record's number."""
     return record.bitwiseAND(F.lit((1 << PARTITION_SHIFT) - 1)).alias("offset")

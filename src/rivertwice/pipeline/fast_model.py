@@ -1,7 +1,7 @@
-"""What a definition may say under `fast`: rows of single records that go to a topic within milliseconds. Pure.
+"""What a definition may contain under `fast`: rows of single records that go to a topic within milliseconds. Pure.
 
-`fast.sql` looks at one record at a time, so it needs no window and no state; it runs in a process of its own, beside the stream, and
-shapes none of its results: no fingerprint of the stream knows of it.
+`fast.sql` reads one record at a time, so it needs no window and no state. It runs in a process of its own, beside the stream. It does
+not change the stream's results, so it is in no fingerprint of the stream.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FastPath(Strict):
     key: Column = Field(description="The column of fast.sql whose text is the record's key.")
     interval: Duration = Field(
         default=SHORTEST,
-        description="How often its place is written down: after a crash so much at most is sent again, under the same `record`.",
+        description="How often the position is stored: after a crash at most so much is sent again, under the same `record`.",
     )
 
     @model_validator(mode="after")
@@ -42,7 +42,7 @@ class FastPath(Strict):
 
 
 def find_fast_conflict(definition: DefinitionFile) -> str | None:
-    """Return what of `fast` does not go together with the rest, or None."""
+    """Return which part of the definition conflicts with `fast`, or None."""
     if definition.fast is None:
         return None
     if len(definition.sources) != 1:

@@ -1,4 +1,4 @@
-"""Names of the files that make a definition."""
+"""Names of the files of a definition."""
 
 from __future__ import annotations
 

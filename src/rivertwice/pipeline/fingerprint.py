@@ -1,4 +1,4 @@
-"""Three hashes of a definition, components kept: may state be resumed, are results comparable, is decoding the same."""
+"""Three hashes of a definition: may state be resumed, are results comparable, is decoding the same. Their components are kept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.stream_pins import NO_TIME
 from rivertwice.store.files import encode_json
 
-# Raised by whoever changes what `decode` or `compile` makes of the same definition and the same records.
+# Increase one when a change of `decode` or `compile` gives another result for the same definition and records.
 DECODER_VERSION = 1
 COMPILER_VERSION = 1
 
-# Of a fold alone: its code, with what it is called with and what it yields. Other definitions hash as they always did.
+# For a fold only: its code, its inputs and its results. The hashes of other definitions do not change.
 FOLD = ("fold", "fold_by", "fold_state", "fold_types", "fold_sources")
 STATE = ("compiler", "view", "event_time", "window", "keys", "columns", "transform", "field_types_used", *FOLD)
 DECODE = (
@@ -32,28 +32,32 @@ DECODE = (
     "schema_ids",
     "schema_id_optional",
     "max_record_bytes",
-    *("framing", "pinned"),  # only where records are framed or Avro: other definitions hash as they always did
+    *("framing", "pinned"),  # only for framed or Avro records: the hashes of other definitions do not change
     *("envelope", "tombstones"),  # likewise
 )
 SEMANTICS = (
     *("compiler", "view", "topic", "event_time", "window", "keys", "columns", "transform"),
     *("rows", "watermark", "late_policy", "emit", *FOLD),
-    *("watermark_policy", "role", "table_keys"),  # only of several sources: definitions of one hash as they always did
+    *(
+        "watermark_policy",
+        "role",
+        "table_keys",
+    ),  # only for several sources: the hashes of definitions with one do not change
     *DECODE,
 )
 _OF_SOURCE = ("view", "topic", "event_time", "field_types_used", "watermark", "role", "table_keys", *DECODE)
-"""Components that each source has of its own; of several sources they are kept by view."""
+"""Components that each source has; for several sources they are kept by view."""
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Hashes of what decides resume, replay or refuse.
+    """Hashes of the parts that decide resume, replay or refuse.
 
     Attributes:
         state: layout of the state; a checkpoint of another layout cannot be resumed.
         semantics: everything a result depends on; results of other semantics cannot be compared.
         decode: everything that decides which records are accepted, and as what.
-        components: the values behind the hashes, by name.
+        components: the values that are hashed, by name.
     """
 
     state: str
@@ -107,7 +111,7 @@ def fingerprint_of(definition: Definition) -> Fingerprint:
 
 
 def _joined(sources: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the components of one source as they are, those of several by view; what no source has is left out."""
+    """Return the components of one source unchanged, or those of several by view; a component that no source has is left out."""
     if len(sources) == 1:
         return dict(next(iter(sources.values())))
     return {
@@ -139,7 +143,7 @@ def _source_parts(view: str, source: Source, used: Collection[str]) -> dict[str,
 
 
 def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[ChangedComponent]:
-    """Return the components that differ, in order of their names; empty when nothing that matters changed."""
+    """Return the components that differ, sorted by name; empty if no component changed."""
     changes = []
     for name in sorted({*old.components, *new.components}):
         before, after = old.components.get(name), new.components.get(name)
@@ -151,7 +155,7 @@ def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[ChangedComp
 
 
 def _fold_parts(definition: Definition) -> dict[str, Any]:
-    """Return what a fold does; nothing for other definitions. Every field of the event is its code's to use."""
+    """Return the components of a fold, empty for other definitions. Every field counts: the fold's code may use any."""
     if definition.fold_py is None:
         return {}
     fields = {view: {**source.schema_, **source.marks} for view, source in definition.sources.items()}
@@ -167,14 +171,14 @@ def _fold_parts(definition: Definition) -> dict[str, Any]:
 
 
 def _change_parts(source: Source) -> dict[str, Any]:
-    """Return what change events and tombstones are taken for; nothing for plain records, so stored fingerprints stay valid."""
+    """Return how change events and tombstones are read; empty for plain records, so stored fingerprints stay valid."""
     parts: dict[str, Any] = {} if source.envelope == "none" else {"envelope": source.envelope}
     named: Any = source.key_fields if len(source.key_fields) > 1 else next(iter(source.key_fields), None)
     return parts if source.tombstones == "dead" else {**parts, "tombstones": [source.tombstones, named]}
 
 
 def _schema_parts(source: Source) -> dict[str, Any]:
-    """Return framing and pinned schemas; nothing for plain JSON, so stored fingerprints stay valid."""
+    """Return framing and pinned schemas; empty for plain JSON, so stored fingerprints stay valid."""
     parts: dict[str, Any] = {} if source.framing == "none" else {"framing": source.framing}
     if source.format == "avro":
         wrote = source.pins.writers or {0: source.pins.writer}

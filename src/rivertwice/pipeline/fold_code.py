@@ -1,8 +1,8 @@
-"""The text of a `fold.py`: what may stand in it, and what of it decides about results. Pure; nothing is run here.
+"""The text of a `fold.py`: what it may contain, and which part of it decides the results. Pure; the code is not run here.
 
-A fold runs once per event in the stream and again in every recompute, so it may depend on state and event alone. What the
-text shows of anything else is refused. What it cannot show (a set of texts, whose order differs between processes, put
-into a result unsorted) a reconcile finds as a DEFECT.
+A fold runs once per event in the stream and again in every recompute, so it may depend only on the state and the event.
+Other dependencies that the text shows are refused. The text cannot show all of them: for example, a set of texts has
+another order in another process, and the fold may put it unsorted into a result. A reconcile reports those as a DEFECT.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODULES = frozenset(
         "unicodedata",
     }
 )
-"""Modules of Python's library that give the same for the same, whatever the machine and the moment."""
+"""Modules of Python's library that return the same result for the same input, on any machine and at any time."""
 _CLOCK = frozenset({"now", "today", "utcnow", "fromtimestamp", "utcfromtimestamp"})
 _BUILTINS = frozenset(
     {"open", "input", "print", "exec", "eval", "compile", "__import__", "globals", "locals", "vars", "id", "hash"}
@@ -47,7 +47,7 @@ _LIFT = ", or give up comparison with compare: false"
 
 
 def check_fold(text: str, where: str, *, compared: bool) -> None:
-    """Refuse a `fold.py` that has no `fold(state, event)`, or whose text shows that it depends on anything else.
+    """Refuse a `fold.py` that has no `fold(state, event)`, or whose text shows another dependency.
 
     Raises:
         DefinitionError: every finding with its line and its remedy.
@@ -57,31 +57,31 @@ def check_fold(text: str, where: str, *, compared: bool) -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         message = f"{where} is no Python: {error}; correct it"
         raise DefinitionError(message) from None
-    found = list(_shape_findings(tree))
+    findings = list(_shape_findings(tree))
     if compared:
-        found += [finding + _LIFT for finding in _impurities(tree)]
-    if found:
-        raise DefinitionError("\n".join(f"{where}: {finding}" for finding in dict.fromkeys(found)))
+        findings += [finding + _LIFT for finding in _impurities(tree)]
+    if findings:
+        raise DefinitionError("\n".join(f"{where}: {finding}" for finding in dict.fromkeys(findings)))
 
 
 def normalise_fold(text: str) -> str:
-    """Return the text without comments and blank lines; two folds are the same exactly if these are.
+    """Return the text without comments and blank lines; two folds are the same exactly if these texts are equal.
 
-    Lines of a text that goes over several lines stand as they are.
+    The lines of a string literal of several lines are not changed.
     """
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
-    kept: set[int] = set()
+    literal_lines: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
-            kept.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            literal_lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return "\n".join(
-        line if number in kept else line.rstrip()
+        line if number in literal_lines else line.rstrip()
         for number, line in enumerate(lines, 1)
-        if number in kept or line.strip()
+        if number in literal_lines or line.strip()
     )
 
 
@@ -90,12 +90,12 @@ def _shape_findings(tree: ast.Module) -> Iterator[str]:
     if len(folds) != 1:
         yield f"defines fold {len(folds)} times at its top level; it needs exactly one: def fold(state, event)"
         return
-    one = folds[0]
-    names = [argument.arg for argument in one.args.args]
-    extra = one.args.posonlyargs or one.args.kwonlyargs or one.args.vararg or one.args.kwarg or one.args.defaults
-    if len(names) != 2 or extra or one.decorator_list:
-        yield f"line {one.lineno}: fold takes ({ast.unparse(one.args)}); it is called with two values: def fold(state, event)"
-    for node in ast.walk(one):
+    fold = folds[0]
+    names = [argument.arg for argument in fold.args.args]
+    extra = fold.args.posonlyargs or fold.args.kwonlyargs or fold.args.vararg or fold.args.kwarg or fold.args.defaults
+    if len(names) != 2 or extra or fold.decorator_list:
+        yield f"line {fold.lineno}: fold takes ({ast.unparse(fold.args)}); it is called with two values: def fold(state, event)"
+    for node in ast.walk(fold):
         if isinstance(node, ast.Yield | ast.YieldFrom):
             yield f"line {node.lineno}: fold yields; return (state, rows) instead: rows is a list"
 
@@ -140,7 +140,7 @@ def _top_names(tree: ast.Module) -> set[str]:
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names.update(one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
+            names.update(part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
     return names
@@ -157,32 +157,37 @@ def _is_constant_statement(node: ast.stmt) -> bool:
 
 
 def _is_constant(node: ast.expr) -> bool:
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call):
-            name = one.func.attr if isinstance(one.func, ast.Attribute) else getattr(one.func, "id", "")
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call):
+            name = child.func.attr if isinstance(child.func, ast.Attribute) else getattr(child.func, "id", "")
             if name not in _CONSTANT_CALLS:
                 return False
-        elif isinstance(one, ast.Lambda | ast.GeneratorExp | ast.NamedExpr | ast.Await):
+        elif isinstance(child, ast.Lambda | ast.GeneratorExp | ast.NamedExpr | ast.Await):
             return False
     return True
 
 
 def _function_findings(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, top: set[str]) -> Iterator[str]:
-    defaults = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
-    if any(not isinstance(one, ast.Constant | ast.Tuple | ast.Name | ast.UnaryOp | ast.Attribute) for one in defaults):
+    defaults = [*node.args.defaults, *(default for default in node.args.kw_defaults if default is not None)]
+    if any(
+        not isinstance(default, ast.Constant | ast.Tuple | ast.Name | ast.UnaryOp | ast.Attribute)
+        for default in defaults
+    ):
         yield f"line {node.lineno}: a default that can change lives between events; use None or a constant"
-    own = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
-    own |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    kept = top - own
-    for one in ast.walk(node):
+    local_names = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+    local_names |= {
+        child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
+    }
+    outer_names = top - local_names
+    for inner in ast.walk(node):
         target = None
-        if isinstance(one, ast.Subscript | ast.Attribute) and isinstance(one.ctx, ast.Store | ast.Del):
-            target = one.value
-        elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in _MUTATORS:
-            target = one.func.value
+        if isinstance(inner, ast.Subscript | ast.Attribute) and isinstance(inner.ctx, ast.Store | ast.Del):
+            target = inner.value
+        elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in _MUTATORS:
+            target = inner.func.value
         root = _root(target)
-        if root in kept:
-            yield f"line {getattr(one, 'lineno', 0)}: changes {root}, which outlives an event; keep it in the state"
+        if root in outer_names:
+            yield f"line {getattr(inner, 'lineno', 0)}: changes {root}, which outlives an event; keep it in the state"
 
 
 def _root(node: ast.expr | None) -> str | None:

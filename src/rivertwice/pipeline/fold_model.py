@@ -1,4 +1,4 @@
-"""What the definition of a fold may say, and that nothing else says it. Pure."""
+"""What the definition of a fold may contain, and that other definitions do not contain it. Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from rivertwice.pipeline.source_model import Source
 
 NO_WATERMARK = timedelta(days=3_660_000)
-"""A watermark that stays behind every event time there is: nothing moves it from zero, and nothing is late."""
+"""A delay that is longer than any event time: the watermark stays at zero, and no record is late."""
 SQL_TYPE = re.compile(
     r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
 )
 
 
 def sql_type(value: str) -> str:
-    """Return a type of a field or column as it stands.
+    """Return a type of a field or column, unchanged.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a type.
     """
     if not SQL_TYPE.match(value):
         message = (
@@ -50,7 +50,7 @@ StateType = Annotated[str, AfterValidator(_state_type)]
 
 
 def find_fold_conflict(definition: DefinitionFile) -> str | None:
-    """Return what of a definition does not go together with being a fold; None if all does."""
+    """Return which part of a definition conflicts with a fold; None if no part does."""
     for view, source in definition.sources.items():
         if source.is_table:
             return f"source {view!r} says role: table, which is of intervals: a fold takes each of its records as an event; remove role and table_keys"
@@ -64,7 +64,7 @@ def find_fold_conflict(definition: DefinitionFile) -> str | None:
 
 
 def find_stray_fold_part(definition: DefinitionFile) -> str | None:
-    """Return what of a definition is of folds alone, or which source lacks a watermark, though it is no fold; None if nothing is wrong."""
+    """Return which part of a definition that is no fold belongs to folds, or which source lacks a watermark; else None."""
     given = [name for name in ("by", "state", "types", "deleted") if getattr(definition, name)]
     for name in (*given, *({"order"} & definition.model_fields_set)):
         return f"{name} is of folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
@@ -89,9 +89,9 @@ def _key_conflict(definition: DefinitionFile) -> str | None:
     if foreign:
         return f"by names a field of {foreign[0]!r}, but the sources are {list(definition.sources)}; name one of them"
     of_source = functools.partial(_by_conflict, definition)
-    found = next(filter(None, itertools.starmap(of_source, definition.sources.items())), None)
-    if found:
-        return found
+    conflict = next(filter(None, itertools.starmap(of_source, definition.sources.items())), None)
+    if conflict:
+        return conflict
     absent = [name for name in definition.by if name not in definition.keys]
     if absent:
         return (
@@ -107,14 +107,14 @@ def _named_views(definition: DefinitionFile) -> Iterable[Iterable[str]]:
 
 
 def _by_conflict(definition: DefinitionFile, view: str, source: Source) -> str | None:
-    """Return why the fields that are the state's key in one source cannot be, or None."""
+    """Return why the fields of one source cannot be the state's key, or None."""
     where = f" of source {view!r}" if definition.has_several_sources else ""
     fields = definition.by_fields(view)
     for name in fields.values():
         kind = source.schema_.get(name)
         if kind in (None, "double") or name not in source.required_fields:
-            found = "no field" if kind is None else f"a {kind}" if kind == "double" else "not required"
-            return f"by names {name!r}{where}, which is {found}; the state's key is made of required fields that are no doubles"
+            problem = "no field" if kind is None else f"a {kind}" if kind == "double" else "not required"
+            return f"by names {name!r}{where}, which is {problem}; the state's key is made of required fields that are no doubles"
     if source.tombstones == "delete" and not set(fields.values()) <= set(source.key_fields):
         return (
             f"tombstones{where} are deletes and have nothing but {', '.join(source.key_fields)}, but the state's key is "

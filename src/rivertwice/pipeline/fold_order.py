@@ -1,8 +1,8 @@
 """Whether the newest row of a key depends on the order in which sources and partitions were read. Pure.
 
-The same events are folded in several orders (`folds.fold_otherwise`). Each partition keeps its own order in all of them, for that is the
-log's; what the log does not say is how partitions lie between each other. A key whose newest row is the same in all of them did
-not depend on it: so much is checked, and no more.
+The same events are folded in several orders (`folds.fold_otherwise`). Each partition keeps its own order in all of them, because
+the log gives that order. The log gives no order between partitions. If the newest row of a key is the same in all the orders that
+were tried, the key counts as independent of the order. Other orders are not checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rivertwice.pipeline.columns import same_value
 from rivertwice.pipeline.model import Definition
 
 NUMBER = "_number"
-"""Column of a fold's rows: how many rows of its key's came before."""
+"""Column of a fold's rows: how many rows of the same key precede it."""
 AS_READ = "as it was read"
 _Row = dict[str, Any]
 
@@ -39,8 +39,8 @@ class Hanging:
     """Keys (as JSON) whose newest row is not the same in all orders.
 
     Attributes:
-        shown: key to how what a view shows of it differs.
-        gone: keys that a view shows in no order, but of which the last row tells something else in one, or is not there.
+        shown: key to the difference in the row that a view shows.
+        gone: keys that a view shows in no order, but whose last row differs, or is missing, in one of the orders.
     """
 
     shown: Mapping[str, str]
@@ -48,24 +48,27 @@ class Hanging:
 
 
 def find_hanging(definition: Definition, orders: Mapping[str, pa.Table]) -> Hanging:
-    """Return what depends on the order.
+    """Return the keys whose newest row depends on the order.
 
-    The event's time is not compared: it says which event was the last.
+    The event's time is not compared: it only identifies the last event.
 
     Args:
         definition: of the fold.
-        orders: name to numbered rows; what the first holds is what the others are compared with.
+        orders: name to numbered rows; the others are compared with the first.
     """
     (first, rows), *others = ((name, _newest_rows(definition, table)) for name, table in orders.items())
     shown: dict[str, str] = {}
     gone: set[str] = set()
-    for name, other in others:
-        for key in sorted((rows.keys() | other.keys()) - shown.keys()):
-            one, two = rows.get(key), other.get(key)
-            if _is_shown(definition, one) or _is_shown(definition, two):
-                told = _difference(definition, *(each if _is_shown(definition, each) else None for each in (one, two)))
-                shown |= {key: f"{told[0]} {first}, {told[1]} {name}"} if told else {}
-            elif _difference(definition, one, two):
+    for name, other_rows in others:
+        for key in sorted((rows.keys() | other_rows.keys()) - shown.keys()):
+            row, other_row = rows.get(key), other_rows.get(key)
+            if _is_shown(definition, row) or _is_shown(definition, other_row):
+                difference = _difference(
+                    definition,
+                    *(shown_row if _is_shown(definition, shown_row) else None for shown_row in (row, other_row)),
+                )
+                shown |= {key: f"{difference[0]} {first}, {difference[1]} {name}"} if difference else {}
+            elif _difference(definition, row, other_row):
                 gone.add(key)
     return Hanging(shown, gone - shown.keys())
 
@@ -80,16 +83,16 @@ def _is_shown(definition: Definition, row: _Row | None) -> bool:
     return row is not None and not (definition.deleted is not None and row[definition.deleted])
 
 
-def _difference(definition: Definition, one: _Row | None, other: _Row | None) -> tuple[str, str] | None:
-    if one is None or other is None:
-        return None if one is other else (_there(one), _there(other))
+def _difference(definition: Definition, row: _Row | None, other_row: _Row | None) -> tuple[str, str] | None:
+    if row is None or other_row is None:
+        return None if row is other_row else (_presence(row), _presence(other_row))
     for name, column in definition.columns.items():
-        if name != definition.window.at and not same_value(one[name], other[name], column.tolerance):
-            return f"{name} is {_text(one[name])}", _text(other[name])
+        if name != definition.window.at and not same_value(row[name], other_row[name], column.tolerance):
+            return f"{name} is {_text(row[name])}", _text(other_row[name])
     return None
 
 
-def _there(row: _Row | None) -> str:
+def _presence(row: _Row | None) -> str:
     return "it is absent" if row is None else "it is there"
 
 

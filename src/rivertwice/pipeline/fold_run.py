@@ -1,7 +1,7 @@
-"""A fold, one event after the other: the same code in the stream's workers and in every recompute's. Pure but for the code it runs.
+"""Run a fold, one event after the other: the same code in the stream's workers and in every recompute. Pure except for the user's code.
 
-`fold.py` is run from the text that the definition holds, which is the bundle's; no path is looked at. Before each event the
-state is made again from its JSON, so nothing that a failed call did to it stays.
+`fold.py` is run from the text that the definition holds, which is the bundle's; no file is read. Before each event the
+state is built again from its JSON, so a failed call leaves no change in it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rivertwice.instants import EPOCH
 from rivertwice.pipeline.fold_values import FoldValueError, dump, load, settle_all
 
 ERROR = "error"
-"""The result column that takes what a fold raised; without it, the stream stops there."""
+"""The result column for the error that a fold raised; without this column the stream stops at the record."""
 SOURCE_MARK = "_source"
-"""What tells, in an event of several sources, which it is of."""
+"""The field that names an event's source, if there are several sources."""
 PARTITION_SHIFT = 44
 _DIGITS = 76  # twice the longest decimal: no sum or product of two loses a digit
 _MOST_TEXT = 500
@@ -37,12 +37,12 @@ Emitted = tuple[int, int, int, int, str]
 
 @dataclass(frozen=True)
 class FoldSource:
-    """What a worker needs of a source.
+    """What a worker needs to know about a source.
 
     Attributes:
-        view: its name, which `event["_source"]` is where there are several. topic: for messages.
+        view: its name, which is `event["_source"]` if there are several sources. topic: for messages.
         event: field of an event to its type. event_time: the field that is its time.
-        by: column of the state's key to the field that is it.
+        by: column of the state's key to the source's field.
     """
 
     view: str
@@ -58,8 +58,8 @@ class FoldSpec:
 
     Attributes:
         name: for messages.
-        text: what `fold.py` says.
-        sources: in the order in which a batch reads them; an event's number among them says whose it is.
+        text: the text of `fold.py`.
+        sources: in the order in which a batch reads them; an event gives its source by its number in this order.
         state: field of the state to its type.
         rows: result column to its type, the state's key among them. at: the column that is the event's time.
     """
@@ -79,12 +79,12 @@ def load_fold(text: str) -> FoldFunction:
     module = ModuleType(name)
     sys.modules[name] = module  # dataclasses look their module up
     exec(compile(text, "fold.py", "exec"), module.__dict__)  # noqa: S102 (trusted code of the repository, checked)
-    found: FoldFunction = module.__dict__["fold"]
-    return found
+    fold: FoldFunction = module.__dict__["fold"]
+    return fold
 
 
 class FoldRun:
-    """Follows keys; holds nothing between two events but the code."""
+    """Follows keys; keeps only the code between two events."""
 
     def __init__(self, spec: FoldSpec) -> None:
         """Run the text, once in a process."""
@@ -94,36 +94,38 @@ class FoldRun:
     def step(
         self, state: str | None, event: str, partition: int, offset: int, source: int = 0
     ) -> tuple[str | None, list[Emitted]]:
-        """Return the state behind an event and its rows.
+        """Return the state after an event, and the event's rows.
 
         Args:
             state: the key's state as JSON, None if it has none.
             event: the event as JSON.
-            partition: where the record lies.
-            offset: where the record lies.
-            source: number of the source that the record is of.
+            partition: partition of the record.
+            offset: offset of the record.
+            source: number of the record's source.
 
         Raises:
             FoldError: fold.py raised, or returned what was not declared, and there is no column `error`.
         """
-        spec, mine = self._spec, self._spec.sources[source]
-        fields = load(mine.event, event)
-        at: datetime = fields[mine.event_time]
-        given = {**{name: fields[field] for name, field in mine.by.items()}, spec.at: at}
-        told = {**fields, SOURCE_MARK: mine.view} if len(spec.sources) > 1 else dict(fields)
+        spec, fold_source = self._spec, self._spec.sources[source]
+        fields = load(fold_source.event, event)
+        at: datetime = fields[fold_source.event_time]
+        filled = {**{name: fields[field] for name, field in fold_source.by.items()}, spec.at: at}
+        passed_event = {**fields, SOURCE_MARK: fold_source.view} if len(spec.sources) > 1 else dict(fields)
         try:
             with localcontext(Context(prec=_DIGITS)):
-                kept, rows = self._called(None if state is None else load(spec.state, state), told, given)
-        except Exception as error:  # whatever the user's code raises
+                next_state, rows = self._called(
+                    None if state is None else load(spec.state, state), passed_event, filled
+                )
+        except Exception as error:  # the user's code may raise any exception
             if ERROR not in spec.rows:
-                raise FoldError(_stopped(spec.name, mine.topic, error, partition, offset)) from error
-            kept, rows = state, [dump(spec.rows, dict.fromkeys(spec.rows) | given | {ERROR: _told(error)})]
+                raise FoldError(_stopped(spec.name, fold_source.topic, error, partition, offset)) from error
+            next_state, rows = state, [dump(spec.rows, dict.fromkeys(spec.rows) | filled | {ERROR: _error_text(error)})]
         record = partition << PARTITION_SHIFT | offset
         us = (at - EPOCH) // timedelta(microseconds=1)
-        return kept, [(source, us, record, number, row) for number, row in enumerate(rows)]
+        return next_state, [(source, us, record, number, row) for number, row in enumerate(rows)]
 
     def _called(
-        self, state: dict[str, Any] | None, event: dict[str, Any], given: Mapping[str, Any]
+        self, state: dict[str, Any] | None, event: dict[str, Any], filled: Mapping[str, Any]
     ) -> tuple[str | None, list[str]]:
         spec = self._spec
         result = self._fold(state, event)
@@ -131,27 +133,27 @@ class FoldRun:
             message = f"fold returned {type(result).__name__}, not (state or None, list of rows); return both"
             raise FoldValueError(message)
         after, rows = result
-        kept = None if after is None else dump(spec.state, settle_all("state", spec.state, after))
-        return kept, [dump(spec.rows, self._row(row, given)) for row in rows]
+        next_state = None if after is None else dump(spec.state, settle_all("state", spec.state, after))
+        return next_state, [dump(spec.rows, self._row(row, filled)) for row in rows]
 
-    def _row(self, row: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        found = settle_all("row", self._spec.rows, row)
-        for name, value in given.items():
-            if name in row and found[name] != value:
+    def _row(self, row: Any, filled: Mapping[str, Any]) -> dict[str, Any]:
+        settled = settle_all("row", self._spec.rows, row)
+        for name, value in filled.items():
+            if name in row and settled[name] != value:
                 message = (
-                    f"the row's {name} is {found[name]!r}, the event's is {value!r}; leave it out: it is filled in"
+                    f"the row's {name} is {settled[name]!r}, the event's is {value!r}; leave it out: it is filled in"
                 )
                 raise FoldValueError(message)
-        return {**found, **given}
+        return {**settled, **filled}
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return _PLACE.sub("0x", f"{type(error).__name__}: {error}")[:_MOST_TEXT]
 
 
 def _stopped(name: str, topic: str, error: Exception, partition: int, offset: int) -> str:
     return (
-        f"fold.py of {name} failed on the record {topic}/{partition}@{offset} with {_told(error)}; nothing of its batch "
+        f"fold.py of {name} failed on the record {topic}/{partition}@{offset} with {_error_text(error)}; nothing of its batch "
         f"was committed, and the stream cannot go past it; give the result a column `{ERROR}` (string) to have such records as "
         "rows, or write a rule that makes them dead letters; either is another definition"
     )

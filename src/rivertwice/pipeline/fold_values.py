@@ -1,13 +1,13 @@
 """Values of a fold's events, state and rows, as Python has them and as JSON carries them, by SQL type. Pure.
 
-What `fold` returns is brought to the declared types after every event, so that a state is the same whether it was kept in
-this process (a recompute) or written and read again between two batches (the stream).
+Values that `fold` returns are converted to the declared types after every event. So a state is the same whether it stayed
+in this process (a recompute) or was written and read again between two batches (the stream).
 
 | type | in Python | in JSON |
 |---|---|---|
 | string, boolean, int, bigint | str, bool, int | the same |
 | double | float | its text |
-| decimal(P,S) | Decimal with S digits behind the point | its text |
+| decimal(P,S) | Decimal with S digits after the point | its text |
 | timestamp | aware datetime in UTC, whole microseconds | microseconds since 1970 |
 | json (of a state only) | dict, list, str, bool, int, float, None | the same, names sorted |
 """
@@ -27,11 +27,11 @@ _REACH = {"int": 2**31, "bigint": 2**63}
 
 
 class FoldValueError(ValueError):
-    """A value that does not have its declared type; says which and what to do."""
+    """A value that does not have its declared type; the message names it and what to do."""
 
 
 def from_json(kind: str, value: Any) -> Any:
-    """Return a value of a type as `fold` sees it, from what JSON carries."""
+    """Return a value of a type as `fold` sees it, from its JSON form."""
     if value is None:
         return None
     if kind == "timestamp":
@@ -42,7 +42,7 @@ def from_json(kind: str, value: Any) -> Any:
 
 
 def to_json(kind: str, value: Any) -> Any:
-    """Return what JSON carries of a value that `settle` has brought to its type."""
+    """Return the JSON form of a value that `settle` has converted to its type."""
     if value is None:
         return None
     if kind == "timestamp":
@@ -56,7 +56,7 @@ def settle(name: str, kind: str, value: Any) -> Any:
     """Return a value that `fold` gave, in the form of its type.
 
     Raises:
-        FoldValueError: it is no such value, or would lose digits.
+        FoldValueError: the value has another type, or would lose digits.
     """
     if value is None:
         return None
@@ -79,10 +79,10 @@ def settle(name: str, kind: str, value: Any) -> Any:
 
 
 def settle_all(what: str, types: Mapping[str, str], values: Any) -> dict[str, Any]:
-    """Return a dict of exactly the declared names; one that `fold` left out is null.
+    """Return a dict of exactly the declared names; a name that `fold` left out is null.
 
     Raises:
-        FoldValueError: it is no dict, names something else, or a value does not fit.
+        FoldValueError: it is no dict, has an undeclared name, or a value does not fit its type.
     """
     if not isinstance(values, dict):
         message = f"the {what} is {type(values).__name__}, not a dict of {', '.join(types)}; return a dict"
@@ -101,8 +101,8 @@ def dump(types: Mapping[str, str], values: Mapping[str, Any]) -> str:
 
 def load(types: Mapping[str, str], text: str) -> dict[str, Any]:
     """Return the values that `dump`, or Spark's `to_json`, wrote."""
-    found = json.loads(text)
-    return {name: from_json(kind, found.get(name)) for name, kind in types.items()}
+    values = json.loads(text)
+    return {name: from_json(kind, values.get(name)) for name, kind in types.items()}
 
 
 def _settle_json(name: str, value: Any) -> Any:
@@ -120,12 +120,12 @@ def _settle_decimal(name: str, kind: str, value: Any) -> Decimal:
     with localcontext() as context:
         context.prec = 80
         try:
-            found = Decimal(value).quantize(Decimal(1).scaleb(-scale))
+            rounded = Decimal(value).quantize(Decimal(1).scaleb(-scale))
         except InvalidOperation:
             raise _wrong(name, kind, value) from None
-    if found != value or found.adjusted() >= precision - scale:
+    if rounded != value or rounded.adjusted() >= precision - scale:
         raise _wrong(name, kind, value)
-    return found or abs(found)  # there is one zero
+    return rounded or abs(rounded)  # zero has one form
 
 
 def _wrong(name: str, kind: str, value: Any) -> FoldValueError:

@@ -2,13 +2,13 @@
 
     accepted rows  ->  groupBy(by), the key's events in the order of the log, fold(state, event)  ->  rows by event time
 
-Nothing waits and nothing is late: an event's rows are emitted by the batch that reads it, so there is no watermark. The
-order is that in which the log was read: batch by batch, within a batch by source (as the definition lists them), partition
-and offset. A key whose records lie in one partition is therefore folded in one order, however batches were cut. One that
-has records in several partitions, of one topic or of several, is folded in an order that only the ledger knows.
+No event waits and no event is late: the batch that reads an event emits its rows, so there is no watermark. The order is
+that in which the log was read: batch by batch, and within a batch by source (as the definition lists them), partition and
+offset. A key whose records are in one partition is therefore folded in one order, however the batches were cut. A key
+with records in several partitions, of one topic or of several, is folded in an order that only the ledger knows.
 
-Events, state and rows cross between Spark and Python as JSON that loses nothing (`fold_values`), never as pandas'
-own types: those round large integers beside a null, and know no time before 1677.
+Events, state and rows are passed between Spark and Python as JSON without loss (`fold_values`), never as types of pandas:
+those round large integers in a column that has a null, and have no time before 1677.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLACE = ("_source", "_partition", "_offset")
-"""Where an event lies: number of its source, partition, offset. Within a batch events are folded in this order."""
+"""The place of an event: number of its source, partition, offset. Within a batch events are folded in this order."""
 _NAMES = ["_source", "_us", RECORD, ROW, "_row"]
 _EMITTED = f"_source int, _us bigint, {RECORD} bigint, {ROW} int, _row string"
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
 def fold_spec(definition: Definition) -> FoldSpec:
-    """Return what a worker needs of a definition."""
+    """Return what a worker needs to know about a definition."""
     assert definition.fold_py is not None, "the definition was checked"
     assert definition.window.at is not None, "the definition was checked"
     sources = (
@@ -59,15 +59,15 @@ def fold_spec(definition: Definition) -> FoldSpec:
 
 
 def stream_fold(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the rows of a stream of each view's accepted rows; a key's state is one JSON text."""
+    """Return the fold's rows over the streaming accepted rows of each view; a key's state is one JSON text."""
     spec = fold_spec(definition)
 
     def follow(_: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        held = state.get[0] if state.exists else None
-        kept, emitted = follow_key(spec, held, frames)
-        if kept is not None:
-            state.update((kept,))
-        elif held is not None:
+        old_state = state.get[0] if state.exists else None
+        new_state, emitted = follow_key(spec, old_state, frames)
+        if new_state is not None:
+            state.update((new_state,))
+        elif old_state is not None:
             state.remove()
         yield from _frames(emitted, _NAMES)
 
@@ -77,12 +77,12 @@ def stream_fold(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFr
 
 
 def batch_fold(definition: Definition, rows: Mapping[str, DataFrame], *order: str) -> DataFrame:
-    """Return the rows of each view's accepted rows, of each key in the order of these columns and then of `PLACE`."""
+    """Return the fold's rows over each view's accepted rows; the events of a key are ordered by `order`, then by `PLACE`."""
     return numbered_fold(definition, packed(definition, rows, *order), *order).drop(NUMBER)
 
 
 def numbered_fold(definition: Definition, events: DataFrame, *order: str | Column) -> DataFrame:
-    """Return the rows of packed events in such an order, with `NUMBER`."""
+    """Return the fold's rows over packed events in the same order, with `NUMBER`."""
     spec = fold_spec(definition)
 
     def follow(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -93,39 +93,39 @@ def numbered_fold(definition: Definition, events: DataFrame, *order: str | Colum
     return _typed(definition, sorted_rows.mapInPandas(follow, f"{_EMITTED}, {NUMBER} bigint"), NUMBER)
 
 
-def follow_key(spec: FoldSpec, held: str | None, frames: Iterable[pd.DataFrame]) -> tuple[str | None, list[Emitted]]:
-    """Return the state behind all packed events of one key in a batch, which come in any order, and their rows."""
+def follow_key(spec: FoldSpec, state: str | None, frames: Iterable[pd.DataFrame]) -> tuple[str | None, list[Emitted]]:
+    """Return the state after all packed events of one key in a batch, and their rows; the events may come in any order."""
     run = FoldRun(spec)
     read: list[tuple[int, int, int, str]] = []
     for frame in frames:
         read += zip(*(frame[name].tolist() for name in (*PLACE, "_event")), strict=True)
     out: list[Emitted] = []
     for source, partition, offset, event in sorted(read):
-        held, emitted = run.step(held, event, partition, offset, source)
+        state, emitted = run.step(state, event, partition, offset, source)
         out += emitted
-    return held, out
+    return state, out
 
 
 def follow_keys(spec: FoldSpec, frames: Iterable[pd.DataFrame]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows, each with its number, of packed events that come key by key in order; a key may go over several frames."""
+    """Yield the numbered rows of packed events, which come key by key in order; a key may continue in the next frame."""
     run = FoldRun(spec)
     current: str | None = None
-    kept: str | None = None
+    state: str | None = None
     number = 0
     for frame in frames:
         out: list[tuple[Any, ...]] = []
         columns = (frame[name].tolist() for name in ("_key", *PLACE, "_event"))
         for key, source, partition, offset, event in zip(*columns, strict=True):
             if key != current:
-                current, kept, number = key, None, 0
-            kept, emitted = run.step(kept, event, partition, offset, source)
-            out += [(*one, number + further) for further, one in enumerate(emitted)]
+                current, state, number = key, None, 0
+            state, emitted = run.step(state, event, partition, offset, source)
+            out += [(*row, number + further) for further, row in enumerate(emitted)]
             number += len(emitted)
         yield out
 
 
 def fold_otherwise(definition: Definition, events: DataFrame) -> dict[str, pa.Table]:
-    """Return name to the numbered rows of packed events, folded partition by partition, from the first and from the last."""
+    """Return name to the numbered rows of packed events, folded by partition from the first, and from the last."""
     views = list(definition.sources)
     first, last = "the first partition first", "the last partition first"
     if definition.has_several_sources:
@@ -138,24 +138,26 @@ def fold_otherwise(definition: Definition, events: DataFrame) -> dict[str, pa.Ta
 
 
 def spread_keys(events: DataFrame) -> DataFrame:
-    """Return `_key` of packed events that lie in several partitions, with `_parts`: number of source and partition of each."""
+    """Return each `_key` with packed events in several partitions, and `_parts`: number of source and partition of each."""
     parts = F.sort_array(F.collect_set(F.struct("_source", "_partition")))
     return events.groupBy("_key").agg(parts.alias("_parts")).where(F.size("_parts") > 1)
 
 
-def packed(definition: Definition, rows: Mapping[str, DataFrame], *kept: str) -> DataFrame:
+def packed(definition: Definition, rows: Mapping[str, DataFrame], *kept_columns: str) -> DataFrame:
     """Return `_key` and `_event` of each view's accepted rows as JSON, with their `PLACE` and the columns to keep."""
-    each = (_packed(definition, number, view, rows[view], kept) for number, view in enumerate(definition.sources))
+    each = (
+        _packed(definition, number, view, rows[view], kept_columns) for number, view in enumerate(definition.sources)
+    )
     return functools.reduce(DataFrame.unionByName, each)
 
 
-def _packed(definition: Definition, number: int, view: str, rows: DataFrame, kept: Iterable[str]) -> DataFrame:
+def _packed(definition: Definition, number: int, view: str, rows: DataFrame, kept_columns: Iterable[str]) -> DataFrame:
     source = definition.sources[view]
     types = {**source.schema_, **source.marks}
     by = (_plain(field, types[field]).alias(name) for name, field in definition.by_fields(view).items())
     return rows.select(
         F.to_json(F.struct(*by), _KEEP_NULLS).alias("_key"),
-        *kept,
+        *kept_columns,
         F.lit(number).alias("_source"),
         "_partition",
         "_offset",
@@ -179,7 +181,7 @@ def _frames(emitted: list[Emitted] | list[tuple[Any, ...]], names: list[str]) ->
         yield pd.DataFrame(emitted, columns=names)
 
 
-def _typed(definition: Definition, emitted: DataFrame, *kept: str) -> DataFrame:
+def _typed(definition: Definition, emitted: DataFrame, *kept_columns: str) -> DataFrame:
     window = definition.window
     types = definition.row_types
     us, step = F.col("_us"), F.lit(window.step // timedelta(microseconds=1))
@@ -192,12 +194,12 @@ def _typed(definition: Definition, emitted: DataFrame, *kept: str) -> DataFrame:
         RECORD,
         ROW,
         *(_value(name, types[name]) for name in (*definition.keys, *definition.columns)),
-        *kept,
+        *kept_columns,
     )
 
 
 def _source_column(definition: Definition) -> list[Column]:
-    """Return the column that names an event's source, where there are several."""
+    """Return the column that names an event's source, if there are several sources."""
     if not definition.has_several_sources:
         return []
     return [F.get(F.array(*map(F.lit, definition.sources)), F.col("_source")).alias(SOURCE)]

@@ -1,4 +1,4 @@
-"""What a source may say of its records' format and of the schema ids they carry. Pure."""
+"""The settings of a source for the format of its records and their schema ids. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NUMBER = re.compile(r"^[1-9][0-9]{0,9}\Z")
 
 
 def format_finding(kind: str, framing: str, schema_ids: list[str], *, optional: bool) -> str | None:
-    """Return what is wrong with a source's format, framing and schema ids together, with the remedy; None if nothing is."""
+    """Return the conflict between a source's format, framing and schema ids, with the remedy; None if there is none."""
     if framing == "none":
         return None
     if kind == "avro" and (schema_ids or optional):

@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 from rivertwice.pipeline.source_model import Source
 
 Case = tuple[Column, str, Column]
-"""When a record is refused, for which reason, with what detail."""
+"""Condition, reason and detail of a refusal."""
 PREFIX_BYTES = 5
 _MOST = 2**31 - 1
 
 
 def payload(source: Source) -> Column:
-    """Return the value without its prefix; NULL where a prefix is due and missing."""
+    """Return the value without its prefix; NULL if a required prefix is missing."""
     value = F.col("_value")
     if source.framing == "none":
         return value
@@ -30,7 +30,7 @@ def carries(schema_id: int) -> Column:
 
 
 def framing_cases(source: Source, ids: Collection[int]) -> list[Case]:
-    """Return the reasons a prefix can give; with no `ids` every id is accepted."""
+    """Return the refusals that depend on the prefix; without `ids` every id is accepted."""
     if source.framing == "none":
         return []
     absent: Case = (~_is_prefixed(), "framing", F.lit("the value does not begin with byte 0 and a 4-byte schema id"))

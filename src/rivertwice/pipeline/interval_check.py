@@ -1,8 +1,8 @@
-"""Proof on Spark's analysed plan that an interval's rows depend on records of one window alone, and on no order but a total one.
+"""Prove on Spark's analysed plan that an interval's rows depend only on records of one window, and on no order except a total one.
 
-Each view carries the start of the window that a record is seen in. If every join demands that both sides' starts are equal, every
-aggregation groups by it and every OVER partitions by it, records of two windows never meet: then one statement over the
-records of many windows gives what one statement per window would. Walks the plan through py4j.
+Each view has a column with the start of the window that a record is seen in. If every join demands that both sides' starts are equal,
+every aggregation groups by the start and every OVER partitions by it, then records of two windows never meet. So one statement over
+the records of many windows gives the same result as one statement per window. Walks the plan through py4j.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _PICKS = frozenset({"First", "Last", "AnyValue", "NthValue", "CollectList", "Max
 
 
 def find_interval_refusals(result: DataFrame, definition: Definition) -> list[str]:
-    """Return a sentence for each thing in the plan of `result` for which intervals would not be exact; empty if there is none."""
+    """Return a sentence for each part of the plan of `result` that makes intervals inexact; empty if there is none."""
     return _Walk(definition).judge(plan_of(result))
 
 
 class _Walk:
-    """One walk over a plan, from its leaves up; follows the columns that hold the window's start by their ids."""
+    """One walk over a plan, from its leaves up; follows the columns of the window's start by their ids."""
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
@@ -54,8 +54,8 @@ class _Walk:
 
     def judge(self, root: Any) -> list[str]:
         starts = self._starts(root)
-        kept = {one.exprId().id() for one in items(root.output()) if one.name() == self._start}
-        if not kept & starts:
+        start_ids = {attribute.exprId().id() for attribute in items(root.output()) if attribute.name() == self._start}
+        if not start_ids & starts:
             self._say(
                 f"the result's column {self._start!r} is not a view's own; take both window columns from one view, of a LEFT JOIN "
                 "the left one",
@@ -85,7 +85,7 @@ class _Walk:
         self.findings.append(f"{place_of(node, whole)}{finding}")
 
     def _starts(self, node: Any) -> set[int]:
-        """Return the ids of the node's columns that hold the start of the one window that a row comes from."""
+        """Return the ids of the node's columns that hold the start of the row's window."""
         kind = class_of(node)
         if kind == "WithCTE":
             for definition in items(node.cteDefs()):
@@ -104,9 +104,9 @@ class _Walk:
         return self._kept(node, kind, set().union(*below))
 
     def _leaf(self, node: Any) -> set[int]:
-        found = {one.name(): one.exprId().id() for one in items(node.output())}
-        self._records |= {found[RECORD]} if RECORD in found else set()
-        return {found[self._start]} if self._start in found else set()
+        column_ids = {attribute.name(): attribute.exprId().id() for attribute in items(node.output())}
+        self._records |= {column_ids[RECORD]} if RECORD in column_ids else set()
+        return {column_ids[self._start]} if self._start in column_ids else set()
 
     def _kept(self, node: Any, kind: str, starts: set[int]) -> set[int]:
         """Return the starts that a node with one child passes on."""
@@ -137,26 +137,30 @@ class _Walk:
     def _share(self, definition: Any) -> None:
         child = definition.child()
         starts = self._starts(child)
-        columns = [one.exprId().id() for one in items(child.output())]
-        self._shared[definition.id()] = [(one in starts, one in self._records) for one in columns]
+        columns = [attribute.exprId().id() for attribute in items(child.output())]
+        self._shared[definition.id()] = [(column_id in starts, column_id in self._records) for column_id in columns]
 
     def _referred(self, node: Any) -> set[int]:
-        marked = list(zip((one.exprId().id() for one in items(node.output())), self._shared[node.cteId()], strict=True))
-        self._records |= {one for one, (_, is_record) in marked if is_record}
-        return {one for one, (is_start, _) in marked if is_start}
+        marked = list(
+            zip(
+                (attribute.exprId().id() for attribute in items(node.output())), self._shared[node.cteId()], strict=True
+            )
+        )
+        self._records |= {column_id for column_id, (_, is_record) in marked if is_record}
+        return {column_id for column_id, (is_start, _) in marked if is_start}
 
     def _passed(self, named: Any, starts: set[int]) -> set[int]:
-        """Return the starts among named expressions: plain references and their aliases; the records' column likewise."""
-        found = set()
-        for one in items(named):
-            source = one.child() if class_of(one) == "Alias" else one
+        """Return the starts among named expressions: plain references and their aliases. Record the records' column likewise."""
+        passed_starts = set()
+        for expression in items(named):
+            source = expression.child() if class_of(expression) == "Alias" else expression
             if class_of(source) != "AttributeReference":
                 continue
             if source.exprId().id() in self._records:
-                self._records.add(one.exprId().id())
+                self._records.add(expression.exprId().id())
             if source.exprId().id() in starts:
-                found.add(one.exprId().id())
-        return found
+                passed_starts.add(expression.exprId().id())
+        return passed_starts
 
     def _joined(self, node: Any, left: set[int], right: set[int]) -> set[int]:
         how = class_of(node.joinType())
@@ -175,10 +179,10 @@ class _Walk:
         return (left if how in _LEFT else set()) | (right if how in _RIGHT else set())
 
     def _united(self, node: Any, children: list[Any], below: list[set[int]]) -> set[int]:
-        columns = [[one.exprId().id() for one in items(child.output())] for child in children]
+        columns = [[attribute.exprId().id() for attribute in items(child.output())] for child in children]
         return {
-            one.exprId().id()
-            for place, one in enumerate(items(node.output()))
+            attribute.exprId().id()
+            for place, attribute in enumerate(items(node.output()))
             if all(ids[place] in starts for ids, starts in zip(columns, below, strict=True))
         }
 
@@ -187,16 +191,20 @@ class _Walk:
             self._say(
                 f"an OVER does not partition by {self._start}, so records of several windows would meet; add it", node
             )
-        ordered = {one.exprId().id() for order in items(node.orderSpec()) for one in items(order.references().toSeq())}
+        ordered = {
+            attribute.exprId().id()
+            for order in items(node.orderSpec())
+            for attribute in items(order.references().toSeq())
+        }
         if ordered & self._records:
             return
         for whole in items(node.windowExpressions()):
-            for one in tree(whole):
-                name = _tied(one) if class_of(one) == "WindowExpression" else None
+            for expression in tree(whole):
+                name = _tied(expression) if class_of(expression) == "WindowExpression" else None
                 if name is not None:
                     self._say(
                         f"{name} OVER depends on the order of rows that tie; end its ORDER BY with {RECORD}, which never ties",
-                        one,
+                        expression,
                         whole,
                     )
 
@@ -213,14 +221,14 @@ def _tied(expression: Any) -> str | None:
 
 
 def _unordered(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the functions of a node whose result depends on the order of rows that nothing gives, with the whole of each."""
+    """Yield the functions of a node whose result depends on an undefined order of rows, each with its whole expression."""
     if class_of(node) == "Window":
         return
-    left = [(whole, whole) for whole in items(node.expressions())]
-    while left:
-        one, whole = left.pop()
-        sorts = class_of(one) in _SORTS
-        inner = list(items(one.children()))
+    remaining = [(whole, whole) for whole in items(node.expressions())]
+    while remaining:
+        expression, whole = remaining.pop()
+        sorts = class_of(expression) in _SORTS
+        inner = list(items(expression.children()))
         if (
             sorts
             and inner
@@ -228,17 +236,20 @@ def _unordered(node: Any) -> Iterator[tuple[Any, Any]]:
             and class_of(inner[0].aggregateFunction()) in _COLLECTS
         ):
             inner = list(items(inner[0].aggregateFunction().children()))
-        if refusal_of_expression(one) is ORDER:
-            yield one, whole
-        left.extend((each, whole) for each in inner)
+        if refusal_of_expression(expression) is ORDER:
+            yield expression, whole
+        remaining.extend((child, whole) for child in inner)
 
 
 def _ids(attributes: Any) -> set[int]:
-    return {one.exprId().id() for one in items(attributes)}
+    return {attribute.exprId().id() for attribute in items(attributes)}
 
 
 def _holds(expressions: Any, starts: set[int]) -> bool:
-    return any(class_of(one) == "AttributeReference" and one.exprId().id() in starts for one in items(expressions))
+    return any(
+        class_of(expression) == "AttributeReference" and expression.exprId().id() in starts
+        for expression in items(expressions)
+    )
 
 
 def _conjuncts(condition: Any) -> list[Any]:
@@ -251,5 +262,5 @@ def _pairs(term: Any, left: set[int], right: set[int]) -> bool:
     sides = (term.left(), term.right())
     if any(class_of(side) != "AttributeReference" for side in sides):
         return False
-    one, other = (side.exprId().id() for side in sides)
-    return (one in left and other in right) or (one in right and other in left)
+    first_id, second_id = (side.exprId().id() for side in sides)
+    return (first_id in left and second_id in right) or (first_id in right and second_id in left)

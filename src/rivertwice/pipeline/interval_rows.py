@@ -1,9 +1,9 @@
-"""Intervals: raw records are kept until their stretch of event time is closed, then one SELECT runs over all of it at once.
+"""Intervals: raw records are kept until their range of event time is closed, then one SELECT runs over all of them at once.
 
-For what Spark has no exact streaming form of, or one whose result depends on how batches were cut: joins with unmatched rows,
-rolling figures per event, first sightings, patterns. An interval `[t, t + every)` sees the window `[t - lookback,
-t + every + lookahead)`. Intervals of one length whose windows overlap are hopping windows, so Spark keeps and closes
-them, and drops what is late, exactly as it does for those; the streaming state holds the raw records, in blocks:
+Intervals are for results that Spark cannot stream exactly, or that would depend on how batches were cut: joins with unmatched
+rows, rolling figures per event, first sightings, patterns. An interval `[t, t + every)` sees the window `[t - lookback,
+t + every + lookahead)`. Intervals of one length whose windows overlap are hopping windows. So Spark keeps and closes
+them, and drops late records, exactly as it does for hopping windows. The streaming state holds the raw records, in blocks:
 
     records of each view  ->  groupBy(window, view, block), collect_list  ->  closed intervals  ->  transform.sql over the views
 
@@ -29,18 +29,18 @@ from rivertwice.pipeline.tables import table_rows
 from rivertwice.pipeline.views import record_column, run_views
 
 RowsOf = Callable[[Any, int], pa.Table]
-"""Turns a micro-batch's frame, and its number, into result rows."""
+"""Function that turns a micro-batch's frame, and its number, into result rows."""
 VersionsAt = Callable[[SparkSession, int], Mapping[str, DataFrame]]
-"""Gives view to the versions of each table that are known when a batch runs: accepted rows with `_index`."""
+"""Function that gives view to the versions of each table that are known when a batch runs: accepted rows with `_index`."""
 
 
 def no_versions(_spark: SparkSession, _batch: int) -> Mapping[str, DataFrame]:
-    """Return nothing: there are no tables."""
+    """Return an empty mapping: there are no tables."""
     return {}
 
 
 BLOCK = 256
-"""Records of one partition in a row of the state: a new record rewrites its block, and a block is few records."""
+"""Records of one partition in a row of the state. A new record rewrites its block, so a block is small."""
 
 
 def stream_intervals(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
@@ -48,15 +48,17 @@ def stream_intervals(definition: Definition, rows: Mapping[str, DataFrame]) -> D
 
     Args:
         definition: what to run.
-        rows: view to accepted rows, under their watermarks.
+        rows: view to accepted rows, with their watermarks.
     """
     window = definition.window
-    kept = functools.reduce(DataFrame.unionByName, (_kept(definition, view, rows[view]) for view in definition.streams))
+    records = functools.reduce(
+        DataFrame.unionByName, (_kept(definition, view, rows[view]) for view in definition.streams)
+    )
     length, step = format_duration(window.length), format_duration(window.step)
     frames = F.window("_event_time", length) if window.passes == 1 else F.window("_event_time", length, step)
     block = F.floor(F.col("_records")["offset"] / BLOCK)
     return (
-        kept.groupBy(frames.alias("_window"), "_view", F.col("_records")["partition"], block)
+        records.groupBy(frames.alias("_window"), "_view", F.col("_records")["partition"], block)
         .agg(F.collect_list("_records").alias("_records"))
         .select("_window", "_view", "_records")
     )
@@ -65,8 +67,8 @@ def stream_intervals(definition: Definition, rows: Mapping[str, DataFrame]) -> D
 def _kept(definition: Definition, view: str, rows: DataFrame) -> DataFrame:
     source = definition.sources[view]
     fields = [
-        F.struct(*one.schema_).alias(name) if name == view else F.lit(None).cast(struct_type(one)).alias(name)
-        for name, one in definition.streams.items()
+        F.struct(*stream.schema_).alias(name) if name == view else F.lit(None).cast(struct_type(stream)).alias(name)
+        for name, stream in definition.streams.items()
     ]
     address = [F.col("_partition").alias("partition"), F.col("_offset").alias("offset")]
     return rows.select(
@@ -82,7 +84,7 @@ def struct_type(source: Source) -> str:
 
 
 def view_rows(definition: Definition, view: str, pairs: DataFrame) -> DataFrame:
-    """Return a view as `transform.sql` sees it, of accepted rows once per interval that sees them (`_window_end`)."""
+    """Return a view as `transform.sql` sees it, from accepted rows once per interval that sees them (`_window_end`)."""
     window = definition.window
     start = F.col("_window_end") - F.make_dt_interval(secs=F.lit(window.length.total_seconds()))
     return pairs.select(
@@ -113,21 +115,21 @@ def interval_views(
 
     Args:
         definition: what to run.
-        pairs: of each stream, accepted rows once per window that sees them (`_window_end`).
-        versions: of each table, accepted rows with `_index`.
+        pairs: stream to accepted rows, once per window that sees them (`_window_end`).
+        versions: table to accepted rows with `_index`.
         closes: the windows, and `_close` of each (`tables.table_rows`); None: every window sees all versions.
     """
     views = {view: view_rows(definition, view, rows) for view, rows in pairs.items()}
     if not versions:
         return views
     frame = [definition.window.start_column, definition.window.end_column]
-    held = functools.reduce(DataFrame.unionAll, (rows.select(*frame) for rows in views.values())).distinct()
-    windows = held if closes is None else closes
+    seen_windows = functools.reduce(DataFrame.unionAll, (rows.select(*frame) for rows in views.values())).distinct()
+    windows = seen_windows if closes is None else closes
     return views | {view: table_rows(definition, view, rows, windows) for view, rows in versions.items()}
 
 
 def compute_interval_rows(spark: SparkSession, definition: Definition, views: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the transform's rows over `views`, of each window those that belong to its interval."""
+    """Return the transform's rows over `views`; for each window, the rows that belong to its interval."""
     window = definition.window
     assert window.at is not None, "the definition was checked"
     result = run_views(spark, definition.transform_sql, views)
@@ -140,7 +142,7 @@ class IntervalSink:
     """Turns a micro-batch of a stream's closed intervals into result rows."""
 
     def __init__(self, definition: Definition, versions: VersionsAt = no_versions) -> None:
-        """Take the definition whose intervals come, and what is known of its tables when a batch runs."""
+        """Take the definition of the intervals, and the function for the known versions of its tables."""
         self._definition = definition
         self._versions = versions
         self._empty: pa.Table | None = None
@@ -161,14 +163,14 @@ class IntervalSink:
         return result
 
     def _pairs(self, closed: DataFrame) -> dict[str, DataFrame]:
-        """Return view to the records of the closed intervals, as the rows that they were, once per window."""
-        found = {}
+        """Return view to the records of the closed intervals, as their original rows, once per window."""
+        rows_by_view = {}
         for view, source in self._definition.streams.items():
-            mine = closed.where(F.col("_view") == view).select("_window", F.explode("_records").alias("_one"))
-            found[view] = mine.select(
+            exploded = closed.where(F.col("_view") == view).select("_window", F.explode("_records").alias("_one"))
+            rows_by_view[view] = exploded.select(
                 F.col("_window")["end"].alias("_window_end"),
                 F.col("_one")["partition"].alias("_partition"),
                 F.col("_one")["offset"].alias("_offset"),
                 *(F.col("_one")[view][name].alias(name) for name in source.schema_),
             )
-        return found
+        return rows_by_view

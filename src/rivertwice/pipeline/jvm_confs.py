@@ -1,4 +1,4 @@
-"""What a JVM of Spark can only be told before it starts, be it started by a driver or by `spark-submit`. Imports no Spark."""
+"""Settings that a JVM of Spark takes only at its start, by a driver or by `spark-submit`. Imports no Spark."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rivertwice.schemas.jvm import AVRO_LIMITS
 from rivertwice.setup.class_archive import class_options
 
 LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
-# A JVM says its warnings on stdout, which belongs to a command's results (ran: `--output json` behind an archive it refused).
+# A JVM writes its warnings to stdout, which belongs to a command's results (ran: `--output json` after an archive it refused).
 JVM_SPEAKS = "-Xlog:disable -Xlog:all=warning:stderr -XX:+DisplayVMOutputToStderr"
 # A JVM that lives for a minute: compiled by C1 only it spends a quarter less CPU. C1 alone would have 48 MB for all code.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
-# What Spark keeps of the batches before. Records that it fetched and nobody took over are kept for five minutes by default:
+# What Spark keeps of earlier batches. Records that it fetched and that no task used are kept for five minutes by default:
 # at 10,000 records a second that is gigabytes. And the status of 1,000 jobs is kept although no page shows it.
 BOUNDED_MEMORY = {
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
@@ -33,7 +33,7 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
     confs = {
         "spark.master": settings.spark_master,
         "spark.driver.memory": "2g",
-        # A JVM that is out of memory must end: one that lingers would keep a checkpoint its driver has left (ran).
+        # A JVM that is out of memory must end: if it stayed, it would hold a checkpoint that its driver has left (ran).
         "spark.driver.extraJavaOptions": " ".join(
             [
                 "-Duser.timezone=UTC",

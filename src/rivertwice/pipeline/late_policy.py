@@ -1,4 +1,4 @@
-"""What happens to rows that come after their window closed."""
+"""What happens to rows that arrive after their window closed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from rivertwice.pipeline.strict import Strict
 
 
 class LatePolicy(Strict):
-    """What happens to rows that come after their window closed."""
+    """What happens to rows that arrive after their window closed."""
 
     policy: Literal["drop", "side_output", "correct"] = Field(
         default="drop",
-        description="drop: they stay in the log. side_output: each is kept in the table late_rows too. correct: and the "
-        "windows that they came too late for are queued for a backfill.",
+        description="drop: they stay in the log. side_output: each is also kept in the table late_rows. correct: in addition, the "
+        "windows that they missed are queued for a backfill.",
     )
     alert_share: float = Field(default=0.05, gt=0, le=1, description="A larger share of late rows raises an alert.")
     debounce: Duration = Field(
         default=timedelta(minutes=10),
-        description="Of correct: a window is corrected once no late row has come for it for so long, or six times as long "
+        description="For correct: a window is corrected once no late row has arrived for it for so long, or six times as long "
         "after the first.",
     )
     horizon: Duration = Field(
         default=timedelta(days=7),
-        description="Of correct: windows that ended longer before the watermark are left as they are.",
+        description="For correct: windows that ended longer before the watermark are not corrected.",
     )
 
     @model_validator(mode="after")
@@ -42,5 +42,5 @@ class LatePolicy(Strict):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether late rows are kept in a table of their own."""
+        """Whether late rows are stored in a table of their own."""
         return self.policy != "drop"

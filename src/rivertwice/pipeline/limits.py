@@ -1,4 +1,4 @@
-"""The limits a pipeline promises to keep: what its alerts fire above."""
+"""The limits that a pipeline promises to keep: above them its alerts fire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rivertwice.pipeline.durations import Duration
 
 
 class AlertLimits(BaseModel):
-    """Limits of a pipeline's alerts. They shape no result: a change touches no fingerprint."""
+    """Limits of a pipeline's alerts. They change no result and no fingerprint."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,7 +1,7 @@
-"""The well-known pitfalls of streams, as far as a definition alone can tell. Pure: a definition, its verdict, facts of topics in.
+"""Well-known pitfalls of streams, as far as a definition alone shows them. Pure: takes a definition, its verdict, facts of topics.
 
-Each pitfall has one of three verdicts: `holds` (looked at, and it is not there), `broken` (looked at, and it is there), or
-`not checked` (a definition alone cannot tell: why, and which command does). Nothing counts as safe that was not looked at.
+Each pitfall has one of three verdicts: `holds` (checked, and absent), `broken` (checked, and present), or `not checked`
+(a definition alone does not show it: gives the reason, and the command that does). An unchecked pitfall never counts as safe.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ __all__ = [
 
 
 def lint_judgement(judged: Judgement) -> list[LintFinding]:
-    """Return what became of a definition as a whole: loaded, analysed by Spark, run over made-up rows. At least one finding."""
+    """Return the findings about a definition as a whole: loaded, analysed by Spark, run over made-up rows. At least one."""
     check, command = "definition", f"run `rivertwice lint {judged.name}` again after correcting it"
     if judged.broken:
-        return [LintFinding(check, BROKEN, told, command) for told in judged.broken]
+        return [LintFinding(check, BROKEN, reason, command) for reason in judged.broken]
     remedy = f"run `rivertwice test {judged.name}`"
-    left = [LintFinding(check, NOT_CHECKED, told, remedy) for told in judged.unchecked]
+    unchecked = [LintFinding(check, NOT_CHECKED, reason, remedy) for reason in judged.unchecked]
     if judged.verdict is None or judged.bundle is None:
-        return left
+        return unchecked
     definition = judged.bundle.definition
     first, *others = definition.window.kind.lint.loaded(definition)
-    return [first, *left, *others]
+    return [first, *unchecked, *others]
 
 
 def lint_definition(
@@ -53,9 +53,9 @@ def lint_definition(
     """Return every pitfall, in order.
 
     Args:
-        definition: what to look at.
-        topics: what is known of each source's topic now, None if nothing is.
-        verdict: what the checks of its plan found; None: they did not run.
+        definition: what to check.
+        topics: the current facts of each source's topic, None if they are unknown.
+        verdict: the result of the checks of its plan; None: they did not run.
     """
     lint = definition.window.kind.lint
     return [
@@ -77,14 +77,14 @@ def lint_definition(
 
 
 def _boundary(definition: Definition) -> LintFinding:
-    """P1. What lies beyond the tables are the sinks; each must claim no more than its kind keeps."""
+    """P1. Beyond the tables are the sinks; each must claim no more than its kind can keep."""
     check = "exactly-once without a boundary"
     sinks = definition.deliver
     wrong = sorted(name for name, sink in sinks.items() if STRENGTH[sink.guarantee] > STRENGTH[sink.promise[0]])
     if wrong:
         sink = sinks[wrong[0]]
-        told = f"deliver.{wrong[0]} claims {sink.guarantee}, but can keep {sink.promise[0]}: {sink.promise[1]}"
-        return LintFinding(check, BROKEN, told, f"write guarantee: {sink.promise[0]}")
+        text = f"deliver.{wrong[0]} claims {sink.guarantee}, but can keep {sink.promise[0]}: {sink.promise[1]}"
+        return LintFinding(check, BROKEN, text, f"write guarantee: {sink.promise[0]}")
     if not sinks:
         return LintFinding(
             check, HOLDS, "`deliver` is empty: the boundary is the tables, and nothing is claimed beyond"
@@ -94,7 +94,7 @@ def _boundary(definition: Definition) -> LintFinding:
 
 
 def _commits(definition: Definition) -> LintFinding:
-    """P2 and P3. A definition says nothing of what a driver commits when; what it committed shows it."""
+    """P2 and P3. A definition does not show the order of a driver's commits; the committed batches do."""
     return LintFinding(
         "offset before output, output before state",
         NOT_CHECKED,
@@ -106,7 +106,7 @@ def _commits(definition: Definition) -> LintFinding:
 
 
 def _unsafe_sinks(definition: Definition) -> LintFinding:
-    """P9. A replay is delivered nowhere; what a crash repeats is the question, per sink."""
+    """P9. A replay is not delivered. The question is, for each sink, what a crash repeats."""
     check = "replay into an unsafe sink"
     repeated = sorted(name for name, sink in definition.deliver.items() if sink.guarantee == AT_LEAST)
     if not definition.deliver:
@@ -125,18 +125,18 @@ def _unsafe_sinks(definition: Definition) -> LintFinding:
 
 
 def _schema_ids(definition: Definition) -> list[LintFinding]:
-    found = {view: _schema_ids_of(definition.name, view, source) for view, source in definition.sources.items()}
-    if len(found) == 1:
-        return list(found.values())
-    return [replace(one, told=f"{view}: {one.told}") for view, one in found.items()]
+    findings = {view: _schema_ids_of(definition.name, view, source) for view, source in definition.sources.items()}
+    if len(findings) == 1:
+        return list(findings.values())
+    return [replace(finding, told=f"{view}: {finding.told}") for view, finding in findings.items()]
 
 
 def _schema_ids_of(pipeline: str, view: str, source: Source) -> LintFinding:
     check = "incompatible schema"
     if source.format == "avro" and source.pins.writers:
         ids = ", ".join(str(each) for each in source.pins.writers)
-        told = f"records of the schema ids {ids} are resolved into the pinned reader, all others are dead letters"
-        return LintFinding(check, HOLDS, told)
+        text = f"records of the schema ids {ids} are resolved into the pinned reader, all others are dead letters"
+        return LintFinding(check, HOLDS, text)
     if source.schema_ids and not source.schema_id_optional:
         return LintFinding(check, HOLDS, f"only records of schema {', '.join(source.schema_ids)} are accepted")
     return LintFinding(
@@ -167,6 +167,6 @@ def _ambiguous(definition: Definition) -> LintFinding:
             f"list it under required, then such records become dead letters; a case shows what becomes of one now: `rivertwice test {name}`",
         )
     if taken:
-        told = f"{', '.join(taken)}: a tombstone is taken for an event, as `tombstones` says; that the rows then are right, a case shows"
-        return LintFinding(check, NOT_CHECKED, told, f"run `rivertwice test {name}`")
+        text = f"{', '.join(taken)}: a tombstone is taken for an event, as `tombstones` says; that the rows then are right, a case shows"
+        return LintFinding(check, NOT_CHECKED, text, f"run `rivertwice test {name}`")
     return LintFinding(check, HOLDS, "tombstones are dead letters, and every key that is a field is required")

@@ -1,4 +1,4 @@
-"""What a lint says of one pitfall, and the facts of topics that it is given."""
+"""The finding of a lint about one pitfall, and the facts of topics that it is passed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HOLDS, BROKEN, NOT_CHECKED = "holds", "broken", "not checked"
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """What Kafka says of a topic; `retention` None: kept for ever."""
+    """What Kafka reports about a topic; `retention` None: kept for ever."""
 
     partitions: int
     retention: timedelta | None
@@ -25,7 +25,7 @@ class LintFinding:
     Attributes:
         check: short name of the pitfall.
         state: `holds`, `broken` or `not checked`.
-        told: what was looked at and what it means, or why it was not.
+        told: what was checked and what it means, or why it was not checked.
         remedy: what to do, or which command checks it; empty when it holds.
     """
 
@@ -38,4 +38,4 @@ class LintFinding:
 def worst(findings: Sequence[LintFinding]) -> str:
     """Return the worst state among findings."""
     order = (BROKEN, NOT_CHECKED, HOLDS)
-    return min((one.state for one in findings), key=order.index, default=HOLDS)
+    return min((finding.state for finding in findings), key=order.index, default=HOLDS)

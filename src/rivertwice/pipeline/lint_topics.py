@@ -10,7 +10,7 @@ MB_PER_PARTITION = 10  # partitions = max(MB/s / 10, readers): the rule of thumb
 
 
 def retention_finding(definition: Definition, topic: str, facts: TopicFacts | None) -> LintFinding:
-    """P11. Return whether a savepoint can be older than what Kafka keeps."""
+    """P11. Return whether a savepoint can be older than Kafka's retention."""
     check = "lag beyond retention"
     if facts is None:
         return LintFinding(
@@ -21,22 +21,22 @@ def retention_finding(definition: Definition, topic: str, facts: TopicFacts | No
         )
     if facts.retention is None:
         return LintFinding(check, HOLDS, f"{topic} is kept for ever")
-    kept, age = facts.retention, definition.alerts.savepoint_age
-    told = f"{topic} is kept for {format_duration(kept)}; the agent archives at half of that time"
-    if kept < 2 * age:
+    retention, age = facts.retention, definition.alerts.savepoint_age
+    text = f"{topic} is kept for {format_duration(retention)}; the agent archives at half of that time"
+    if retention < 2 * age:
         return LintFinding(
             check,
             BROKEN,
-            f"{told}; a savepoint may be {format_duration(age)} old before anybody is told: its range may be gone by then",
+            f"{text}; a savepoint may be {format_duration(age)} old before anybody is told: its range may be gone by then",
             f"keep the topic for at least {format_duration(2 * age)}, or lower alerts.savepoint_age",
         )
-    return LintFinding(check, HOLDS, told)
+    return LintFinding(check, HOLDS, text)
 
 
 def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | None) -> LintFinding:
-    """Return whether the topic has the partitions that the definition says, and keeps every record."""
+    """Return whether the topic has the partitions that the definition declares, and keeps every record."""
     check = "partitions and keys"
-    wanted = next(source.partitions for source in definition.sources.values() if source.topic == topic)
+    declared = next(source.partitions for source in definition.sources.values() if source.topic == topic)
     if facts is None:
         return LintFinding(
             check,
@@ -44,11 +44,11 @@ def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | N
             f"Kafka did not tell the partitions of {topic}",
             f"run `rivertwice lint {definition.name}` where Kafka answers",
         )
-    if facts.partitions > wanted:
+    if facts.partitions > declared:
         return LintFinding(
             check,
             BROKEN,
-            f"{topic} has {facts.partitions} partitions, the definition says {wanted}: where partitions were added, a hash "
+            f"{topic} has {facts.partitions} partitions, the definition says {declared}: where partitions were added, a hash "
             "partitioner sends keys elsewhere, and a key's order ends there",
             definition.window.kind.lint.remedy_for_partitions(facts.partitions),
         )

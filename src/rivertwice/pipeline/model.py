@@ -1,4 +1,4 @@
-"""The definition of a pipeline: what `pipelines/NAME/pipeline.yaml` and the files beside it say, checked."""
+"""The definition of a pipeline: the checked content of `pipelines/NAME/pipeline.yaml` and the files beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rivertwice.pipeline.windows import Window
 
 
 def _optional_part(schema: dict[str, Any]) -> None:
-    """Publish a part that may be left out without null."""
+    """Publish an optional part without null."""
     schema.update(next(each for each in schema.pop("anyOf") if "$ref" in each))
     schema.pop("default", None)
 
@@ -41,7 +41,7 @@ Name = Annotated[str, AfterValidator(_name)]
 
 
 class DefinitionFile(Strict):
-    """What `pipeline.yaml` may say."""
+    """The fields of `pipeline.yaml`."""
 
     name: Name
     description: str = Field(min_length=1, max_length=2000)
@@ -51,31 +51,31 @@ class DefinitionFile(Strict):
     columns: dict[Column, OutputColumn] = Field(min_length=1, description="The other result columns, in order.")
     by: list[Column] | dict[Column, dict[Column, Column]] = Field(
         default_factory=list,
-        description="Of folds: fields whose values share a state, of the same name in every source; or key to view to field, "
-        "where a source calls it otherwise.",
+        description="For folds: fields whose values share a state, with the same name in every source; or key to view to field, "
+        "if a source uses another name.",
     )
     state: dict[Column, StateType] = Field(
-        default_factory=dict, description="Of folds: field of the state to its type."
+        default_factory=dict, description="For folds: field of the state to its type."
     )
-    types: dict[Column, SqlType] = Field(default_factory=dict, description="Of folds: key or column to its type.")
+    types: dict[Column, SqlType] = Field(default_factory=dict, description="For folds: key or column to its type.")
     order: Literal["read", "any"] = Field(
         default="read",
-        description="Of folds: any: the newest row of a key does not depend on the order in which sources and partitions were "
+        description="For folds: any: the newest row of a key does not depend on the order in which sources and partitions were "
         "read (tables as one view); a reconcile checks it.",
     )
     deleted: Column | None = Field(
         default=None,
-        description="Of folds: the boolean column that says that a key is gone, so that a view leaves it out.",
+        description="For folds: the boolean column that marks a key as deleted, so that a view leaves it out.",
         json_schema_extra=without_null,
     )
     count_column: Column | None = Field(
         default=None,
-        description="The column that counts the rows that went into a result row; all but intervals and folds need it.",
+        description="The column that counts the input rows of a result row; required for all kinds except intervals and folds.",
         json_schema_extra=without_null,
     )
     watermark_policy: Literal["min", "max"] = Field(
         default="min",
-        description="Of several sources: min: the slowest holds the watermark back, an idle one for ever; max: the fastest drives it.",
+        description="For several sources: min: the slowest holds the watermark back, an idle one for ever; max: the fastest moves it.",
     )
     emit: Literal["final", "updates"] = Field(
         default="final",
@@ -120,27 +120,27 @@ class DefinitionFile(Strict):
 
     @property
     def source(self) -> tuple[str, Source]:
-        """View name and source, for what has exactly one source: windows, sessions and their transform."""
+        """View name and source, for kinds with exactly one source: windows, sessions and their transform."""
         return next(iter(self.sources.items()))
 
     @property
     def has_several_sources(self) -> bool:
-        """Whether what is read must be told apart by its topic."""
+        """Whether records must be distinguished by their topic."""
         return len(self.sources) > 1
 
     def by_fields(self, view: str) -> dict[str, str]:
-        """Return column of a fold's key to the field of a source that it is."""
+        """Return column of a fold's key to the field of a source that holds it."""
         named = self.by if isinstance(self.by, dict) else {}
         return {column: named.get(column, {}).get(view, column) for column in self.by}
 
     @property
     def streams(self) -> dict[str, Source]:
-        """View name to source, of those whose records belong to windows."""
+        """View name to source, for the sources whose records belong to windows."""
         return {view: source for view, source in self.sources.items() if not source.is_table}
 
     @property
     def tables(self) -> dict[str, Source]:
-        """View name to source, of those whose records are versions of rows."""
+        """View name to source, for the sources whose records are versions of rows."""
         return {view: source for view, source in self.sources.items() if source.is_table}
 
     @property
@@ -155,7 +155,7 @@ class DefinitionFile(Strict):
 
     @property
     def has_updates(self) -> bool:
-        """Whether a window's rows are emitted with every batch that changes them; the newest of each is what it says."""
+        """Whether a window's rows are emitted with every batch that changes them; the newest version of each row counts."""
         return self.emit == "updates"
 
     @property
@@ -165,12 +165,12 @@ class DefinitionFile(Strict):
 
     @property
     def row_keys(self) -> list[str]:
-        """The result columns that tell a row from all others of its window: the keys, of a fold its event's place too."""
+        """The result columns that identify a row in its window: the keys, and for a fold the place of its event."""
         return self.window.kind.row_keys(self)
 
     @property
     def session_keys(self) -> list[str] | None:
-        """The key columns if windows are sessions, which their key and stretch tell apart; else None."""
+        """The key columns if windows are sessions, which are identified by key and time range; else None."""
         return self.window.kind.session_keys(self)
 
     @property
@@ -187,7 +187,7 @@ class DefinitionFile(Strict):
 
 
 class Definition(DefinitionFile):
-    """A definition with the SQL it runs, or the fold: complete, immutable, independent of the folder it came from."""
+    """A definition with its SQL or its fold: complete, immutable, independent of the folder that it was read from."""
 
     transform_sql: str = ""
     rows_sql: str | None = None

@@ -1,4 +1,4 @@
-"""What may name a column or a topic, and how what may be left out is published."""
+"""Names of columns and topics, and how optional fields are published."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Topic = Annotated[str, AfterValidator(_topic)]
 
 
 def without_null(schema: dict[str, Any]) -> None:
-    """Publish what is optional without null: YAML leaves it out."""
+    """Publish an optional field without null: YAML leaves it out."""
     kinds = [kind for kind in schema.pop("anyOf") if kind != {"type": "null"}]
     schema.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
     schema.pop("default")
@@ -41,10 +41,10 @@ def without_null(schema: dict[str, Any]) -> None:
 
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 VERSION = {VALID_FROM, VALID_TO}
-"""Columns of a table's view: when a version was valid; `valid_to` is NULL of one that still is."""
+"""Columns of a table's view: when a version was valid; `valid_to` is NULL if it still is."""
 RECORD = "record"
-"""Column of an interval's views: the record's place in its topic, different for every record; it breaks ties. Of a fold's rows: the event's."""
+"""Column of an interval's views: the record's place in its topic; it is unique, so it breaks ties. In a fold's rows: the event's place."""
 SOURCE = "source"
-"""Column of a fold's rows, where it has several sources: the view that the event is of."""
+"""Column of a fold's rows, if it has several sources: the view of the event's source."""
 ROW = "row"
-"""Column of a fold's rows: which of the rows of one event it is, from 0."""
+"""Column of a fold's rows: the row's number among the rows of its event, from 0."""

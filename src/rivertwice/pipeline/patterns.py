@@ -1,12 +1,12 @@
-"""Regular expressions of rules: who matches them, so that no value can make one fail or take for ever. Pure.
+"""Regular expressions of rules: which engine matches them, so that none fails, or runs without end, on any value. Pure.
 
 Java's engine backtracks, and recurses for a group that is repeated: `(a|b)*` ends in a StackOverflowError on a value of
-some thousand characters, `(a+)+b` does not end on one of forty, `.*x.*y` takes hours on one of a megabyte. So a pattern is
-given to Java only if it is steady: no group is repeated, and after each repeated character it is clear from the next one
-whether the repetition goes on. All others are matched by RE2 (in Arrow, which is there anyway), whose time grows with the
-value's length alone and which does not recurse. What RE2 cannot say either is refused when a definition is read.
+some thousand characters, `(a+)+b` does not end on a value of forty, `.*x.*y` takes hours on a value of a megabyte. So a pattern
+is given to Java only if it is steady: no group is repeated, and after each repeated character the next one shows whether
+the repetition continues. All others are matched by RE2 (in Arrow, which is installed anyway): its time grows only with the
+value's length, and it does not recurse. A pattern that RE2 cannot match either is refused when a definition is read.
 
-The parse is Python's own. What Java and Python read differently is refused too: the text would mean two things.
+Python's own parser is used. A pattern that Java and Python read differently is refused too: the text would mean two things.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x85, 0x85), (0x2028, 0x2029))
 
 
 class PatternError(ValueError):
-    """A pattern that neither engine can match safely; the text says why and what to write."""
+    """A pattern that neither engine can match safely; the message gives the reason and what to write."""
 
 
 @dataclass(frozen=True)
 class Matcher:
-    """Who matches a pattern, and the text that it is given: it must match the whole value."""
+    """The engine that matches a pattern, and the text for it: it must match the whole value."""
 
     engine: str
     text: str
@@ -65,15 +65,15 @@ class Matcher:
 
 @lru_cache(maxsize=1000)
 def matcher_of(pattern: str) -> Matcher:
-    """Return who matches a pattern.
+    """Return which engine matches a pattern.
 
     Raises:
-        PatternError: nobody can, or the pattern means two things.
+        PatternError: no engine can, or the pattern means two things.
     """
     bare = _ESCAPED_SIGN.sub("_", pattern)
-    found = _READ_DIFFERENTLY.search(bare)
-    if found:
-        message = f"{found.group()!r} in it is read differently by different engines; write it in another way"
+    match = _READ_DIFFERENTLY.search(bare)
+    if match:
+        message = f"{match.group()!r} in it is read differently by different engines; write it in another way"
         raise PatternError(message)
     tree = _parse(pattern)
     flags = tree.state.flags & ~re.UNICODE
@@ -84,7 +84,7 @@ def matcher_of(pattern: str) -> Matcher:
     if not _REPEATED_GROUP.search(bare) and reader.is_steady(list(tree)):
         return Matcher(JAVA, rf"\A(?:{pattern})\z")
     text = rf"\A(?:{reader.sequence(list(tree))})\z"
-    import pyarrow as pa  # here, for a DAG's parse reads definitions too and must stay quick
+    import pyarrow as pa  # here, because a DAG's parse reads definitions too and must stay quick
 
     try:
         match_whole(pa.array([""]), text)
@@ -125,7 +125,7 @@ class _Reader:
     dot_all: bool
 
     def is_steady(self, items: Sequence[Any]) -> bool:
-        """Say whether Java matches in a time that grows with the value's length alone, without recursion."""
+        """Say whether Java matches in a time that grows only with the value's length, and without recursion."""
         try:
             ways, _, _ = self._look(items, NONE, bounded=False)
         except _UnsteadyError:
@@ -137,7 +137,7 @@ class _Reader:
 
         Args:
             items: of the parse.
-            follow: what may come behind them.
+            follow: what may come after them.
             bounded: nothing may be repeated without bound.
         """
         ways, first, is_empty = 1, follow, True
@@ -160,9 +160,9 @@ class _Reader:
         if kind == "SUBPATTERN" and not value[1] and not value[2]:
             return self._look(value[3], follow, bounded=bounded)
         if kind == "BRANCH":
-            found = [self._look(each, follow, bounded=bounded) for each in value[1]]
-            first = ranges_of(pair for _, begin, _ in found for pair in begin)
-            return sum(ways for ways, _, _ in found), first, any(empty for _, _, empty in found)
+            branches = [self._look(each, follow, bounded=bounded) for each in value[1]]
+            first = ranges_of(pair for _, begin, _ in branches for pair in begin)
+            return sum(ways for ways, _, _ in branches), first, any(empty for _, _, empty in branches)
         if kind in ("ASSERT", "ASSERT_NOT"):
             ways, _, _ = self._look(value[1], EVERY, bounded=True)
             return ways, NONE, True
@@ -180,7 +180,7 @@ class _Reader:
             return ways + 1, first, least == 0
         if unbounded and (bounded or overlap(chars, follow)):
             raise _UnsteadyError
-        # Java recurses once per change between characters of one and of two units, but for * and +.
+        # Java recurses once per change between characters of one and of two units, except for * and +.
         if not of_one_width(chars) and (most > MOST_OF_TWO_WIDTHS if not unbounded else least > 1):
             raise _UnsteadyError
         ways = 1 if unbounded or not overlap(chars, follow) else int(most) - least + 1
@@ -223,7 +223,7 @@ class _Reader:
         chars = self._chars(kind, value)
         if chars is not None:
             return class_text(chars)
-        if kind in ("MAX_REPEAT", "MIN_REPEAT"):  # which of the two does not matter where the whole value must match
+        if kind in ("MAX_REPEAT", "MIN_REPEAT"):  # which of the two does not matter: the whole value must match
             least, most, body = value
             bounds = {(0, _UNBOUNDED): "*", (1, _UNBOUNDED): "+"}.get((least, int(most)))
             upper = "" if int(most) == _UNBOUNDED else str(most)

@@ -1,4 +1,4 @@
-"""What Spark's analysed plan of a transform may hold. Walks the plan through py4j."""
+"""Checks of Spark's analysed plan of a transform. Walks the plan through py4j."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ _MOMENTS = frozenset(
 
 
 def find_plan_refusals(frame: DataFrame, allowed: frozenset[str], *, compared: bool) -> list[str]:
-    """Return a sentence for each thing in the analysed plan of `frame` that may not be there, with its line and column."""
+    """Return a sentence for each part of the analysed plan of `frame` that is refused, with its line and column."""
     root = plan_of(frame)
-    found: list[str] = []
+    refusals: list[str] = []
     for node in tree(root):
         name = class_of(node)
         if name not in allowed and node.children().size():
-            found.append(
+            refusals.append(
                 f"{place_of(node)}the plan has {name}, for which no exact rule exists; use SELECT with GROUP BY over the source"
             )
         for whole, expression in placed_expressions(node):
             why = refusal_of_expression(expression)
             kind = class_of(expression)
             if why is not None and (compared or why.always):
-                found.append(f"{place_of(expression, whole)}{kind} {why.cause}; {why.remedy}")
+                refusals.append(f"{place_of(expression, whole)}{kind} {why.cause}; {why.remedy}")
             if kind in SUBQUERIES:
-                found.append(
+                refusals.append(
                     f"{place_of(expression, whole)}the plan has a subquery ({kind}), for which no exact rule exists; "
                     "use SELECT with GROUP BY over the source"
                 )
     if sum(class_of(node) == "Aggregate" for node in tree(root)) > 1:
-        found.append("the plan aggregates twice, for which no exact late rule exists; write one GROUP BY")
-    return list(dict.fromkeys(found))
+        refusals.append("the plan aggregates twice, for which no exact late rule exists; write one GROUP BY")
+    return list(dict.fromkeys(refusals))
 
 
 def place_of(node: Any, whole: Any = None) -> str:
-    """Return where in the SQL a node or an expression is, as the beginning of a sentence; empty if Spark does not know.
+    """Return the place of a node or an expression in the SQL, as the beginning of a sentence; empty if Spark has none.
 
     Args:
-        node: of a plan, or of an expression.
-        whole: the expression of the plan's node that it is part of; its alias names the column.
+        node: a node of a plan or of an expression.
+        whole: the whole expression that contains it; its alias names the column.
     """
     line = node.origin().line()
     if line.isEmpty() and whole is not None:
@@ -93,7 +93,11 @@ def computed_keys(frame: DataFrame, keys: Sequence[str]) -> list[str]:
     for node in tree(root):
         if not node.children().size():
             fields |= {attribute.exprId().id(): attribute.name() for attribute in items(node.output())}
-    plain = {one.name() for one in items(root.output()) if fields.get(one.exprId().id()) == one.name()}
+    plain = {
+        attribute.name()
+        for attribute in items(root.output())
+        if fields.get(attribute.exprId().id()) == attribute.name()
+    }
     return [key for key in keys if key not in plain]
 
 
@@ -106,30 +110,32 @@ def inexact_columns(frame: DataFrame) -> dict[str, str]:
             parts = list(tree(expression))
             refers = [attribute.exprId().id() for attribute in items(expression.references().toSeq())]
             adding = next((part for part in parts if _adds_doubles(part)), None)
-            before = next((tainted[one] for one in refers if one in tainted), None)
+            before = next((tainted[column_id] for column_id in refers if column_id in tainted), None)
             if class_of(expression) == "Alias" and (adding is not None or before is not None):
                 place = before if adding is None else place_of(adding)
                 tainted[expression.exprId().id()] = place or place_of(expression)
     outputs = ((attribute.name(), attribute.exprId().id()) for attribute in items(root.output()))
-    return {name: tainted[one] for name, one in outputs if one in tainted}
+    return {name: tainted[column_id] for name, column_id in outputs if column_id in tainted}
 
 
 def unfit_keys(frame: DataFrame, keys: Sequence[str], event_time: str) -> dict[str, str]:
-    """Return key to why it does not divide the work: it has one value only, or is the event time itself."""
+    """Return key to the reason why it does not divide the work: it has one value only, or is the event time itself."""
     root = plan_of(frame)
     means: dict[int, Any] = {}
     for node in tree(root):
-        means |= {one.exprId().id(): one.child() for one in items(node.expressions()) if class_of(one) == "Alias"}
-    found = {}
+        means |= {
+            alias.exprId().id(): alias.child() for alias in items(node.expressions()) if class_of(alias) == "Alias"
+        }
+    reasons = {}
     for output in items(root.output()):
-        one, name = output, output.name()
-        while class_of(one) == "AttributeReference" and one.exprId().id() in means:
-            one = means[one.exprId().id()]
-        if name in keys and one.foldable():
-            found[name] = "it has the same value in every row, so all records meet in one task"
-        elif name in keys and class_of(one) == "AttributeReference" and one.name() == event_time:
-            found[name] = "it is the event time itself, so nearly every record is a group of its own"
-    return found
+        expression, name = output, output.name()
+        while class_of(expression) == "AttributeReference" and expression.exprId().id() in means:
+            expression = means[expression.exprId().id()]
+        if name in keys and expression.foldable():
+            reasons[name] = "it has the same value in every row, so all records meet in one task"
+        elif name in keys and class_of(expression) == "AttributeReference" and expression.name() == event_time:
+            reasons[name] = "it is the event time itself, so nearly every record is a group of its own"
+    return reasons
 
 
 def refusal_of_expression(expression: Any) -> FunctionRefusal | None:
@@ -179,7 +185,7 @@ def tree(node: Any) -> Iterator[Any]:
 
 
 def placed_expressions(plan_node: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every expression of a plan's node, with what each is made of, after the whole that it is part of."""
+    """Yield every expression of a plan's node and all its parts, each after the whole expression that contains it."""
     for whole in items(plan_node.expressions()):
         for expression in tree(whole):
             yield whole, expression

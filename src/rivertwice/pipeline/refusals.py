@@ -1,4 +1,4 @@
-"""What a transform may not say, found in its text. Pure; `checks` looks at Spark's plan of it."""
+"""What a transform may not contain, judged by its text. Pure; `checks` judges Spark's plan of it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ WINDOWED = frozenset(
     {"first", "first_value", "last", "last_value", "any_value", "row_number", "nth_value", "lag", "lead", "ntile"}
     | {"collect_list", "collect_set", "array_agg"}
 )
-"""Functions that a total order, or sorting what they give, makes exact."""
+"""Functions that are exact with a total order, or if their result is sorted."""
 _PREFIXES = {"approx_": SKETCH, "hll_": SKETCH, "kll_": SKETCH, "theta_": SKETCH, "bitmap_": SKETCH}
 _BARE = frozenset(
     {
@@ -112,8 +112,8 @@ _TOKEN = re.compile(
 
 def tokens(sql: str) -> list[str]:
     """Return the tokens of `sql` without comments and white space; quoted texts keep their quotes."""
-    found = (match for match in _TOKEN.finditer(sql) if match.lastgroup not in ("comment", "space"))
-    return [match.group() for match in found]
+    matches = (match for match in _TOKEN.finditer(sql) if match.lastgroup not in ("comment", "space"))
+    return [match.group() for match in matches]
 
 
 def normalise(sql: str) -> str:
@@ -132,31 +132,31 @@ def find_refused(
 ) -> list[tuple[str, FunctionRefusal]]:
     """Return the refused functions that `sql` names, in order, with the reason of each.
 
-    Intervals may count distinct values, for they run in batch; functions over an ordered window pass here, and `interval_check`
-    sees in the plan whether the order is a total one. A name without parentheses that is one of the `fields` is that column
-    (`user`): Spark resolves columns first.
+    Intervals may count distinct values, because they run in batch. Functions over an ordered window are accepted here:
+    `interval_check` sees in the plan whether the order is total. A name without parentheses that is one of the `fields` is that
+    column (`user`): Spark resolves columns first.
     """
     words = tokens(sql)
-    found: list[tuple[str, FunctionRefusal]] = []
+    refused: list[tuple[str, FunctionRefusal]] = []
     for index, word in enumerate(words):
         after = words[index + 1] if index + 1 < len(words) else ""
         before = words[index - 1].lower() if index else ""
         if word.lower() == "distinct" and before == "(" and not per_window:
-            found.append((f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
+            refused.append((f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
         bare = word.lower() in _BARE and word.lower() not in fields and before not in (".", "as")
         called = after == "(" or bare
         why = refusal_of(word) if called and re.match(r"[A-Za-z_`]", word) else None
         if per_window and word.lower() in WINDOWED:
             continue
         if why is not None:
-            found.append((word, why))
-    return [(name, why) for name, why in found if compared or why.always]
+            refused.append((word, why))
+    return [(name, why) for name, why in refused if compared or why.always]
 
 
 def check_sql(sql: str, where: str, *, compared: bool, per_window: bool = False, fields: Collection[str] = ()) -> None:
-    """Refuse SQL that cannot mean the same in a stream and in a recompute, or that leaves its sources.
+    """Refuse SQL that may give different results in a stream and in a recompute, or that reads outside its sources.
 
-    `fields` are those of the sources: a bare name among them is a column.
+    `fields` are the fields of the sources: a bare name among them is a column.
 
     Raises:
         DefinitionError: names the operator, the cause and the remedy.

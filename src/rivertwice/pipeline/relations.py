@@ -1,4 +1,4 @@
-"""Accepted records as relations: what the plan of every kind of windows is made of, streaming or not."""
+"""Accepted records as relations: the parts of the plan of every kind of windows, streaming or not."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ACCEPTED_METRICS = "rt_accepted"
 def accepted(decoded: DataFrame, source: Source) -> DataFrame:
     """Return the accepted rows of `decode`'s result: the source's fields and their addresses."""
     fields = [*source.schema_, *(name for name in decoded.columns if name.startswith("_"))]
-    kept = [name for name in fields if name not in DEAD_COLUMNS]
-    return decoded.where(F.col("_reason").isNull()).select(*kept)
+    columns = [name for name in fields if name not in DEAD_COLUMNS]
+    return decoded.where(F.col("_reason").isNull()).select(*columns)
 
 
 def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool = True) -> dict[str, DataFrame]:
     """Return view to accepted rows of each stream under its own watermark, all branches of one Kafka source.
 
-    Tables have no branch: what a batch holds of them is read apart (`stream.versions`). Several sources are told apart
-    by the record's topic. Each branch has its own two observations, named by `metric_names`; see `compile_stream` for
-    what they count, and why the second stands where it does.
+    Tables have no branch: a batch reads its versions of them separately (`stream.versions`). Several sources are
+    distinguished by the record's topic. Each branch has its own two observations, named by `metric_names`;
+    `compile_stream` explains what they count, and the place of the second.
     """
     several = definition.has_several_sources
     return {
@@ -44,7 +44,7 @@ def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool =
 
 
 def metric_names(definition: Definition, view: str) -> tuple[str, str]:
-    """Return the names of a source's two observations: of what was read, and of what was accepted."""
+    """Return the names of a source's two observations: for the records read, and for the records accepted."""
     suffix = f"_{view}" if definition.has_several_sources else ""
     return f"{READ_METRICS}{suffix}", f"{ACCEPTED_METRICS}{suffix}"
 
@@ -56,7 +56,7 @@ def _accepted_branch(raw: DataFrame, source: Source, metrics: tuple[str, str] | 
         decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"))
     rows = accepted(decoded, source)
     if source.has_watermark:
-        # Spark reads no "ms", and so not the text of a delay that is zero or no whole number of seconds.
+        # Spark does not read "ms", so it cannot read the text of a delay that is zero or no whole number of seconds.
         delay = f"{source.watermark // timedelta(milliseconds=1)} milliseconds"
         rows = rows.withWatermark(source.event_time, delay)
     if metrics is None:
@@ -80,9 +80,9 @@ def included(spark: SparkSession, definition: Definition, rows: DataFrame) -> Da
 def with_window_end(rows: DataFrame, definition: Definition, view: str | None = None) -> DataFrame:
     """Return `rows` once per window that holds the row's event time, with that window's end as `_window_end`.
 
-    `view` says whose rows they are; None: the one source's. That is one row of a tumbling window, and `window.passes`
-    of a hopping one. A session that holds the row alone ends the gap after it, and by that end Spark judges whether it
-    is late.
+    `view` names the source of the rows; None: the only source. A row gives one row for tumbling windows, and
+    `window.passes` rows for hopping windows. A session with only this row ends one gap after it; Spark uses that end to
+    decide whether the row is late.
     """
     source = definition.source[1] if view is None else definition.sources[view]
     size, step = window_micros(definition)
@@ -113,22 +113,22 @@ def rows_schema(source: Source) -> str:
 
 
 def transform(spark: SparkSession, definition: Definition, rows: DataFrame) -> DataFrame:
-    """Return the transform's result over `rows`, of which it sees the source's fields only.
+    """Return the transform's result over `rows`; it sees only the source's fields.
 
-    Addresses stay out of sight: a result must not depend on where a record lay in the log.
+    Addresses are hidden: a result must not depend on a record's place in the log.
     """
     _, source = definition.source
     return run_sql(spark, definition, definition.transform_sql, rows.select(*source.schema_))
 
 
 def run_sql(spark: SparkSession, definition: Definition, sql: str, rows: DataFrame) -> DataFrame:
-    """Return what the definition's `sql` makes of `rows`, seen under the source's name."""
+    """Return the result of the definition's `sql` over `rows`, which it sees under the source's name."""
     view, _ = definition.source
     return run_views(spark, sql, {view: rows})
 
 
 def with_batch(spark: SparkSession, rows: DataFrame, batch_of: Sequence[int]) -> DataFrame:
-    """Return rows with `_index`: the micro-batch that each is of, given by offset."""
+    """Return rows with `_index`: the micro-batch of each row, given by offset."""
     offsets = pa.array(range(len(batch_of)), pa.int64())
     marks = pa.table({"_offset": offsets, "_index": pa.array(list(batch_of), pa.int32())})
     return rows.join(F.broadcast(spark.createDataFrame(marks)), "_offset")

@@ -1,4 +1,4 @@
-"""Row rules: typed YAML, compiled to Columns by `decode`. No text of theirs ever reaches a SQL expression."""
+"""Row rules: typed YAML, compiled to Columns by `decode`. Their text never reaches a SQL expression."""
 
 from __future__ import annotations
 

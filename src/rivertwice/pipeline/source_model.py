@@ -26,7 +26,7 @@ def _text(schema: dict[str, Any]) -> None:
 
 
 def _no_default(schema: dict[str, Any]) -> None:
-    """Publish what only folds and tables leave out, without what stands in for it."""
+    """Publish a field that only folds and tables leave out, without its default."""
     schema.pop("default")
 
 
@@ -47,9 +47,11 @@ class Source(Strict):
     topic: Topic
     role: Literal["stream", "table"] = Field(
         default="stream",
-        description="table: records are versions of rows, joined as of the time of an event; only beside a stream, in intervals.",
+        description="table: records are versions of rows, joined as of the time of an event; only together with a stream, in intervals.",
     )
-    table_keys: list[Column] = Field(default_factory=list, description="Of a table: the fields that name its rows.")
+    table_keys: list[Column] = Field(
+        default_factory=list, description="For a table: the fields that identify its rows."
+    )
     partitions: int = Field(ge=1, le=10_000, description="Partitions the topic is created with.")
     format: Literal["json", "avro", "protobuf"] = Field(
         default="json",
@@ -57,7 +59,7 @@ class Source(Strict):
         "protobuf: one message, by the pinned schemas/VIEW.protobuf.json.",
     )
     framing: Literal["none", "confluent"] = Field(
-        default="none", description="confluent: byte 0 and a 4-byte schema id stand before the value."
+        default="none", description="confluent: byte 0 and a 4-byte schema id come before the value."
     )
     subject: Subject | None = Field(
         default=None,
@@ -69,13 +71,13 @@ class Source(Strict):
     event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
     watermark: Duration = Field(
         default=NO_WATERMARK,
-        description="How far the watermark stays behind the largest event time; needed by all but folds and tables, which have none.",
+        description="How far the watermark stays behind the largest event time; required, except for folds and tables, which have none.",
         json_schema_extra=_no_default,
     )
     max_future: Duration = Field(description="How far event time may lie after the record's own timestamp.")
     schema_ids: list[str] = Field(
         default_factory=list,
-        description="Accepted values of the header `schema-id`, or of the ids in framed JSON; empty: not looked at.",
+        description="Accepted values of the header `schema-id`, or of the ids in framed JSON; empty: not checked.",
     )
     schema_id_optional: bool = Field(default=False, description="Accept records without the header, or the prefix.")
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=67_108_864, description="Larger values are dead letters.")
@@ -84,15 +86,15 @@ class Source(Strict):
     )
     envelope: Literal["none", "debezium"] = Field(
         default="none",
-        description="Of folds and tables. debezium: the fields are those of a change event's after (of a delete, before).",
+        description="For folds and tables. debezium: the fields are those of a change event's after (for a delete, before).",
     )
     tombstones: Literal["dead", "delete"] = Field(
         default="dead",
-        description="Of folds and tables. delete: a record without value deletes the key that its Kafka key names.",
+        description="For folds and tables. delete: a record without value deletes the key that its Kafka key names.",
     )
     key_field: Column | list[Column] | None = Field(
         default=None,
-        description="With tombstones: delete: the string, int or bigint field that the Kafka key is the text of; several: the key "
+        description="With tombstones: delete: the string, int or bigint field whose text is the Kafka key; several: the key "
         "is a JSON object of them.",
         json_schema_extra=without_null,
     )
@@ -102,8 +104,8 @@ class Source(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.schema_.get(self.event_time) != "timestamp":
-            found = self.schema_.get(self.event_time, "absent")
-            message = f"event_time {self.event_time!r} is {found} in schema; it must be a field of type timestamp"
+            actual = self.schema_.get(self.event_time, "absent")
+            message = f"event_time {self.event_time!r} is {actual} in schema; it must be a field of type timestamp"
             raise ValueError(message)
         unknown = [name for name in (*self.required, *(rule.field for rule in self.rules)) if name not in self.schema_]
         if unknown:
@@ -143,7 +145,7 @@ class Source(Strict):
 
     @property
     def has_watermark(self) -> bool:
-        """Whether records move a watermark: not those of folds and tables."""
+        """Whether records move a watermark; records of folds and tables do not."""
         return self.watermark != NO_WATERMARK
 
     @property
@@ -161,17 +163,17 @@ class Source(Strict):
             message = f"rule {rule.name!r} is a pattern over {rule.field!r} of type {kind}; patterns judge strings"
             raise ValueError(message)
         if isinstance(rule, InSet):
-            wanted = str if kind == "string" else bool if kind == "boolean" else int if numeric else None
-            wrong = [value for value in rule.values if type(value) is not wanted]
+            expected_type = str if kind == "string" else bool if kind == "boolean" else int if numeric else None
+            wrong = [value for value in rule.values if type(value) is not expected_type]
             if wrong:
                 message = f"rule {rule.name!r}: {wrong[0]!r} is no value of {rule.field!r}, whose type is {kind}"
                 raise ValueError(message)
 
     def with_pins(self, pins: Pins) -> Self:
         """Return the source with the schemas that were pinned for it."""
-        found = self.model_copy()
-        found._pins = pins
-        return found
+        source = self.model_copy()
+        source._pins = pins
+        return source
 
     @property
     def pins(self) -> Pins:
@@ -181,9 +183,9 @@ class Source(Strict):
 
     def with_message(self, message: ProtoSchema) -> Self:
         """Return the source with the Protobuf message that was pinned for it."""
-        found = self.model_copy()
-        found._message = message
-        return found
+        source = self.model_copy()
+        source._message = message
+        return source
 
     @property
     def message_type(self) -> ProtoSchema:
@@ -200,7 +202,7 @@ class Source(Strict):
 
     @property
     def marks(self) -> dict[str, str]:
-        """What decoding adds to the fields: name, with a leading underscore, to type."""
+        """The columns that decoding adds to the fields: name, with a leading underscore, to type."""
         return marks_of(self)
 
     @property

@@ -1,4 +1,4 @@
-"""How the sources of one definition go together. Pure."""
+"""Conflicts between the sources of one definition. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find_sources_conflict(definition: DefinitionFile) -> str | None:
 
 
 def find_topics_conflict(definition: DefinitionFile) -> str | None:
-    """Return why the sources' topics do not go together, or None: a record's topic says whose it is."""
+    """Return why the sources' topics conflict, or None: a record's topic identifies its source."""
     topics = definition.topics
     twice = [topic for topic in topics if topics.count(topic) > 1]
     if twice:

@@ -1,11 +1,11 @@
 """Sources that are tables: a topic of changes, seen as versions that were valid for a while.
 
-A record of such a source is a version of the row that its `table_keys` name: valid from its event time until the event time
-of the row's next version; a delete ends the version before it and is none itself. So a join with it gives what was so at the time of an event, in the stream and in any later
-recompute, whatever the table says by then.
+A record of such a source is a version of the row that its `table_keys` name. It is valid from its event time until the event time of
+the row's next version. A delete ends the version before it and is not a version itself. So a join gives the version at the time of
+an event, in the stream and in any later recompute, even if the table has changed since.
 
-What a window sees of a table is all versions that had been read when the window closed: by the batch whose watermark closed it, or an earlier
-one. A version that comes later, though valid within the window, is late for it, and named as such.
+A window sees all versions of a table that had been read when the window closed: by the batch whose watermark closed it, or by an
+earlier one. A version that arrives later, though valid within the window, is late for it, and is reported as late.
 """
 
 from __future__ import annotations
@@ -24,56 +24,56 @@ from rivertwice.pipeline.names import RECORD, VALID_FROM, VALID_TO
 from rivertwice.pipeline.views import record_column
 
 ALL = (1 << 31) - 1
-"""Path index behind every batch: who has read so far has seen all versions."""
+"""Path index after every batch: a window with this index sees all versions."""
 _GONE = "_gone"
 
 
 def table_rows(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
-    """Return what each window sees of a table, as its view has it.
+    """Return the versions of a table that each window sees, with the columns of the view.
 
     Args:
         definition: what to run.
         view: name of the table's view.
         versions: accepted rows of the source, with `_index`: the batch that read each.
-        windows: the window's two columns; with `_close`, the last batch that the window has seen, it sees no later versions.
+        windows: the window's two columns. With `_close`, the last batch that a window sees, later versions are hidden from it.
     """
     frame = _frame(definition)
     columns = (*frame, RECORD, VALID_FROM, VALID_TO, *definition.sources[view].schema_)
     whole = all_versions(definition, view, versions, windows)
     if "_close" not in windows.columns:
         return whole.where(~F.col(_GONE)).select(*columns)
-    # A window that no version came too late for sees what it would if it saw all of them: only the others are worked out singly.
+    # A window without a late version sees the same as if it saw all versions. Only the other windows are computed one by one.
     torn = F.broadcast(whole.where(F.col("_index") > F.col("_close")).select(*frame).distinct())
     singly = _read_until_close(definition, view, versions, windows.join(torn, frame, "left_semi"))
-    seen = whole.join(torn, frame, "left_anti").unionByName(singly)
-    return seen.where(~F.col(_GONE)).select(*columns)
+    visible = whole.join(torn, frame, "left_anti").unionByName(singly)
+    return visible.where(~F.col(_GONE)).select(*columns)
 
 
 def all_versions(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
-    """Return what each window would see of a table if it saw all `versions`, deletes included (`_gone`).
+    """Return the versions that each window would see if all `versions` had been read, with deletes (`_gone`).
 
-    A version's end that lies behind a window's is none yet for it. Other columns of `windows` are kept.
+    A version that ends after the window has no end yet for it. Other columns of `windows` are kept.
     """
     end = F.col(definition.window.end_column)
     valid = _valid(definition, view, versions)
-    seen = valid.join(F.broadcast(windows), (F.col(VALID_FROM) < end) & _overlaps(definition))
-    return seen.withColumn(VALID_TO, F.when(F.col(VALID_TO) < end, F.col(VALID_TO)))
+    visible = valid.join(F.broadcast(windows), (F.col(VALID_FROM) < end) & _overlaps(definition))
+    return visible.withColumn(VALID_TO, F.when(F.col(VALID_TO) < end, F.col(VALID_TO)))
 
 
 def _read_until_close(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
-    """Return the same of those versions only that each window's batch, `_close`, or an earlier one has read."""
-    known, end = F.col(definition.sources[view].event_time), F.col(definition.window.end_column)
-    seen = versions.join(F.broadcast(windows), (F.col("_index") <= F.col("_close")) & (known < end))
-    return _valid(definition, view, seen, *_frame(definition), "_close").where(_overlaps(definition))
+    """Return the same, limited to the versions that each window's batch, `_close`, or an earlier batch has read."""
+    event_time, end = F.col(definition.sources[view].event_time), F.col(definition.window.end_column)
+    read_versions = versions.join(F.broadcast(windows), (F.col("_index") <= F.col("_close")) & (event_time < end))
+    return _valid(definition, view, read_versions, *_frame(definition), "_close").where(_overlaps(definition))
 
 
 def _valid(definition: Definition, view: str, versions: DataFrame, *apart: str) -> DataFrame:
     """Return the versions as a view has them, with their ends, within each group of the columns `apart`."""
     source = definition.sources[view]
     order = Window.partitionBy(*apart, *source.table_keys).orderBy(VALID_FROM, RECORD)
-    known = versions.withColumn(RECORD, record_column(F.col("_partition"), F.col("_offset")))
+    numbered = versions.withColumn(RECORD, record_column(F.col("_partition"), F.col("_offset")))
     return (
-        known.withColumn(VALID_FROM, F.col(source.event_time))
+        numbered.withColumn(VALID_FROM, F.col(source.event_time))
         .withColumn(VALID_TO, F.lead(VALID_FROM).over(order))
         .withColumn(_GONE, is_gone(source))
         .select(*apart, RECORD, VALID_FROM, VALID_TO, *source.schema_, "_index", "_partition", "_offset", _GONE)
@@ -99,7 +99,7 @@ def window_closes(
         spark: the session.
         definition: gives the windows' length and columns.
         ends_us: ends of the windows, epoch microseconds.
-        watermarks_ms: the batches' own watermarks, by path index.
+        watermarks_ms: the watermark of each batch, by path index.
     """
     window = definition.window
     ends = np.array(sorted(ends_us), dtype=np.int64)
@@ -117,12 +117,12 @@ def window_closes(
 
 
 def late_versions(definition: Definition, view: str, versions: DataFrame, closes: DataFrame) -> DataFrame:
-    """Return the versions, and deletes, that came when a window that they are valid in was closed, once per such window.
+    """Return the versions, and deletes, that arrived after a window that they are valid in had closed, once per such window.
 
     Args:
-        definition: what runs.
-        view: of the table.
+        definition: the running definition.
+        view: name of the table's view.
         versions: accepted rows with `_index`.
-        closes: as `window_closes` gave it.
+        closes: result of `window_closes`.
     """
     return all_versions(definition, view, versions, closes).where(F.col("_index") > F.col("_close"))

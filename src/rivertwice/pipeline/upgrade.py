@@ -1,7 +1,7 @@
-"""Whether a changed definition can go on from the state that the old one left. Pure.
+"""Whether a changed definition can continue from the state that the old one left. Pure.
 
-A checkpoint knows nothing of definitions: Spark itself resumes a changed sum or window length over an old state and corrupts
-it silently. So what may change is named, and everything else cannot be carried over, also what nobody has thought of yet.
+A checkpoint contains no definition: Spark resumes a changed sum or window length over an old state, and corrupts the state
+without an error. So the components that may change are listed. Any other component cannot be carried over, also a new one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rivertwice.pipeline.fingerprint import DECODE, STATE, ChangedComponent, com
 SAME, RESUME, REFUSED = "same", "resume", "refused"
 
 CARRIED = frozenset({*DECODE, "rows", "watermark", "late_policy"}) - frozenset(STATE)
-"""What decides which records come to the state, not what the state is: from the fork on the new words hold."""
+"""Components that decide which records reach the state, but not its form: from the fork on the new values apply."""
 
 _PINNED = {
     "topic": "the checkpoint's offsets are those of the old topic",
@@ -32,9 +32,9 @@ class UpgradeDecision:
     """What a changed definition means for a stream.
 
     Attributes:
-        way: `same` (nothing that matters changed: start it), `resume` (it can go on from the old state), or `refused`.
+        way: `same` (no component changed: start it), `resume` (it can continue from the old state), or `refused`.
         changes: components that differ.
-        obstacles: component to why it cannot be carried over; empty unless refused.
+        obstacles: component to the reason why it cannot be carried over; empty unless refused.
     """
 
     way: str
@@ -43,11 +43,11 @@ class UpgradeDecision:
 
 
 def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> UpgradeDecision:
-    """Decide whether `new` can go on from the state that `old` left.
+    """Decide whether `new` can continue from the state that `old` left.
 
     Args:
         old: the bundle that the timeline runs.
-        new: the definition as it is wanted.
+        new: the wanted definition.
         recorded: the fingerprint that the timeline recorded when it began.
     """
     hashes = old.fingerprint.hashes()

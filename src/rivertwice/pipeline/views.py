@@ -1,4 +1,4 @@
-"""One SQL text over named frames, and the column that tells their records apart."""
+"""One SQL text over named frames, and the column that identifies their records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VIEW = threading.Lock()
 
 
 def run_views(spark: SparkSession, sql: str, views: Mapping[str, DataFrame]) -> DataFrame:
-    """Return what `sql` makes of `views`, each seen under its name and under no other statement."""
+    """Return the result of `sql` over `views`, each under its name; other statements do not see them."""
     with _VIEW:
         for view, rows in views.items():
             rows.createOrReplaceTempView(view)

@@ -23,7 +23,7 @@ def check_transform_shape(definition: Definition, where: str) -> None:
     """Refuse a transform whose rows could not be counted or whose window is not the definition's.
 
     Raises:
-        DefinitionError: names what was found, what was wanted and the remedy.
+        DefinitionError: names the actual and the expected call, and the remedy.
     """
     words = [word.lower() for word in tokens(definition.transform_sql)]
     for index, word in enumerate(words):
@@ -34,18 +34,18 @@ def check_transform_shape(definition: Definition, where: str) -> None:
                 "read and counted rows cannot be drawn: put the condition into rows.sql"
             )
             raise DefinitionError(message)
-    wanted = wanted_call(definition)
+    expected = wanted_call(definition)
     function = definition.window.function
     calls = [index for index, word in enumerate(words) if word in _FUNCTIONS and words[index + 1 : index + 2] == ["("]]
     if not calls:
-        message = f"{where} has no {function}() call, but the definition groups by {wanted}; add it to GROUP BY"
+        message = f"{where} has no {function}() call, but the definition groups by {expected}; add it to GROUP BY"
         raise DefinitionError(message)
     for index in calls:
         arguments = " ".join(words[index + 2 : words.index(")", index)])
         if words[index] != function or not _is_wanted(definition, arguments):
             message = (
                 f"{where} groups by {words[index]}({arguments.replace(' , ', ', ')}), but the definition's window is "
-                f"{wanted}; windows are over the event time itself and without offset: give both the same"
+                f"{expected}; windows are over the event time itself and without offset: give both the same"
             )
             raise DefinitionError(message)
 
@@ -55,7 +55,7 @@ def wanted_call(definition: Definition) -> str:
     window = definition.window
     _, source = definition.source
     durations = [window.length] if window.slide is None else [window.length, window.slide]
-    texts = [f"'{format_duration(one)}'" for one in durations]
+    texts = [f"'{format_duration(duration)}'" for duration in durations]
     return f"{window.function}({', '.join([source.event_time, *texts])})"
 
 
@@ -65,8 +65,8 @@ def _is_wanted(definition: Definition, arguments: str) -> bool:
     if match is None or match.group("field").strip("`") != definition.source[1].event_time:
         return False
     slide = match.group("slide")
-    found = (_size(match.group("size")), None if slide is None else _size(slide))
-    return found == (window.length, window.slide)
+    sizes = (_size(match.group("size")), None if slide is None else _size(slide))
+    return sizes == (window.length, window.slide)
 
 
 def _size(text: str) -> timedelta | None:

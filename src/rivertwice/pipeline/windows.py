@@ -18,9 +18,9 @@ class Window(BaseModel):
     """Tumbling (`size`), hopping (`size` and `slide`) or session (`session`) windows, as Spark's functions make them, intervals or a fold.
 
     Tumbling and hopping windows are aligned to the epoch. A session of a key begins with an event and ends `session`
-    after its last one; an event exactly at that end still belongs to it. An interval is a stretch of `every` of event time,
-    whose rows are computed from all records of a window around it: `lookback` before it, `lookahead` behind it. A fold has no
-    windows: its rows lie under the stretch of `fold` that holds their event, which is an address and nothing else.
+    after its last one; an event exactly at that end still belongs to it. An interval is a range of `every` of event time.
+    Its rows are computed from all records of a window around it: `lookback` before it, `lookahead` after it. A fold has no
+    windows: its rows are stored under the range of `fold` that contains their event, which is only an address.
     """
 
     model_config = ConfigDict(
@@ -40,7 +40,7 @@ class Window(BaseModel):
     size: Duration | None = Field(default=None, description="Length of a window.", json_schema_extra=without_null)
     slide: Duration | None = Field(
         default=None,
-        description="A window starts each so often: hopping windows, which overlap; divides the size.",
+        description="Time between the starts of two windows: hopping windows, which overlap; divides the size.",
         json_schema_extra=without_null,
     )
     session: Duration | None = Field(
@@ -50,24 +50,24 @@ class Window(BaseModel):
     )
     every: Duration | None = Field(
         default=None,
-        description="Intervals instead of a size: rows of so much event time are computed together, from raw records.",
+        description="Intervals instead of a size: the rows of so much event time are computed together, from raw records.",
         json_schema_extra=without_null,
     )
     fold: Duration | None = Field(
         default=None,
-        description="A fold instead of a size: fold.py follows each key, event by event; rows lie by so much event time.",
+        description="A fold instead of a size: fold.py follows each key, event by event; rows are stored by so much event time.",
         json_schema_extra=without_null,
     )
     lookback: Duration = Field(
-        default=_NONE, description="Of intervals: records so long before an interval are seen too."
+        default=_NONE, description="For intervals: records so long before an interval are seen too."
     )
     lookahead: Duration = Field(
         default=_NONE,
-        description="Of intervals: records so long behind an interval are seen too; it is emitted as much later.",
+        description="For intervals: records so long after an interval are seen too; it is emitted so much later.",
     )
     at: Column | None = Field(
         default=None,
-        description="Of intervals: the result column, a timestamp, that says which interval a row belongs to. Of a fold: the "
+        description="For intervals: the result column, a timestamp, that gives the interval of a row. For a fold: the "
         "result column that holds the event's time.",
         json_schema_extra=without_null,
     )
@@ -96,26 +96,26 @@ class Window(BaseModel):
         return self
 
     def closed_ms(self, watermark_ms: int) -> int:
-        """Return up to which window end rows are final at a watermark (epoch ms); a fold's are when they are emitted."""
+        """Return the window end up to which rows are final at a watermark (epoch ms); a fold's rows are final at once."""
         return self.kind.closed_ms(watermark_ms)
 
     def first_end_ms(self, event_ms: int) -> int:
-        """Return the end of the earliest window that an event belongs to (epoch ms); of a session, that of it alone."""
+        """Return the end of the earliest window of an event (epoch ms); for a session, the end of a session of this event alone."""
         return self.kind.first_end_ms(self, event_ms)
 
     @property
     def kind(self) -> Kind:
-        """What differs between the kinds of windows, answered for this one."""
+        """The kind of this window."""
         return kind_of(self)
 
     @property
     def length(self) -> timedelta:
-        """Length of a window; of a session the gap, which is the shortest it can be; of an interval with what it sees; of a fold its address."""
+        """Length of a window: for a session its gap (the minimum), for an interval with lookback and lookahead, for a fold its address."""
         return self.kind.length(self)
 
     @property
     def step(self) -> timedelta:
-        """Time between the starts of two windows; of sessions the gap."""
+        """Time between the starts of two windows; for sessions the gap."""
         return self.kind.step(self)
 
     @property

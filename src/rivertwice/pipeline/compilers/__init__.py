@@ -1,4 +1,4 @@
-"""How Spark computes each kind of windows: one module a kind, beside `kinds`, which describes them and needs no Spark."""
+"""How Spark computes each kind of windows: one module for each. `kinds` describes them, and needs no Spark."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ COMPILERS: Mapping[type[Kind], Compiler] = {
 
 
 def compiler_of(definition: Definition) -> Compiler:
-    """Return what computes the results of a definition's kind of windows."""
+    """Return the compiler of a definition's kind of windows."""
     return COMPILERS[type(definition.window.kind)]

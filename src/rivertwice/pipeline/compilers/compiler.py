@@ -1,4 +1,4 @@
-"""What the rest of the program asks of how a kind of windows is computed."""
+"""The interface of the computation of a kind of windows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rivertwice.pipeline.model import Definition
 
 
 class PlanCheck(Protocol):
-    """Judges the SQL of a definition by Spark's plan of it, and by what it makes of made-up rows."""
+    """Judges the SQL of a definition by Spark's plan of it, and by its result over made-up rows."""
 
     def plan(self, spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the result over made-up accepted rows of each view, analysed and not run."""
+        """Return the result over made-up accepted rows of each view, analysed but not run."""
 
     def find_refusals(self, definition: Definition, plan: DataFrame) -> list[str]:
-        """Return a sentence for each thing in the plan for which stream and recompute could differ."""
+        """Return a sentence for each part of the plan for which stream and recompute could differ."""
 
     def run(
         self, spark: SparkSession, definition: Definition, samples: Mapping[str, DataFrame], plan: DataFrame
@@ -29,11 +29,11 @@ class PlanCheck(Protocol):
     def find_window_conflicts(
         self, definition: Definition, rows: Sequence[Mapping[str, Any]], samples: int
     ) -> list[str]:
-        """Return what is wrong with the windows of the result rows of so many made-up rows, or with their counts."""
+        """Return the conflicts in windows or counts of the result rows, which come from so many made-up rows."""
 
 
 class Compiler(ABC):
-    """Computes one kind of windows. It has no state: a definition comes with every question.
+    """Computes one kind of windows. It has no state: each method takes a definition.
 
     Attributes:
         plan_check: judges the definition's SQL; None for a kind that is not written in SQL.
@@ -43,14 +43,14 @@ class Compiler(ABC):
 
     @abstractmethod
     def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the streaming frame over the accepted rows of each stream, under its own watermark."""
+        """Return the streaming frame over the accepted rows of each stream, with its own watermark."""
 
     @abstractmethod
     def batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
         """Return the result over the accepted rows of each view, all of them or any subset."""
 
     def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
-        """Return what turns a micro-batch of the stream's frame, and its number, into result rows."""
+        """Return the function that turns a micro-batch of the stream's frame, and its number, into result rows."""
         del definition, versions
         return lambda frame, _: frame.toArrow()
 
@@ -62,8 +62,8 @@ class Compiler(ABC):
         Args:
             spark: the session.
             definition: of the pipeline.
-            rows: the accepted rows of each view; offsets rise over all views.
-            batch_of: by offset, the micro-batch that read the record.
+            rows: the accepted rows of each view; offsets increase over all views.
+            batch_of: the micro-batch that read the record, by offset.
         """
         del batch_of
         return self.batch(spark, definition, rows).toArrow().to_pylist(), []

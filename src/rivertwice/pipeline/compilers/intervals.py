@@ -27,8 +27,8 @@ from rivertwice.pipeline.views import run_views
 def interval_result(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
     """Return the result over accepted rows of each view, window by window."""
     pairs = {view: with_window_end(rows[view], definition, view) for view in definition.streams}
-    known = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
-    return compute_interval_rows(spark, definition, interval_views(definition, pairs, known))
+    versions = {view: rows[view].withColumn("_index", F.lit(0)) for view in definition.tables}
+    return compute_interval_rows(spark, definition, interval_views(definition, pairs, versions))
 
 
 class IntervalPlanCheck(GroupedPlanCheck):
@@ -41,7 +41,7 @@ class IntervalPlanCheck(GroupedPlanCheck):
         return run_views(spark, definition.transform_sql, views)
 
     def find_refusals(self, definition: Definition, plan: DataFrame) -> list[str]:
-        """Return what could join records of two windows, or depends on an order that is not total."""
+        """Return what could join records of two windows, or what depends on an order that is not total."""
         return find_interval_refusals(plan, definition)
 
     def run(
@@ -67,5 +67,5 @@ class IntervalCompiler(Compiler):
         return interval_result(spark, definition, rows)
 
     def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
-        """Return what computes the result from the records of closed windows."""
+        """Return the function that computes the result from the records of closed windows."""
         return IntervalSink(definition, versions).rows

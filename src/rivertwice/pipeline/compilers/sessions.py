@@ -1,4 +1,4 @@
-"""Session windows: as tumbling ones, but an event begins them and the keys must be the fields themselves."""
+"""Session windows: like tumbling ones, but an event begins them and the keys must be the fields themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SessionPlanCheck(GroupedPlanCheck):
     origin = "the first event on"
 
     def find_refusals(self, definition: Definition, plan: DataFrame) -> list[str]:
-        """Return what else is refused of a session: a key that the statement computes."""
+        """Return the refusals of the base class, and those of a session: keys that the statement computes."""
         computed = [
             f"it computes the key {name!r}, but a session's key must be the field itself, so that what the stream "
             f"did with each key can be derived: group by {name}, and rename or clean it before the log"

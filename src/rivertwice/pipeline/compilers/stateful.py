@@ -34,7 +34,7 @@ class StatefulCompiler(Compiler):
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the rows of a fold in the order in which the micro-batches read the events, as a reconcile folds them.
 
-        With them what is wrong with `order: any`, one sentence for each key.
+        The second value has one sentence for each key that violates `order: any`.
         """
         numbered = {view: with_batch(spark, frame, batch_of) for view, frame in rows.items()}
         events = packed(definition, numbered, "_index").persist()

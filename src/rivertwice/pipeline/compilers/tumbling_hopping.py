@@ -20,7 +20,7 @@ class GroupedPlanCheck:
     """Judges a statement that groups by a window and exactly the keys.
 
     Attributes:
-        origin: from where on windows are cut, in words.
+        origin: the start from which windows are cut, in words.
     """
 
     origin = "the epoch on"
@@ -30,7 +30,7 @@ class GroupedPlanCheck:
         return transform(spark, definition, *samples.values())
 
     def find_refusals(self, definition: Definition, plan: DataFrame) -> list[str]:
-        """Return what reads another relation, does not group by window and keys, or cannot be repeated."""
+        """Return which parts read another relation, do not group by window and keys, or cannot be repeated."""
         view, source = definition.source
         nodes = RESULT_NODES | HOPPING_NODES if definition.window.passes > 1 else RESULT_NODES
         findings = find_plan_refusals(plan, nodes, compared=definition.compare)
@@ -55,7 +55,7 @@ class GroupedPlanCheck:
     def find_window_conflicts(
         self, definition: Definition, rows: Sequence[Mapping[str, Any]], samples: int
     ) -> list[str]:
-        """Return the first row whose window is not the definition's, or that the counts do not add up."""
+        """Return the first row whose window is not the definition's, or counts that do not add up."""
         window = definition.window
         for row in rows:
             start, end = row[window.start_column], row[window.end_column]
@@ -92,10 +92,10 @@ class WindowCompiler(Compiler):
     plan_check = GroupedPlanCheck()
 
     def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:
-        """Return what `rows.sql` and the transform make of the one stream."""
+        """Return the result of `rows.sql` and the transform over the one stream."""
         return self.batch(spark, definition, branches)
 
     def batch(self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-        """Return what `rows.sql` and the transform make of the accepted rows of the one source."""
+        """Return the result of `rows.sql` and the transform over the accepted rows of the one source."""
         (accepted_rows,) = rows.values()
         return transform(spark, definition, included(spark, definition, accepted_rows))

@@ -1,4 +1,4 @@
-"""The kinds of windows, one module each: what differs between them is asked of `Kind`, and answered here alone."""
+"""The kinds of windows, one module each: `Kind` lists the questions, and only these modules answer them."""
 
 from __future__ import annotations
 

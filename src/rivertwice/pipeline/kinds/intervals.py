@@ -1,4 +1,4 @@
-"""Intervals (`every` in a definition): a stretch of event time is computed at once, from raw records."""
+"""Intervals (`every` in a definition): a range of event time is computed at once, from raw records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class IntervalLint(WindowLint):
 
 
 class Intervals(Kind):
-    """Stretches of `every`, whose rows are computed from the records of a window around each. The length is all it sees."""
+    """Ranges of `every`, whose rows are computed from the records of a window around each. The length is that of the window."""
 
     setting = "every"
     takes_several_sources = True
@@ -50,11 +50,11 @@ class Intervals(Kind):
 
     def text(self, window: Window) -> str:
         """Return the windows in words."""
-        seen = f"{format_duration(window.lookback)} before and {format_duration(window.lookahead)} behind"
-        return f"intervals of {format_duration(self.step(window))} that see {seen}"
+        reach = f"{format_duration(window.lookback)} before and {format_duration(window.lookahead)} behind"
+        return f"intervals of {format_duration(self.step(window))} that see {reach}"
 
     def find_window_conflict(self, window: Window) -> str | None:
-        """Return what is wrong with the reach of an interval or its column of time, or None."""
+        """Return why lookback, lookahead or the column of time cannot be accepted, or None."""
         every, none = self.step(window), timedelta(0)
         if window.at is None:
             return "intervals need at: the result column, a timestamp, by which a row belongs to an interval; name it"
@@ -73,7 +73,7 @@ class Intervals(Kind):
         return find_stray_slide(window)
 
     def find_conflict(self, definition: DefinitionFile) -> str | None:
-        """Return what else of a definition does not go with such windows, or None."""
+        """Return which other part of a definition conflicts with such windows, or None."""
         window = definition.window
         stray = find_stray_fold_part(definition)
         if stray:
@@ -95,11 +95,11 @@ class Intervals(Kind):
         return None
 
     def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
-        """Return which file does not go with such windows, as "FILE: why", or None."""
+        """Return which file conflicts with such windows, as "FILE: why", or None."""
         return find_stray_fold_file(definition, files)
 
     def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
-        """Refuse SQL that could not be recomputed, and a file of conditions: they belong into the statement."""
+        """Refuse SQL that could not be recomputed, and `rows.sql`: its conditions belong in the statement."""
         sql, compared = definition.transform_sql, definition.compare
         check_sql(sql, f"{where}/{TRANSFORM_FILE}", compared=compared, per_window=True, fields=fields)
         if definition.rows_sql is not None:
@@ -109,12 +109,12 @@ class Intervals(Kind):
             raise DefinitionError(message)
 
     def fingerprint_parts(self, window: Window) -> list[str]:
-        """Return what tells windows apart."""
-        reach = [format_duration(one) for one in (self.step(window), window.lookback, window.lookahead)]
+        """Return what distinguishes windows."""
+        reach = [format_duration(duration) for duration in (self.step(window), window.lookback, window.lookahead)]
         return ["slices", *reach, str(window.at), window.start_column, window.end_column]
 
     def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
-        """Return the keys alone where a case leaves the start out: a window begins before its interval."""
+        """Return only the keys if a case leaves the start out: a window begins before its interval."""
         if not all(definition.window.start_column in row for row in expected):
             return definition.keys
         return super().case_keys(definition, expected)

@@ -1,4 +1,4 @@
-"""What the rest of the program asks a kind of windows. Pure: nothing here or in the kinds imports Spark at module level."""
+"""The interface of a kind of windows. Pure: neither this module nor the kinds import Spark at module level."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class Kind(ABC):
-    """One kind of windows. It has no state of its own: a window or a definition comes with every question.
+    """One kind of windows. It has no state: each method takes a window or a definition.
 
     Attributes:
         setting: the field of `window` in `pipeline.yaml` that chooses the kind.
         function: Spark's function that makes the windows.
         takes_several_sources: whether a definition may have more than one source.
-        is_aligned: whether windows begin at multiples of their step from the epoch and have one length; else an event begins one,
-            and it can grow.
+        is_aligned: whether windows begin at multiples of their step from the epoch and have one length; else an event begins a
+            window, and the window can grow.
         has_watermark: whether results wait for a watermark.
         keeps_records: whether the state holds raw records with all their fields, used or not.
-        takes_cures: whether the record of a dead letter can be put right and taken up.
-        has_newest_rows: whether each key has a newest row, which replaces those before it.
+        takes_cures: whether the record of a dead letter can be corrected and read again.
+        has_newest_rows: whether each key has a newest row, which replaces the earlier ones.
         follows_records: whether a window or its rows depend on records that another definition may not take.
         keeps_every_key: whether the state never forgets a key by itself.
-        code_file: the file that says how rows are computed.
-        lint: says what it knows of the pitfalls that depend on the kind.
+        code_file: the file with the code that computes rows.
+        lint: judges the pitfalls that depend on the kind.
     """
 
     setting: ClassVar[str]
@@ -61,15 +61,15 @@ class Kind(ABC):
         """Return the windows in words."""
 
     def contract_text(self, window: Window) -> str:
-        """Return the windows in the words of a contract."""
+        """Return the windows as a contract describes them."""
         return self.text(window)
 
     def closed_ms(self, watermark_ms: int) -> int:
-        """Return up to which window end rows are final at a watermark (epoch ms)."""
+        """Return the window end up to which rows are final at a watermark (epoch ms)."""
         return watermark_ms
 
     def first_end_ms(self, window: Window, event_ms: int) -> int:
-        """Return the end of the earliest window that an event belongs to (epoch ms)."""
+        """Return the end of the earliest window of an event (epoch ms)."""
         step = self.step(window) // timedelta(milliseconds=1)
         return event_ms // step * step + step
 
@@ -79,17 +79,17 @@ class Kind(ABC):
         return None
 
     def find_late_conflict(self, late: LatePolicy) -> str | None:
-        """Return why a late policy does not go with such windows, or None."""
+        """Return why a late policy conflicts with such windows, or None."""
         del late
         return None
 
     @abstractmethod
     def find_window_conflict(self, window: Window) -> str | None:
-        """Return which other fields of `window` do not go with such windows, or None."""
+        """Return which other fields of `window` conflict with such windows, or None."""
 
     @abstractmethod
     def find_conflict(self, definition: DefinitionFile) -> str | None:
-        """Return what else of a definition does not go with such windows, or None."""
+        """Return which other part of a definition conflicts with such windows, or None."""
 
     def find_updates_conflict(self, window: Window) -> str | None:
         """Return why rows cannot be emitted with every batch that changes them, or None."""
@@ -100,10 +100,10 @@ class Kind(ABC):
 
     @abstractmethod
     def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
-        """Return which file does not go with such windows, as "FILE: why", or None.
+        """Return which file conflicts with such windows, as "FILE: why", or None.
 
         Args:
-            definition: what `pipeline.yaml` says.
+            definition: the content of `pipeline.yaml`.
             files: name to text.
         """
 
@@ -117,25 +117,25 @@ class Kind(ABC):
             fields: names of all fields of the sources, in lower case.
 
         Raises:
-            DefinitionError: it could not be recomputed; names the file, what was found and the remedy.
+            DefinitionError: it could not be recomputed; names the file, the cause and the remedy.
         """
 
     def sample_time(self, window: Window, index: int) -> timedelta:
-        """Return when, after the first, a made-up event happens, by its index: several fall into each window."""
+        """Return the time of a made-up event after the first, by its index: several events are in each window."""
         return index * self.length(window) * 3 / 8
 
     def row_keys(self, definition: DefinitionFile) -> list[str]:
-        """Return the result columns that tell a row from all others of its window."""
+        """Return the result columns that identify a row in its window."""
         return definition.keys
 
     def session_keys(self, definition: DefinitionFile) -> list[str] | None:
-        """Return the key columns if key and stretch tell windows apart, else None."""
+        """Return the key columns if windows are identified by key and time range, else None."""
         del definition
         return None
 
     @abstractmethod
     def fingerprint_parts(self, window: Window) -> list[str]:
-        """Return what tells windows apart. It is hashed, so it must not change: stored fingerprints stay valid."""
+        """Return what distinguishes windows. It is hashed, so it must not change: stored fingerprints stay valid."""
 
     def guarantee(self) -> str:
         """Return what a contract guarantees of each record."""
@@ -145,7 +145,7 @@ class Kind(ABC):
         """Return why a changed component cannot be carried over, or None: other rules decide.
 
         Args:
-            chooses_records: whether the component decides which records come to the state; not so the watermark and the late policy.
+            chooses_records: whether the component decides which records reach the state; the watermark and the late policy do not.
         """
         if not (chooses_records and self.follows_records):
             return None
@@ -157,5 +157,5 @@ class Kind(ABC):
         return [definition.window.start_column, *definition.keys]
 
     def case_rows(self, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the expected rows of a case with what may be left out filled in."""
+        """Return the expected rows of a case, with the values that may be left out filled in."""
         return expected

@@ -1,4 +1,4 @@
-"""What a lint says of the pitfalls that depend on the kind of windows. This base is that of windows written in SQL."""
+"""Findings about the pitfalls that depend on the kind of windows. The base class is for windows written in SQL."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ FIT = "stream or batch"
 
 
 class WindowLint:
-    """One method a pitfall; each takes a definition, and what the checks of its plan found or None.
+    """One method for each pitfall; each takes a definition, and the result of the checks of its plan or None.
 
     Attributes:
-        per_window: whether the SQL sees the records of one window at a time, in which some functions depend on no order.
-        grouped: what becomes of the keys, in words.
+        per_window: whether the SQL sees the records of one window at a time, so that some functions depend on no order.
+        grouped: what the SQL does with the keys, in words.
     """
 
     per_window: ClassVar[bool] = False
     grouped: ClassVar[str] = "are columns of the result, grouped by exactly"
 
     def loaded(self, definition: Definition) -> list[LintFinding]:
-        """Return what the checks that passed mean. The first finding says that the definition holds."""
+        """Return the findings for passed checks. The first one reports that the definition holds."""
         text = (
             f"Spark resolves every view, column and function, the result has the columns {', '.join(definition.result_columns)}, "
             "and the plan holds nothing for which stream and recompute could differ"
@@ -70,7 +70,7 @@ class WindowLint:
         return LintFinding(check, HOLDS, f"neither the text nor Spark's plan of it has a function that {does}")
 
     def keys(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
-        """Return P5: keys that are columns, in the GROUP BY, and that divide the records; how evenly, only the data shows."""
+        """Return P5: whether keys are columns, in the GROUP BY, and divide the records; how evenly, only the data shows."""
         name, keys = definition.name, ", ".join(definition.keys)
         if not keys:
             text = "keys is empty: all records of a window meet in one task, whatever the number of cores; how many, the data shows"
@@ -84,7 +84,7 @@ class WindowLint:
         return LintFinding(REPARTITION, HOLDS, f"{keys} {self.grouped}; none is constant or the event time itself")
 
     def late_measured(self, definition: Definition) -> LintFinding:
-        """Return whether somebody counts the records that come too late."""
+        """Return whether late records are counted."""
         if not definition.compare:
             return LintFinding(
                 LATE_DROPS,
@@ -114,7 +114,7 @@ class WindowLint:
         return LintFinding(UNBOUNDED, HOLDS, text)
 
     def idle_source(self, definition: Definition) -> list[LintFinding]:
-        """Return what one silent source of several does to the watermark; nothing where there is one source."""
+        """Return the effect of a silent source on the watermark; empty if there is only one source."""
         if len(definition.streams) == 1:
             return []
         shows = f"`rivertwice diagnose {definition.name}` names a silent one"
@@ -141,12 +141,12 @@ class WindowLint:
         return LintFinding(FIT, HOLDS, text)
 
     def remedy_for_partitions(self, partitions: int) -> str:
-        """Return what to do about a topic that got more partitions than the definition says, which it has now."""
+        """Return what to do about a topic that now has more partitions than the definition declares."""
         return f"write partitions: {partitions}; results do not depend on order here, readers of the topic may"
 
 
 def lifted(definition: Definition, check: str) -> LintFinding:
-    """Return that `compare: false` lifts a refusal, so that nobody looked."""
+    """Return the finding that `compare: false` lifts a refusal, so the plan was not checked."""
     text = "compare is false, so a function that a recompute would not repeat is not refused in the plan"
     remedy = f"leave compare out, then run `rivertwice lint {definition.name}`"
     return LintFinding(check, NOT_CHECKED, text, remedy)

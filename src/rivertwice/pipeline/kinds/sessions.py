@@ -21,7 +21,7 @@ class SessionLint(WindowLint):
     """A session can stay open as long as its key has events."""
 
     def state_bound(self, definition: Definition) -> LintFinding:
-        """Return P8: whether a key ever rests, only the data shows."""
+        """Return P8: only the data shows whether a key ever pauses."""
         text = (
             f"a session ends {format_duration(definition.window.length)} after its last event: a key that never rests keeps its "
             "session open; whether one does, the data shows"
@@ -53,7 +53,7 @@ class Sessions(GroupedKind):
         return f"session, gap {format_duration(self.length(window))}"
 
     def first_end_ms(self, window: Window, event_ms: int) -> int:
-        """Return the end of the session that an event makes alone."""
+        """Return the end of a session of one event."""
         return event_ms + self.length(window) // timedelta(milliseconds=1)
 
     def find_key_conflict(self, definition: DefinitionFile) -> str | None:
@@ -62,14 +62,14 @@ class Sessions(GroupedKind):
         wrong = [key for key in definition.keys if schema.get(key, "double") == "double"]
         if definition.keys and not wrong:
             return None
-        found = "there are none" if not definition.keys else f"{wrong[0]!r} is {schema.get(wrong[0], 'no field')}"
+        problem = "there are none" if not definition.keys else f"{wrong[0]!r} is {schema.get(wrong[0], 'no field')}"
         return (
             "sessions are built per key, and what the stream did is derived by following each key, so keys must be fields "
-            f"of the source's schema and no doubles; {found}: name at least one such field"
+            f"of the source's schema and no doubles; {problem}: name at least one such field"
         )
 
     def find_late_conflict(self, late: LatePolicy) -> str | None:
-        """Return why a late policy does not go with such windows, or None."""
+        """Return why a late policy conflicts with such windows, or None."""
         if late.policy != "correct":
             return None
         return (
@@ -82,7 +82,7 @@ class Sessions(GroupedKind):
         return find_stray_reach(window) or find_stray_slide(window)
 
     def session_keys(self, definition: DefinitionFile) -> list[str] | None:
-        """Return the key columns: with the stretch they tell sessions apart."""
+        """Return the key columns: together with the time range they identify a session."""
         return definition.keys
 
     def sample_time(self, window: Window, index: int) -> timedelta:
@@ -90,5 +90,5 @@ class Sessions(GroupedKind):
         return super().sample_time(window, index) + index // 5 * 2 * self.length(window)
 
     def fingerprint_parts(self, window: Window) -> list[str]:
-        """Return what tells windows apart."""
+        """Return what distinguishes windows."""
         return ["session", format_duration(self.length(window)), window.start_column, window.end_column]

@@ -1,4 +1,4 @@
-"""What the kinds that are written in SQL share: the rules of their files and of the column that counts."""
+"""Shared by the kinds that are written in SQL: the rules for their files and for the count column."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class GroupedKind(Kind):
-    """A kind whose rows are groups of one source's records: by a window that Spark's function makes, and the keys."""
+    """A kind that groups one source's records: by a window of Spark's function, and the keys."""
 
     def find_conflict(self, definition: DefinitionFile) -> str | None:
-        """Return what else of a definition does not go with such windows, or None."""
+        """Return which other part of a definition conflicts with such windows, or None."""
         return find_stray_fold_part(definition) or find_count_conflict(definition)
 
     def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
-        """Return which file does not go with such windows, as "FILE: why", or None."""
+        """Return which file conflicts with such windows, as "FILE: why", or None."""
         return find_stray_fold_file(definition, files)
 
     def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
@@ -36,7 +36,7 @@ class GroupedKind(Kind):
 
 
 def find_stray_fold_file(definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
-    """Return why a definition that is no fold may not have the files of one, or None."""
+    """Return why a definition that is no fold may not have a fold's file, or None."""
     if FOLD_FILE not in files:
         return None
     return (
@@ -46,7 +46,7 @@ def find_stray_fold_file(definition: DefinitionFile, files: Mapping[str, str]) -
 
 
 def find_count_conflict(definition: DefinitionFile) -> str | None:
-    """Return why the column that counts a row's records is not what the balance needs, or None."""
+    """Return why the count column does not fit the balance, or None."""
     if definition.count_column is None:
         return "count_column is missing; name the column that is count(*): the balance is built on it"
     if definition.count_column not in definition.columns:

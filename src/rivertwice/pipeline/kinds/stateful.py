@@ -1,4 +1,4 @@
-"""Stateful processing, `fold` in a definition: a function follows each key, event by event, and rows wait for nothing."""
+"""Stateful processing, `fold` in a definition: a function follows each key, event by event; rows are emitted at once."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from rivertwice.pipeline.windows import Window
 
 FOREVER_MS = 253_402_214_400_000
-"""9999-12-31: rows of a fold are final at once, as if the watermark stood there."""
+"""9999-12-31: rows of a fold are final at once, as if this were the watermark."""
 
 
 class StatefulLint(WindowLint):
-    """A function follows each key in the order of the log; no window closes, and nothing is late."""
+    """A function follows each key in the order of the log; no window closes, and no event is late."""
 
     def loaded(self, definition: Definition) -> list[LintFinding]:
-        """Return what the checks that passed mean; what the function makes of events is left to its cases."""
+        """Return the findings for passed checks; the results of the function are left to its cases."""
         names = ", ".join(definition.result_columns)
         text = f"it can be loaded, and Spark accepts the fold with the columns {names}"
-        left = "what the fold makes of events was not run; its cases do that"
+        unchecked = "what the fold makes of events was not run; its cases do that"
         return [
             LintFinding(DEFINITION, HOLDS, text),
-            LintFinding("fold", NOT_CHECKED, left, f"run `rivertwice test {definition.name}`"),
+            LintFinding("fold", NOT_CHECKED, unchecked, f"run `rivertwice test {definition.name}`"),
         ]
 
     def order(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
@@ -79,7 +79,7 @@ class StatefulLint(WindowLint):
         return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, f"{command}; {keyed}")
 
     def clock(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
-        """Return that a clock is refused when the function is read."""
+        """Return the finding that a clock is refused when the function is read."""
         del verdict
         text = f"rows belong to the event time ({definition.window.at}); a clock in the fold is refused when it is read"
         if not definition.compare:
@@ -87,7 +87,7 @@ class StatefulLint(WindowLint):
         return LintFinding(PROCESSING_TIME, HOLDS, text)
 
     def keys(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
-        """Return P5: how evenly `by` divides the records, only the data shows."""
+        """Return P5: only the data shows how evenly `by` divides the records."""
         del verdict
         by = ", ".join(definition.by)
         text = (
@@ -96,24 +96,24 @@ class StatefulLint(WindowLint):
         return LintFinding(REPARTITION, NOT_CHECKED, text, shows_lag(definition.name))
 
     def late_measured(self, definition: Definition) -> LintFinding:
-        """Return that nothing is late."""
+        """Return the finding that no event is late."""
         del definition
         return LintFinding(LATE_DROPS, HOLDS, "a fold has no watermark: no event is late, and none is dropped")
 
     def state_bound(self, definition: Definition) -> LintFinding:
-        """Return P8: a key's state is kept until the function lets it go."""
+        """Return P8: a key's state is kept until the function returns None for it."""
         by = ", ".join(definition.by)
         text = f"the state of every {by} is kept until the fold returns None for it; when, the data shows"
         remedy = f"{shows_state(definition.name)}; return None when a key is done, if keys come and go"
         return LintFinding(UNBOUNDED, NOT_CHECKED, text, remedy)
 
     def idle_source(self, definition: Definition) -> list[LintFinding]:
-        """Return nothing: a silent source holds nothing back."""
+        """Return no finding: a silent source holds no result back."""
         del definition
         return []
 
     def fit(self, definition: Definition) -> LintFinding:
-        """Return that a batch could not give rows as soon."""
+        """Return the finding that a batch could not give rows as soon."""
         del definition
         return LintFinding(FIT, HOLDS, "rows are emitted by the batch that reads their event")
 
@@ -124,7 +124,7 @@ class StatefulLint(WindowLint):
 
 
 class Stateful(Kind):
-    """No windows: rows lie under the stretch of `fold` that holds their event, which is an address and nothing else."""
+    """No windows: rows are stored under the range of `fold` that contains their event, which is only an address."""
 
     setting = "fold"
     code_file = FOLD_FILE
@@ -149,18 +149,18 @@ class Stateful(Kind):
         return f"fold, by {format_duration(self.length(window))}"
 
     def closed_ms(self, watermark_ms: int) -> int:
-        """Return that rows are final when they are emitted, whatever the watermark is."""
+        """Return a time after all window ends: rows are final when they are emitted, whatever the watermark is."""
         del watermark_ms
         return FOREVER_MS
 
     def find_late_conflict(self, late: LatePolicy) -> str | None:
-        """Return why a late policy does not go with such windows, or None."""
+        """Return why a late policy conflicts with such windows, or None."""
         if not late.keeps_rows:
             return None
         return f"late.policy is {late.policy}, but nothing of a fold waits or is late; remove it"
 
     def find_window_conflict(self, window: Window) -> str | None:
-        """Return that there is no column of the event's time, or which fields a fold does not have, or None."""
+        """Return that the column of the event's time is missing, or which fields do not fit a fold, or None."""
         stray = find_stray_reach(window, takes_at=True)
         if stray:
             return stray
@@ -169,15 +169,15 @@ class Stateful(Kind):
         return find_stray_slide(window)
 
     def find_conflict(self, definition: DefinitionFile) -> str | None:
-        """Return what else of a definition does not go with such windows, or None."""
+        """Return which other part of a definition conflicts with such windows, or None."""
         return find_fold_conflict(definition)
 
     def row_keys(self, definition: DefinitionFile) -> list[str]:
-        """Return the keys, and in front of them the place of the event."""
+        """Return the columns of the event's place, then the keys."""
         return [*([SOURCE] if definition.has_several_sources else []), RECORD, ROW, *definition.keys]
 
     def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
-        """Return which file does not go with a fold, as "FILE: why", or None."""
+        """Return which file conflicts with a fold, as "FILE: why", or None."""
         del definition
         stray = [name for name in (TRANSFORM_FILE, ROWS_FILE) if name in files]
         return (
@@ -185,13 +185,13 @@ class Stateful(Kind):
         )
 
     def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
-        """Refuse a function that reads a clock, or anything but the event and the state."""
+        """Refuse a function that reads a clock, or other values than the event and the state."""
         del fields
         assert definition.fold_py is not None, "the files were checked"
         check_fold(definition.fold_py, f"{where}/{FOLD_FILE}", compared=definition.compare)
 
     def fingerprint_parts(self, window: Window) -> list[str]:
-        """Return what tells windows apart."""
+        """Return what distinguishes windows."""
         return ["fold", format_duration(self.length(window)), str(window.at), window.start_column, window.end_column]
 
     def guarantee(self) -> str:
@@ -206,10 +206,10 @@ class Stateful(Kind):
         )
 
     def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
-        """Return the id of the event, and which of its rows it is."""
+        """Return the columns for the id of the event, and for the number of its row."""
         del definition, expected
         return [RECORD, ROW]
 
     def case_rows(self, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the expected rows, each the first of its event unless it says otherwise."""
+        """Return the expected rows; a row without a number is the first of its event."""
         return [{ROW: 0, **row} for row in expected]

@@ -33,11 +33,11 @@ class TumblingHopping(GroupedKind):
         return f"{format_duration(self.length(window))}{every}"
 
     def contract_text(self, window: Window) -> str:
-        """Return the windows in the words of a contract."""
+        """Return the windows as a contract describes them."""
         return f"{'tumbling' if window.slide is None else 'hopping'}, {self.text(window)}"
 
     def find_window_conflict(self, window: Window) -> str | None:
-        """Return what is wrong with the slide, or None."""
+        """Return why the slide cannot be accepted, or None."""
         stray = find_stray_reach(window)
         if stray or window.slide is None:
             return stray
@@ -60,6 +60,6 @@ class TumblingHopping(GroupedKind):
         return None
 
     def fingerprint_parts(self, window: Window) -> list[str]:
-        """Return what tells windows apart."""
+        """Return what distinguishes windows."""
         slide = [] if window.slide is None else ["slide", format_duration(window.slide)]
         return [format_duration(self.length(window)), window.start_column, window.end_column, *slide]
