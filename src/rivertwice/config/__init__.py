@@ -1,4 +1,4 @@
-"""Where things lie: the project (definitions) and the home (state). Nothing is read at import time."""
+"""Locations of the project (definitions) and the home (state). Importing this package reads no file and no variable."""
 
 from rivertwice.config.homes import PipelineHome, Tables
 from rivertwice.config.kafka_security import KafkaSecurity

@@ -1,4 +1,4 @@
-"""Where one pipeline keeps what: its tables, and everything else it stores."""
+"""Locations of one pipeline's data: its tables, and everything else it stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Tables:
 
     @property
     def changelog(self) -> Place:
-        """Append-only rows the stream emitted, each stamped (_timeline, _batch)."""
+        """Append-only rows that the stream emitted, each stamped (_timeline, _batch)."""
         return below(self.root, "changelog")
 
     @property
@@ -31,12 +31,12 @@ class Tables:
 
     @property
     def late_rows(self) -> Place:
-        """Records that came after a window of theirs had closed, where the late policy keeps them."""
+        """Records that arrived after one of their windows had closed, if the late policy keeps them."""
         return below(self.root, "late_rows")
 
     @property
     def amendments(self) -> Place:
-        """What was decided about dead letters, one row each, in one sequence."""
+        """Decisions about dead letters, one row each, in one sequence."""
         return below(self.root, "amendments")
 
     @property
@@ -55,7 +55,7 @@ class Tables:
 
     @property
     def served(self) -> Place:
-        """What each closed window serves now."""
+        """The rows that each closed window serves now."""
         return below(self.root, "served")
 
     @property
@@ -81,17 +81,17 @@ class Tables:
 
 @dataclass(frozen=True)
 class PipelineHome:
-    """Everything one pipeline stores: what belongs to this host, and what outlives it.
+    """Everything that one pipeline stores: data of this host, and data that outlives the host.
 
-    Under `root` (`HOME/pipelines/NAME`) lies what only this host needs: live checkpoints, the lock, intent, heartbeat,
-    logs, scratch. What a second host needs to go on (tables, records of timelines, bundles, savepoints, the lease)
-    lies in `place`, which is `root` too unless a shared place is set.
+    `root` (`HOME/pipelines/NAME`) has the data that only this host needs: live checkpoints, the lock, intent, heartbeat,
+    logs, scratch. `place` has the data with which a second host can continue (tables, records of timelines, bundles,
+    savepoints, the lease). It is the same as `root` unless a shared place is set.
 
     Attributes:
         root: the pipeline's folder on this host.
-        savepoint_url: place of the savepoints when they do not lie under `root`.
+        savepoint_url: place of the savepoints, if it is not under `root`.
         shared: `SHARED/pipelines/NAME`, or None.
-        leases: place of this pipeline's lease when it is set apart, or None.
+        leases: place of this pipeline's lease, if it has a place of its own, or None.
     """
 
     root: Path
@@ -101,12 +101,12 @@ class PipelineHome:
 
     @property
     def place(self) -> Place:
-        """Where lies what outlives this host."""
+        """Place of the data that outlives this host."""
         return self.root if self.shared is None else self.shared
 
     @property
     def lease_place(self) -> Place | None:
-        """Where epochs are claimed; None: in this home, for no other host runs the pipeline."""
+        """Place where epochs are claimed; None: in this home, because no other host runs the pipeline."""
         if self.leases is not None:
             return self.leases
         return None if self.shared is None else below(self.shared, "lease")
@@ -118,12 +118,12 @@ class PipelineHome:
 
     @property
     def intent(self) -> Path:
-        """What is wanted: running or stopped."""
+        """The wanted state: running or stopped."""
         return self.root / "intent.json"
 
     @property
     def heartbeat(self) -> Path:
-        """What the driver last said of itself."""
+        """The driver's last report about itself."""
         return self.root / "heartbeat.json"
 
     @property
@@ -133,7 +133,7 @@ class PipelineHome:
 
     @property
     def checked(self) -> Path:
-        """What the checks found in the definition that was checked last."""
+        """The findings for the last checked definition."""
         return self.root / "checked.json"
 
     @property
@@ -158,7 +158,7 @@ class PipelineHome:
 
     @property
     def timelines(self) -> Path:
-        """One folder per timeline that ran on this host: checkpoint/."""
+        """One folder per timeline that ran on this host, with checkpoint/."""
         return self.root / "timelines"
 
     def timeline(self, timeline: str) -> Path:
@@ -171,12 +171,12 @@ class PipelineHome:
 
     @property
     def savepoints(self) -> Path:
-        """One folder per savepoint: checkpoint/ and manifest.json."""
+        """One folder per savepoint, with checkpoint/ and manifest.json."""
         return self.root / "savepoints"
 
     @property
     def backfills(self) -> Path:
-        """One folder per backfill: plan.json and its progress; on this host when the shared place is on S3."""
+        """One folder per backfill, with plan.json and its progress; on this host if the shared place is on S3."""
         return (self.place if isinstance(self.place, Path) else self.root) / "backfills"
 
     @property
@@ -186,7 +186,7 @@ class PipelineHome:
 
     @property
     def scratch(self) -> Path:
-        """Throw-away space of proofs; may be deleted when nothing runs."""
+        """Temporary space of proofs; may be deleted when no proof runs."""
         return self.root / "scratch"
 
     @property

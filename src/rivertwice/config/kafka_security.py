@@ -1,4 +1,4 @@
-"""How clients talk to Kafka: encryption, and who they say they are. The password itself is in no object of ours."""
+"""How clients connect to Kafka: encryption and login. No object of ours holds the password itself."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PREFIX = "RIVERTWICE_KAFKA_"
 
 @dataclass(frozen=True)
 class KafkaSecurity:
-    """What the environment says of Kafka's security; both clients, Python's and Spark's, are set up from it.
+    """The environment's settings for Kafka's security; both clients, Python's and Spark's, are configured from it.
 
     Attributes:
         protocol: one of `PROTOCOLS`.
         mechanism: one of `MECHANISMS`, with a SASL protocol.
         username: with a SASL protocol.
         password_file: holds the password; None: it is in the environment variable `RIVERTWICE_KAFKA_PASSWORD`.
-        ca: PEM file of the authorities that may sign the brokers' certificates; None takes the system's.
+        ca: PEM file of the authorities that may sign the brokers' certificates; None: those of the system.
         certificate: PEM file with the client's own key (PKCS #8, not encrypted) and certificate chain.
     """
 
@@ -50,7 +50,7 @@ class KafkaSecurity:
         """Read RIVERTWICE_KAFKA_PROTOCOL, _MECHANISM, _USERNAME, _PASSWORD_FILE, _CA and _CERTIFICATE.
 
         Raises:
-            ConfigError: they contradict each other; half a set-up would send records, or a password, in the clear.
+            ConfigError: they contradict each other; an incomplete set-up would send records, or a password, unencrypted.
         """
 
         def text(name: str) -> str | None:
@@ -59,7 +59,7 @@ class KafkaSecurity:
         def file(name: str) -> Path | None:
             return Path(env[_PREFIX + name]).resolve() if env.get(_PREFIX + name) else None
 
-        found = cls(
+        security = cls(
             protocol=(text("PROTOCOL") or "PLAINTEXT").upper(),
             mechanism=text("MECHANISM"),
             username=text("USERNAME"),
@@ -67,8 +67,8 @@ class KafkaSecurity:
             ca=file("CA"),
             certificate=file("CERTIFICATE"),
         )
-        _check(found, has_password=bool(env.get(PASSWORD)))
-        return found
+        _check(security, has_password=bool(env.get(PASSWORD)))
+        return security
 
     def to_env(self) -> dict[str, str]:
         """Return the variables that give a child process the same; the password is not among them."""
@@ -85,51 +85,53 @@ class KafkaSecurity:
         return {_PREFIX + name: str(value) for name, value in values.items() if value is not None}
 
     def read_password(self, env: Mapping[str, str] | None = None) -> str:
-        """Return the password, read again each time, so that a file may be replaced while processes run.
+        """Return the password. It is read again on every call, so that the file can be replaced while processes run.
 
         Raises:
-            ConfigError: there is none, or it cannot be one.
+            ConfigError: there is no password, or it is invalid.
         """
         if self.password_file is None:
-            where, found = PASSWORD, (os.environ if env is None else env).get(PASSWORD, "")
+            where, password = PASSWORD, (os.environ if env is None else env).get(PASSWORD, "")
         else:
             where = str(self.password_file)
             try:
-                found = self.password_file.read_text().rstrip("\r\n")
+                password = self.password_file.read_text().rstrip("\r\n")
             except (OSError, ValueError) as error:
                 message = f"the file of Kafka's password {where} cannot be read ({type(error).__name__}); correct {_PREFIX}PASSWORD_FILE"
                 raise ConfigError(message) from None
-        if not found or not found.isprintable():
+        if not password or not password.isprintable():
             message = (
                 f"{where} holds no password for Kafka (nothing, or characters that cannot be typed), so nobody can log in "
                 f"as {self.username}; set {PASSWORD} or {_PREFIX}PASSWORD_FILE"
             )
             raise ConfigError(message)
-        return found
+        return password
 
 
-def _check(found: KafkaSecurity, *, has_password: bool) -> None:
-    """Refuse settings that contradict each other. Pure; whether files exist is seen when they are read."""
-    if found.protocol not in PROTOCOLS:
-        message = f"{_PREFIX}PROTOCOL is {found.protocol[:40]!r}, which Kafka does not speak; write one of {', '.join(PROTOCOLS)}"
+def _check(security: KafkaSecurity, *, has_password: bool) -> None:
+    """Refuse settings that contradict each other. Pure; missing files are noticed when they are read."""
+    if security.protocol not in PROTOCOLS:
+        message = f"{_PREFIX}PROTOCOL is {security.protocol[:40]!r}, which Kafka does not speak; write one of {', '.join(PROTOCOLS)}"
         raise ConfigError(message)
-    if found.sasl and (found.mechanism not in MECHANISMS or not found.username or not found.username.isprintable()):
+    if security.sasl and (
+        security.mechanism not in MECHANISMS or not security.username or not security.username.isprintable()
+    ):
         message = (
-            f"{_PREFIX}PROTOCOL is {found.protocol}, so clients log in, but {_PREFIX}MECHANISM ({(found.mechanism or '')[:40]!r}) "
+            f"{_PREFIX}PROTOCOL is {security.protocol}, so clients log in, but {_PREFIX}MECHANISM ({(security.mechanism or '')[:40]!r}) "
             f"or {_PREFIX}USERNAME does not say how; write one of {', '.join(MECHANISMS)} and a name"
         )
         raise ConfigError(message)
-    if found.sasl and not has_password and found.password_file is None:
-        message = f"clients log in to Kafka as {found.username}, but there is no password; set {PASSWORD} or {_PREFIX}PASSWORD_FILE"
+    if security.sasl and not has_password and security.password_file is None:
+        message = f"clients log in to Kafka as {security.username}, but there is no password; set {PASSWORD} or {_PREFIX}PASSWORD_FILE"
         raise ConfigError(message)
     unused = []
-    if not found.sasl and (found.mechanism or found.username or found.password_file or has_password):
+    if not security.sasl and (security.mechanism or security.username or security.password_file or has_password):
         unused.append("a login")
-    if not found.tls and (found.ca or found.certificate):
+    if not security.tls and (security.ca or security.certificate):
         unused.append("certificates")
     if unused:
         message = (
-            f"{' and '.join(unused)} are set for Kafka, but {_PREFIX}PROTOCOL is {found.protocol}, which uses none; records "
+            f"{' and '.join(unused)} are set for Kafka, but {_PREFIX}PROTOCOL is {security.protocol}, which uses none; records "
             f"would travel as if they were not set: write SSL, SASL_PLAINTEXT or SASL_SSL, or take the other settings away"
         )
         raise ConfigError(message)

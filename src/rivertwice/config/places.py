@@ -9,17 +9,17 @@ from rivertwice.errors import ConfigError
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}\Z")
 TOPIC = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}\Z")
-"""What Kafka lets a topic be called, but for a leading dot or hyphen: so it is one safe part of a path, and no option."""
+"""Names that Kafka allows for a topic, except with a leading dot or hyphen: so it is a safe part of a path, and no option."""
 
 _ODD = re.compile(r"[%*?\[\]{}\\^|]")
-"""What Spark takes for a pattern of names, or what Delta cannot write into an address; tried character by character."""
+"""Characters that Spark takes for a pattern of names, or that Delta cannot write into an address; each was tried."""
 
 Place = Path | str
 """A local folder, or an `s3://bucket/prefix` as text."""
 
 
 def is_s3(place: Place) -> bool:
-    """Say whether a place is an address on S3, and no folder."""
+    """Say whether a place is an address on S3, not a folder."""
     return str(place).startswith("s3://")
 
 
@@ -32,7 +32,7 @@ def parse_place(text: str) -> Place:
     """Return the place that a setting names: `s3://bucket/prefix`, or a folder.
 
     Raises:
-        ConfigError: it is an address of another kind, or no folder of ours can be called so.
+        ConfigError: it is an address of another kind, or the name of the folder is not allowed.
     """
     if is_s3(text) and text.strip("/") != "s3:":
         return text.rstrip("/")
@@ -43,10 +43,10 @@ def parse_place(text: str) -> Place:
 
 
 def require_folder(path: Path) -> Path:
-    """Return `path` if tables can lie in it.
+    """Return `path` if it can hold tables.
 
     Raises:
-        ConfigError: Spark or Delta would take its name for another one.
+        ConfigError: Spark or Delta would read its name as another one.
     """
     odd = sorted(set(_ODD.findall(str(path))))
     if odd:
@@ -70,7 +70,7 @@ def require_topic(value: str) -> str:
     """Return `value` if it is a topic's name that is safe in paths (`TOPIC`).
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is no such name.
     """
     if not TOPIC.match(value):
         raise ConfigError(explain_topic(value))

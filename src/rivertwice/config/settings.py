@@ -1,4 +1,4 @@
-"""What a process is told by its environment: where things lie, and which services to use."""
+"""Settings of a process from its environment: locations, and the services to use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rivertwice.errors import ConfigError
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the project and its state lie, and which services to use.
+    """Locations of the project and its state, and the services to use.
 
     Attributes:
         project: folder that holds `pipelines/`, `dags/`, `expectations/`.
@@ -24,9 +24,9 @@ class Settings:
         bootstrap: Kafka `bootstrap.servers`; None means the embedded broker's address.
         spark_master: Spark master URL.
         savepoint_store: `s3://bucket/prefix` for savepoints; None keeps them in the shared place, else in each home.
-        shared: place of all that outlives a host; None: `home`, for there is one host only.
+        shared: place of all data that outlives a host; None: `home`, because there is only one host.
         leases: place of the leases; None: in the shared place, else in each home.
-        kafka: how clients talk to Kafka; holds no secret.
+        kafka: how clients connect to Kafka; holds no secret.
         alerts: file with the routes of alerts; None: `alerts.yaml` of the project, if there is one.
     """
 
@@ -61,8 +61,8 @@ class Settings:
     def to_env(self) -> dict[str, str]:
         """Return the variables that give a child process the same settings.
 
-        Secrets are not among them: a child inherits those with the rest of the environment. Some launchers write what
-        they are given into an argv.
+        Secrets are not among them: a child inherits them with the rest of the environment. Some launchers write the variables
+        that they are passed into an argv.
         """
         env = {
             "RIVERTWICE_PROJECT": str(self.project),
@@ -93,12 +93,12 @@ class Settings:
 
     @property
     def build(self) -> Path:
-        """Folder of what set-up fetched: jars, data (`PROJECT/.build`)."""
+        """Folder of the files that set-up downloaded: jars, data (`PROJECT/.build`)."""
         return self.project / ".build"
 
     @property
     def spark_is_local(self) -> bool:
-        """Whether executors live in the driver's own process."""
+        """Whether executors run in the driver's own process."""
         return self.spark_master.startswith("local")
 
     @property
@@ -130,7 +130,7 @@ class Settings:
         """Return the Kafka address: the configured one, else the embedded broker's.
 
         Raises:
-            ConfigError: neither is known, or security is asked of the embedded broker.
+            ConfigError: neither is known, or security is set for the embedded broker.
         """
         if self.bootstrap:
             return self.bootstrap

@@ -1,1 +1,1 @@
-"""Schemas of records: Avro read and limited, compatibility, registries, and what a pipeline has pinned. No Spark here."""
+"""Schemas of records: reading and limits, compatibility, registries, and a pipeline's pinned schemas. No Spark here."""

@@ -1,4 +1,4 @@
-"""One Avro schema: read strictly, kept within limits that no record can abuse, narrowed to the fields in use."""
+"""One Avro schema: read strictly, limited so that no record can abuse it, narrowed to the fields in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AvroSchema:
     """A record's schema.
 
     Attributes:
-        text: canonical JSON of what the schema says.
+        text: the schema as canonical JSON.
         record: the same, parsed.
     """
 
@@ -33,15 +33,15 @@ class AvroSchema:
     record: avro_schema.RecordSchema
 
     def field(self, name: str) -> avro_schema.Field | None:
-        """Return the field of that very name, or None."""
+        """Return the field of exactly this name, or None."""
         return cast("avro_schema.Field | None", self.record.fields_dict.get(name))
 
 
 def parse_avro(data: bytes | str, where: str) -> AvroSchema:
-    """Return the schema that `data` holds.
+    """Return the schema in `data`.
 
     Raises:
-        DefinitionError: it is no schema of a record, or goes beyond a limit.
+        DefinitionError: it is no schema of a record, or exceeds a limit.
     """
     if len(data) > MAX_BYTES:
         message = f"{where} has {len(data)} bytes, more than the {MAX_BYTES} that a schema may have; shorten it"
@@ -63,11 +63,11 @@ def parse_avro(data: bytes | str, where: str) -> AvroSchema:
 
 
 def narrow(schema: AvroSchema, fields: Collection[str]) -> AvroSchema:
-    """Return the same record with only these fields, in the schema's order: no other is decoded."""
+    """Return the same record with only these fields, in the schema's order: no other field is decoded."""
     record = schema.record
     names = Names(default_namespace=record.namespace)
-    kept = [field.to_json(names) for field in record.fields if field.name in fields]
-    value: dict[str, Any] = {"type": "record", "name": record.name, "fields": kept}
+    fields_json = [field.to_json(names) for field in record.fields if field.name in fields]
+    value: dict[str, Any] = {"type": "record", "name": record.name, "fields": fields_json}
     for extra in ("namespace", "aliases"):
         if record.props.get(extra):
             value[extra] = record.props[extra]
@@ -75,10 +75,10 @@ def narrow(schema: AvroSchema, fields: Collection[str]) -> AvroSchema:
 
 
 def wide_decimals(schema: AvroSchema) -> AvroSchema:
-    """Return the schema with every decimal as wide as it can be, scales kept.
+    """Return the schema with the greatest precision for every decimal; scales are kept.
 
-    Spark takes the unscaled value of a decimal of at most 18 digits modulo 2^64: nine bytes too many would read as a
-    small, wrong amount. Wider ones it reads exactly, so that what does not fit can be told.
+    Spark takes the unscaled value of a decimal of at most 18 digits modulo 2^64: a value of nine bytes would be read as a
+    small, wrong amount. It reads wider decimals exactly, so that a value that does not fit is noticed.
     """
     value = json.loads(schema.text)
     for field in value["fields"]:
@@ -91,7 +91,7 @@ def wide_decimals(schema: AvroSchema) -> AvroSchema:
 
 
 class _Walk:
-    """Follows a schema to its leaves and refuses what a small record, or a small schema, could blow up."""
+    """Follows a schema to its leaves and refuses parts by which a small record, or a small schema, could become huge."""
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -1,7 +1,7 @@
-"""May the records of one schema be read by another? Apache Avro's own checker, and what it leaves out: meanings.
+"""Can one schema read the records of another? Uses Apache Avro's own checker, and adds what it leaves out: meanings.
 
-Avro resolves an `int` into a `long`, and calls a timestamp in milliseconds and one in microseconds the same `long`.
-Decoded so, a record is wrong by a factor of a thousand and nothing fails: such a change is refused here.
+Avro resolves an `int` into a `long`, and treats a timestamp in milliseconds and one in microseconds as the same `long`.
+A record would then be wrong by a factor of a thousand, without an error: such a change is refused here.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ def read_findings(reader: AvroSchema, writer: AvroSchema) -> list[str]:
     result = checker.get_compatibility(reader.record, writer.record)
     if result.compatibility is not SchemaCompatibilityType.compatible:
         kinds = ", ".join(sorted({kind.value for kind in result.incompatibilities}))
-        said, at = "; ".join(sorted(result.messages)), ", ".join(sorted(result.locations))
-        return [f"{kinds} at {at}: {said}"]
+        reasons, at = "; ".join(sorted(result.messages)), ", ".join(sorted(result.locations))
+        return [f"{kinds} at {at}: {reasons}"]
     return _meaning_findings(reader.record, writer.record, "")
 
 
 def rule_findings(
     rule: Compatibility, new: Parsed, old: Mapping[int, Parsed], read: Callable[[Parsed, Parsed], list[str]]
 ) -> list[str]:
-    """Return what `rule` has against `new`, given every earlier version of its subject by number.
+    """Return how `new` breaks `rule`, given every earlier version of its subject by number.
 
-    Every earlier version is asked, not only the last: the log holds records of all of them.
+    Every earlier version is compared, not only the last: the log has records of all of them.
 
     Args:
-        rule: to be kept.
-        new: schema.
-        old: earlier versions.
-        read: says of a reader and a writer why the writer's records cannot be read.
+        rule: the rule to keep.
+        new: the new schema.
+        old: the earlier versions.
+        read: takes reader and writer, and returns why the writer's records cannot be read.
     """
     findings = []
     for version, schema in sorted(old.items()):
         if rule in ("backward", "full"):
-            findings += [f"cannot read version {version}: {said}" for said in read(new, schema)]
+            findings += [f"cannot read version {version}: {reason}" for reason in read(new, schema)]
         if rule in ("forward", "full"):
-            findings += [f"cannot be read by version {version}: {said}" for said in read(schema, new)]
+            findings += [f"cannot be read by version {version}: {reason}" for reason in read(schema, new)]
     return findings
 
 
 def _meaning_findings(reader: avro_schema.Schema, writer: avro_schema.Schema, path: str) -> list[str]:
     if isinstance(reader, avro_schema.UnionSchema) or isinstance(writer, avro_schema.UnionSchema):
-        found = []
+        findings = []
         for branch in _branches(writer):
             fitting = [each for each in _branches(reader) if _same_kind(each, branch)]
             fitting = fitting or [each for each in _branches(reader) if each.type in _PROMOTED.get(branch.type, ())]
-            found += _meaning_findings(fitting[0], branch, path) if fitting else []
-        return found
+            findings += _meaning_findings(fitting[0], branch, path) if fitting else []
+        return findings
     if isinstance(reader, avro_schema.RecordSchema) and isinstance(writer, avro_schema.RecordSchema):
-        found = []
+        findings = []
         for field in reader.fields:
             names = (field.name, *(field.props.get("aliases") or ()))
-            other = next((writer.fields_dict[name] for name in names if name in writer.fields_dict), None)
-            found += [] if other is None else _meaning_findings(field.type, other.type, f"{path}/{field.name}")
-        return found
+            written = next((writer.fields_dict[name] for name in names if name in writer.fields_dict), None)
+            findings += [] if written is None else _meaning_findings(field.type, written.type, f"{path}/{field.name}")
+        return findings
     if isinstance(reader, avro_schema.ArraySchema) and isinstance(writer, avro_schema.ArraySchema):
         return _meaning_findings(reader.items, writer.items, f"{path}[]")
     if isinstance(reader, avro_schema.MapSchema) and isinstance(writer, avro_schema.MapSchema):
@@ -77,9 +77,11 @@ def _meaning_findings(reader: avro_schema.Schema, writer: avro_schema.Schema, pa
     before, after = meaning_of(writer), meaning_of(reader)
     if before == after or _wider_decimal(before, after):
         return []
-    told = [each.get("logicalType", "a plain value") for each in (before, after)]
-    detail = f" {before} and {after}" if told[0] == told[1] else ""
-    return [f"meaning changed at {path}: written as {told[0]}, read as {told[1]}{detail}, so values would be wrong"]
+    meanings = [each.get("logicalType", "a plain value") for each in (before, after)]
+    detail = f" {before} and {after}" if meanings[0] == meanings[1] else ""
+    return [
+        f"meaning changed at {path}: written as {meanings[0]}, read as {meanings[1]}{detail}, so values would be wrong"
+    ]
 
 
 def meaning_of(schema: avro_schema.Schema) -> dict[str, Any]:
@@ -101,6 +103,6 @@ def _branches(schema: avro_schema.Schema) -> list[avro_schema.Schema]:
     return list(schema.schemas) if isinstance(schema, avro_schema.UnionSchema) else [schema]
 
 
-def _same_kind(one: avro_schema.Schema, other: avro_schema.Schema) -> bool:
-    names = [each.name for each in (one, other) if isinstance(each, avro_schema.NamedSchema)]
-    return bool(one.type == other.type and len(set(names)) <= 1)
+def _same_kind(first: avro_schema.Schema, second: avro_schema.Schema) -> bool:
+    names = [each.name for each in (first, second) if isinstance(each, avro_schema.NamedSchema)]
+    return bool(first.type == second.type and len(set(names)) <= 1)

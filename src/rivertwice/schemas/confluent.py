@@ -1,4 +1,4 @@
-"""Confluent Schema Registry's protocol, as far as a reader needs it; an answer is data and is never believed to be more."""
+"""The part of Confluent Schema Registry's protocol that a reader needs. An answer is treated as untrusted data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS: dict[str, SchemaFormat] = {"AVRO": "avro", "JSON": "json"}
 
 
 class ConfluentRegistry:
-    """A registry by its address. Redirects are not followed and answers are limited in size."""
+    """A registry at an address. Redirects are not followed and answers are limited in size."""
 
     def __init__(
         self, url: str, *, auth: tuple[str, str] | None = None, transport: httpx.BaseTransport | None = None
@@ -38,7 +38,7 @@ class ConfluentRegistry:
         """
         try:
             parts = urlsplit(str(httpx.URL(url)))
-            _ = parts.port  # where it is none, this raises
+            _ = parts.port  # raises if it is no port
         except (ValueError, httpx.InvalidURL):
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
@@ -68,14 +68,16 @@ class ConfluentRegistry:
 
     def subjects(self) -> list[str]:
         """Return the subjects that have an allowed name, sorted."""
-        found = self._get("/subjects")
+        answer = self._get("/subjects")
         names = (
-            [name for name in found if isinstance(name, str)] if isinstance(found, list) else self._strange("/subjects")
+            [name for name in answer if isinstance(name, str)]
+            if isinstance(answer, list)
+            else self._strange("/subjects")
         )
         return sorted(names)[:MAX_LISTED]
 
     def versions(self, subject: str) -> list[SchemaVersion]:
-        """Return the versions, oldest first; none for a subject that is not known."""
+        """Return the versions, oldest first; none for an unknown subject."""
         path = f"/subjects/{quote(require_subject(subject), safe='')}/versions"
         numbers = self._get(path, absent=[])
         if not isinstance(numbers, list) or not all(type(number) is int and number > 0 for number in numbers):
@@ -83,30 +85,30 @@ class ConfluentRegistry:
         return [self._version(subject, number) for number in sorted(numbers)[-MAX_LISTED:]]
 
     def rule(self, subject: str) -> Compatibility:
-        """Return the registry's rule; transitive ones are kept as what they are, for every version is compared here."""
+        """Return the registry's rule; a transitive rule counts as its plain form, because every version is compared here."""
         path = f"/config/{quote(require_subject(subject), safe='')}?defaultToGlobal=true"
-        found = self._get(path, absent={"compatibilityLevel": "BACKWARD"})
-        level = str(found.get("compatibilityLevel", "")) if isinstance(found, dict) else ""
+        answer = self._get(path, absent={"compatibilityLevel": "BACKWARD"})
+        level = str(answer.get("compatibilityLevel", "")) if isinstance(answer, dict) else ""
         name = level.lower().removesuffix("_transitive")
         return next((rule for rule in RULES if rule == name), None) or self._strange(path)
 
     def by_id(self, schema_id: int) -> SchemaVersion:
-        """Return what the id means; the registry does not say for which subject."""
+        """Return the version with this id; the registry does not report its subject."""
         path = f"/schemas/ids/{int(schema_id)}"
-        found = self._get(path)
-        return SchemaVersion("", 0, int(schema_id), self._kind(found, path), self._text(found, path))
+        answer = self._get(path)
+        return SchemaVersion("", 0, int(schema_id), self._kind(answer, path), self._text(answer, path))
 
     def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:
         """Ask the registry to add a version; it applies its own rule.
 
         Raises:
-            RequestError: it refused, or a rule was given, which is the registry's to set.
+            RequestError: it refused, or a rule was given, which only the registry sets.
         """
         if rule is not None:
             message = f"--rule is for the project's own registry; the rule of {subject} is set in {self.place} itself"
             raise RequestError(message)
         path = f"/subjects/{quote(require_subject(subject), safe='')}/versions"
-        findings = check_new(self, subject, kind, text) if kind == "avro" else []  # of JSON the registry is the judge
+        findings = check_new(self, subject, kind, text) if kind == "avro" else []  # for JSON the registry judges
         if findings:
             raise RequestError(refusal(subject, self.rule(subject), findings))
         self._ask("POST", path, {"schema": text, "schemaType": kind.upper()})
@@ -115,15 +117,15 @@ class ConfluentRegistry:
 
     def _version(self, subject: str, number: int) -> SchemaVersion:
         path = f"/subjects/{quote(subject, safe='')}/versions/{number}"
-        found = self._get(path)
-        told = (found.get("subject"), found.get("version")) if isinstance(found, dict) else None
-        schema_id = found.get("id") if isinstance(found, dict) else None
-        if told != (subject, number) or type(schema_id) is not int or not 0 < schema_id <= MAX_ID:
+        answer = self._get(path)
+        identity = (answer.get("subject"), answer.get("version")) if isinstance(answer, dict) else None
+        schema_id = answer.get("id") if isinstance(answer, dict) else None
+        if identity != (subject, number) or type(schema_id) is not int or not 0 < schema_id <= MAX_ID:
             self._strange(path)
-        return SchemaVersion(subject, number, schema_id, self._kind(found, path), self._text(found, path))
+        return SchemaVersion(subject, number, schema_id, self._kind(answer, path), self._text(answer, path))
 
-    def _kind(self, found: Any, path: str) -> SchemaFormat:
-        name = str(found.get("schemaType") or "AVRO") if isinstance(found, dict) else ""
+    def _kind(self, answer: Any, path: str) -> SchemaFormat:
+        name = str(answer.get("schemaType") or "AVRO") if isinstance(answer, dict) else ""
         if name not in _KINDS:
             message = (
                 f"{self.place}{path} is a schema of type {name[:40]!r}, which is not decoded here; use Avro or JSON"
@@ -131,13 +133,13 @@ class ConfluentRegistry:
             raise RequestError(message)
         return _KINDS[name]
 
-    def _text(self, found: Any, path: str) -> str:
-        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+    def _text(self, answer: Any, path: str) -> str:
+        if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             self._strange(path)
-        if found.get("references"):
+        if answer.get("references"):
             message = f"{self.place}{path} refers to other schemas, which are not followed; register it in one piece"
             raise RequestError(message)
-        return str(found["schema"])
+        return str(answer["schema"])
 
     def _get(self, path: str, absent: Any = None) -> Any:
         return self._ask("GET", path, None, absent=absent)
@@ -158,8 +160,10 @@ class ConfluentRegistry:
             message = f"the schema registry answered {where} with {answer.status}; try again, or see its log"
             raise ServiceError(message)
         if answer.status != httpx.codes.OK:
-            said = answer.body[:300].decode(errors="replace")
-            message = f"the schema registry refused {where} with {answer.status}: {said}; check the name and {USER_ENV}"
+            detail = answer.body[:300].decode(errors="replace")
+            message = (
+                f"the schema registry refused {where} with {answer.status}: {detail}; check the name and {USER_ENV}"
+            )
             raise RequestError(message)
         try:
             return json.loads(answer.body)

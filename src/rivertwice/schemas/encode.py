@@ -1,4 +1,4 @@
-"""Values to Avro records: for a user's cases and for tests. Instants and decimals may be given as text."""
+"""Encode values as Avro records: for a user's cases and for tests. Instants and decimals may be given as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX_BYTES = 5
 
 
 def prefixed(schema_id: int, body: bytes) -> bytes:
-    """Return `body` behind Confluent's prefix: one zero byte and the schema's id."""
+    """Return `body` after Confluent's prefix: one zero byte and the schema's id."""
     return PREFIX + schema_id.to_bytes(4, "big") + body
 
 
@@ -31,12 +31,12 @@ def encode_avro(schema: AvroSchema, value: Mapping[str, Any]) -> bytes:
     """Return the record's bytes; fields that `value` leaves out take their default.
 
     Raises:
-        DefinitionError: the value is none of the schema's.
+        DefinitionError: the value does not fit the schema.
     """
     whole: dict[str, Any] = {}
     for field in schema.record.fields:
-        given = value.get(field.name, field.default if field.has_default else None)
-        whole[field.name] = _fitting(field.type, given)
+        field_value = value.get(field.name, field.default if field.has_default else None)
+        whole[field.name] = _fitting(field.type, field_value)
     unknown = sorted(set(value) - set(whole))
     if unknown:
         message = f"the record has no field {unknown[0]!r}; its schema has {sorted(whole)}"
@@ -52,8 +52,8 @@ def encode_avro(schema: AvroSchema, value: Mapping[str, Any]) -> bytes:
 
 def _fitting(schema: avro_schema.Schema, value: Any) -> Any:
     if isinstance(schema, avro_schema.UnionSchema):
-        kept = [branch for branch in schema.schemas if branch.type != "null"]
-        return _fitting(kept[0], value) if value is not None and len(kept) == 1 else value
+        branches = [branch for branch in schema.schemas if branch.type != "null"]
+        return _fitting(branches[0], value) if value is not None and len(branches) == 1 else value
     logical = meaning_of(schema).get("logicalType", "")
     if logical.startswith("timestamp-") and isinstance(value, str):
         return parse_iso(value)

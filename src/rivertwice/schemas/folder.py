@@ -1,7 +1,7 @@
-"""The registry in the project itself: `schemas/SUBJECT/VERSION.avsc`, and an index that only grows.
+"""The registry in the project: `schemas/SUBJECT/VERSION.avsc`, and an index that only grows.
 
 `schemas/index.jsonl` has one JSON object a line, each with `format`. A line with `id` adds a version, a line with `rule`
-sets the rule of a subject from there on. The schema's file is written first: a version whose line is missing does not exist.
+sets the rule of a subject from this line on. The schema's file is written first: a version without a line does not exist.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _FIRST_RULE: dict[str, Compatibility] = {"avro": "backward", "json": "none"}
 
 
 class FolderRegistry:
-    """Subjects, versions and ids in a folder; made to be kept in version control with the definitions."""
+    """Subjects, versions and ids in a folder; kept in version control together with the definitions."""
 
     def __init__(self, folder: Path) -> None:
-        """Use the folder, which need not exist yet."""
+        """Use the folder; it need not exist yet."""
         self._folder = folder
 
     @property
@@ -49,9 +49,9 @@ class FolderRegistry:
 
     def rule(self, subject: str) -> Compatibility:
         """Return the subject's newest rule; `backward` for Avro if none was set, `none` for JSON Schema."""
-        mine = [line for line in self._lines() if line["subject"] == subject]
-        rules: list[Compatibility] = [line["rule"] for line in mine if "rule" in line]
-        kinds = [line["kind"] for line in mine if "kind" in line]
+        own_lines = [line for line in self._lines() if line["subject"] == subject]
+        rules: list[Compatibility] = [line["rule"] for line in own_lines if "rule" in line]
+        kinds = [line["kind"] for line in own_lines if "kind" in line]
         return rules[-1] if rules else _FIRST_RULE[kinds[0] if kinds else "avro"]
 
     def by_id(self, schema_id: int) -> SchemaVersion:
@@ -65,7 +65,7 @@ class FolderRegistry:
         raise RequestError(message)
 
     def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:
-        """Add a version unless that very schema is one already; the same schema has the same id in every subject.
+        """Add a version unless the same schema is one already; the same schema has the same id in every subject.
 
         Raises:
             RequestError: the subject's rule refuses it.
@@ -73,23 +73,23 @@ class FolderRegistry:
         require_subject(subject)
         data = text.encode()
         with self._locked():
-            wanted = rule or (self.rule(subject) if self.versions(subject) else _FIRST_RULE[kind])
+            new_rule = rule or (self.rule(subject) if self.versions(subject) else _FIRST_RULE[kind])
             digest = hashlib.sha256(encode_json(_parsed(text, subject)) + kind.encode()).hexdigest()
-            known = [line for line in self._lines() if line.get("sha256") == digest]
-            mine = [line for line in known if line["subject"] == subject]
-            findings = [] if mine else check_new(self, subject, kind, text, wanted)
+            same_lines = [line for line in self._lines() if line.get("sha256") == digest]
+            own_lines = [line for line in same_lines if line["subject"] == subject]
+            findings = [] if own_lines else check_new(self, subject, kind, text, new_rule)
             if findings:
-                raise RequestError(refusal(subject, wanted, findings))
+                raise RequestError(refusal(subject, new_rule, findings))
             if rule is not None and (not self.versions(subject) or rule != self.rule(subject)):
                 self._append({"format": FORMAT, "subject": subject, "rule": rule})
-            if mine:
-                return self._load(mine[0])
+            if own_lines:
+                return self._load(own_lines[0])
             ids = [line["id"] for line in self._lines() if "id" in line]
             line = {
                 "format": FORMAT,
                 "subject": subject,
                 "version": 1 + max((each.version for each in self.versions(subject)), default=0),
-                "id": known[0]["id"] if known else 1 + max(ids, default=0),
+                "id": same_lines[0]["id"] if same_lines else 1 + max(ids, default=0),
                 "kind": kind,
                 "sha256": digest,
             }
@@ -147,7 +147,7 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def _checked(text: str) -> dict[str, Any] | None:
-    """Return an index line if it is one and names nothing outside the folder."""
+    """Return an index line, or None if it is invalid or names a file outside the folder."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,8 +1,9 @@
-"""Is every document of one JSON Schema a document of another? Answered where it can be proved, and refused elsewhere.
+"""Is every document of one JSON Schema a document of another? Answered if it can be proved, and refused otherwise.
 
-The library for it reads draft 4 and passes over newer keywords (docs/howto-schemas.md). What is here is sound, not complete: "yes" is said only by rules that hold for every
-document (`tests/unit/schemas/test_json_schema.py` looks for one that breaks them), and what the rules do not reach is a finding of
-its own kind, never a yes. The rules are those of JSON Schema 2020-12, for keywords that mean the same since draft 6.
+The library for it reads draft 4 and ignores newer keywords (docs/howto-schemas.md). This module is sound, not complete. A "yes" comes
+only from rules that hold for every document (`tests/unit/schemas/test_json_schema.py` looks for one that breaks them). A demand
+without a rule is a finding of its own kind, never a "yes". The rules are those of JSON Schema 2020-12, for keywords with the same
+meaning since draft 6.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _COMPARED |= {
 }
 _COMPARED |= {"minProperties", "maxProperties"}
 _ALONE = {"multipleOf", "not", "anyOf", "oneOf", "allOf", "propertyNames"}
-"""Not looked into; but each holds whatever stands beside it, so the same text on both sides is the same demand."""
+"""Not analysed. Each is independent of the keywords beside it, so the same text on both sides is the same demand."""
 _MAPS = {"properties", "patternProperties", "dependentSchemas"}
 _PARTS = {
     "items",
@@ -83,10 +84,10 @@ _OF_A_TYPE = {
 
 
 def parse_json_schema(data: str, where: str) -> Node:
-    """Return the schema with every reference spelt out.
+    """Return the schema with every reference replaced by its target.
 
     Raises:
-        DefinitionError: it is no schema, goes beyond a limit, refers to itself or to what lies elsewhere.
+        DefinitionError: it is no schema, exceeds a limit, refers to itself, or refers to another document.
     """
     try:
         if len(data) > MAX_BYTES:
@@ -102,7 +103,7 @@ def parse_json_schema(data: str, where: str) -> Node:
 
 
 class _Expander:
-    """Replaces references within a document by what they refer to."""
+    """Replaces references within a document by their targets."""
 
     def __init__(self, document: Any) -> None:
         self._document = document
@@ -126,7 +127,7 @@ class _Expander:
 
     def _keyword(self, name: str, value: Any, depth: int, inside: tuple[str, ...]) -> Any:
         if name in _MAPS:
-            return {own: self.expand(each, depth + 1, inside) for own, each in value.items()}
+            return {keyword: self.expand(each, depth + 1, inside) for keyword, each in value.items()}
         return self.expand(value, depth + 1, inside) if name in _PARTS else value
 
     def _follow(self, node: dict[str, Any], depth: int, inside: tuple[str, ...]) -> Any:
@@ -137,17 +138,17 @@ class _Expander:
         if place in inside:
             message = f"{place[:80]!r} contains itself"
             raise ValueError(message)
-        found = self._document
+        target = self._document
         for part in [each.replace("~1", "/").replace("~0", "~") for each in place[1:].split("/")[1:]]:
-            if not isinstance(found, dict) or part not in found:
+            if not isinstance(target, dict) or part not in target:
                 message = f"the reference {place[:80]!r} leads to nothing"
                 raise ValueError(message)
-            found = found[part]
-        return self.expand(found, depth + 1, (*inside, place))
+            target = target[part]
+        return self.expand(target, depth + 1, (*inside, place))
 
 
 def document_findings(reader: Node, writer: Node) -> list[str]:
-    """Return why a document of `writer` may be none of `reader`; empty if each of them surely is one."""
+    """Return why a document of `writer` may not be one of `reader`; empty if each of them certainly is."""
     return list(_compare(reader, writer, ""))
 
 
@@ -170,13 +171,13 @@ def _compare(reader: Node, writer: Node, path: str) -> Iterator[str]:
         yield from _compare_types(reader, writer, path)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     """Compare as JSON does: true is not 1."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
 def _not_compared(reader: Mapping[str, Any], writer: Mapping[str, Any]) -> set[str]:
-    """Return the reader's demands of which nothing can be proved. What only the writer demands makes its documents fewer."""
+    """Return the reader's demands about which nothing can be proved. A demand of the writer alone only restricts its documents."""
     beside = {"items"} if "prefixItems" in writer else set()
     beside |= {"properties", "additionalProperties"} if "patternProperties" in writer else set()
     same = {name for name in _ALONE if name in writer and _same(reader.get(name), writer[name])}
@@ -185,37 +186,37 @@ def _not_compared(reader: Mapping[str, Any], writer: Mapping[str, Any]) -> set[s
 
 def _compare_values(reader: Mapping[str, Any], writer: Mapping[str, Any], at: str) -> Iterator[str]:
     listed = [writer["const"]] if "const" in writer else list(writer["enum"])
-    ours, theirs = Draft202012Validator(reader), Draft202012Validator(writer)
+    reader_validator, writer_validator = Draft202012Validator(reader), Draft202012Validator(writer)
     for value in listed:
-        if theirs.is_valid(value) and not ours.is_valid(value):
+        if writer_validator.is_valid(value) and not reader_validator.is_valid(value):
             yield f"{json.dumps(value)[:60]} could stand at {at} and may not any more"
 
 
 def _types(node: Mapping[str, Any]) -> set[str]:
-    told = node.get("type", list(_TYPES))
-    named = {told} if isinstance(told, str) else set(told)
+    declared = node.get("type", list(_TYPES))
+    named = {declared} if isinstance(declared, str) else set(declared)
     return named | {"integer"} if "number" in named else named
 
 
 def _compare_types(reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
     at = path or "/"
     before, now = _types(writer), _types(reader)
-    gone = sorted(before - now)
-    if gone:
-        shown = [name for name in gone if name != "integer" or "number" not in gone]
+    removed = sorted(before - now)
+    if removed:
+        shown = [name for name in removed if name != "integer" or "number" not in removed]
         yield f"{' or '.join(shown)} could stand at {at}, now only {', '.join(sorted(now))}"
-    kept = before & now
-    if "integer" in kept:
+    shared = before & now
+    if "integer" in shared:
         yield from _compare_numbers(reader, writer, at)
     for name, (bounds, same) in _OF_A_TYPE.items():
-        if name in kept:
+        if name in shared:
             yield from _compare_bounds(reader, writer, bounds, at)
             yield from _compare_same(reader, writer, same, at)
-    if "array" in kept:
+    if "array" in shared:
         if reader.get("uniqueItems", False) and not writer.get("uniqueItems", False):
             yield f"items at {at} must differ from each other now"
         yield from _compare(reader.get("items", True), writer.get("items", True), f"{path}[]")
-    if "object" in kept:
+    if "object" in shared:
         yield from _compare_objects(reader, writer, path)
 
 
@@ -227,15 +228,15 @@ def _compare_numbers(reader: Mapping[str, Any], writer: Mapping[str, Any], at: s
 
 
 def _bound(node: Mapping[str, Any], name: str, tighter: Callable[..., tuple[float, int]]) -> tuple[float, int]:
-    """Return a bound and, so that excluded ones compare as tighter, 1 above or -1 below it where the bound itself is excluded."""
+    """Return a bound and 0, or if it is excluded 1 (minimum) or -1 (maximum), so that excluded bounds compare as tighter."""
     side = 1 if name == "minimum" else -1
-    found: list[tuple[float, int]] = [(-side * math.inf, 0)]
+    bounds: list[tuple[float, int]] = [(-side * math.inf, 0)]
     if name in node:
-        found.append((node[name], 0))
+        bounds.append((node[name], 0))
     excluded = f"exclusive{name.capitalize()}"
     if excluded in node:
-        found.append((node[excluded], side))
-    return tighter(found)
+        bounds.append((node[excluded], side))
+    return tighter(bounds)
 
 
 def _compare_bounds(
@@ -259,12 +260,16 @@ def _compare_same(
 def _compare_objects(reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
     for name in sorted(set(reader.get("required", ())) - set(writer.get("required", ()))):
         yield f"{path}/{name} is required, and was not"
-    ours, theirs = reader.get("properties", {}), writer.get("properties", {})
-    rest, others = reader.get("additionalProperties", True), writer.get("additionalProperties", True)
-    for name in sorted({*ours, *theirs}):
-        found = list(_compare(ours.get(name, rest), theirs.get(name, others), f"{path}/{name}"))
-        if found and name not in theirs:
+    reader_properties, writer_properties = reader.get("properties", {}), writer.get("properties", {})
+    reader_rest, writer_rest = reader.get("additionalProperties", True), writer.get("additionalProperties", True)
+    for name in sorted({*reader_properties, *writer_properties}):
+        findings = list(
+            _compare(
+                reader_properties.get(name, reader_rest), writer_properties.get(name, writer_rest), f"{path}/{name}"
+            )
+        )
+        if findings and name not in writer_properties:
             yield f"{path}/{name} is new, but the old schema let anything stand there (additionalProperties)"
         else:
-            yield from found
-    yield from _compare(rest, others, f"{path}/*")
+            yield from findings
+    yield from _compare(reader_rest, writer_rest, f"{path}/*")

@@ -1,8 +1,8 @@
-"""What a source has pinned beside its definition: one reader schema, and the writer schemas known by id.
+"""The pinned schemas of a source, beside its definition: one reader schema, and the writer schemas by id.
 
-`schemas/VIEW.avsc` is the reader: what the pipeline wants to see. `schemas/VIEW-ID.avsc` is what records with schema id
-ID were written by. Of Protobuf there is one file, `schemas/VIEW.protobuf.json`: a record tells its fields by their numbers. The
-files belong to the bundle, so a recompute decodes for ever as the stream did, whatever a registry says by then.
+`schemas/VIEW.avsc` is the reader: the fields that the pipeline sees. `schemas/VIEW-ID.avsc` is the writer of the records with schema
+id ID. For Protobuf there is one file, `schemas/VIEW.protobuf.json`: a record identifies its fields by numbers. The files are part of
+the bundle, so a recompute always decodes as the stream did, even if a registry has changed since.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _REFRESH = "run `rivertwice schema refresh PIPELINE`"
 
 @dataclass(frozen=True)
 class Pins:
-    """The schemas one source decodes by.
+    """The schemas with which one source is decoded.
 
     Attributes:
-        reader: what is read, narrowed to the fields that the definition declares.
-        writers: schema id to what its records were written by; empty: records have no id, the reader wrote them.
-        writer: the whole reader schema, by which records without an id were written.
+        reader: the reader schema, narrowed to the fields that the definition declares.
+        writers: schema id to the writer schema of its records; empty: records have no id, and were written with the reader schema.
+        writer: the whole reader schema, with which records without an id were written.
     """
 
     reader: AvroSchema
@@ -65,27 +65,27 @@ def is_proto_file(path: str) -> bool:
 
 
 def split_name(path: str) -> tuple[str, int | None]:
-    """Return view and id (None: the reader) that a pinned file's path says.
+    """Return view and id (None: the reader) from a pinned file's path.
 
     Raises:
-        DefinitionError: it says neither.
+        DefinitionError: it has neither.
     """
-    found = _FILE.match(path.removeprefix(f"{FOLDER}/"))
-    if found is None or int(found["id"] or 1) > MAX_ID:
+    match = _FILE.match(path.removeprefix(f"{FOLDER}/"))
+    if match is None or int(match["id"] or 1) > MAX_ID:
         message = (
             f"{path[:120]!r} is no name of a pinned schema; use {FOLDER}/VIEW.avsc for what is read, "
             f"{FOLDER}/VIEW-ID.avsc for what wrote the records with schema id ID and {FOLDER}/VIEW.protobuf.json for a Protobuf "
             "message, or remove the file"
         )
         raise DefinitionError(message)
-    return found["view"], int(found["id"]) if found["id"] else None
+    return match["view"], int(match["id"]) if match["id"] else None
 
 
 def read_pinned(folder: Path) -> dict[str, bytes]:
     """Return the pinned files of the definition in `folder`, by path relative to it.
 
     Raises:
-        DefinitionError: one is misnamed, too large, or a link.
+        DefinitionError: a file has a wrong name, is too large, or is a link.
     """
     files: dict[str, bytes] = {}
     pinned = folder / FOLDER
@@ -106,7 +106,7 @@ def parse_pins(files: Mapping[str, bytes], view: str, fields: Mapping[str, str],
     """Return the checked pins of the source `view`.
 
     Args:
-        files: the definition's files, by relative path; those under `schemas/` are looked at.
+        files: the definition's files, by relative path; only those under `schemas/` are read.
         view: the source's name.
         fields: the definition's fields and their SQL types.
         framed: records name the id of their writer's schema.
@@ -137,17 +137,17 @@ def parse_pins(files: Mapping[str, bytes], view: str, fields: Mapping[str, str],
     findings = field_findings(reader, fields)
     if findings:
         raise DefinitionError("\n".join(f"{where}/{file_name(view, None)}: {finding}" for finding in findings))
-    wanted = narrow(reader, fields)
+    narrowed = narrow(reader, fields)
     writers = {schema_id: schema for schema_id, schema in sorted(schemas.items(), key=str) if schema_id is not None}
     for schema_id, schema in sorted(writers.items()):
-        refused = read_findings(wanted, schema)
+        refused = read_findings(narrowed, schema)
         if refused:
             message = (
                 f"{where}/{file_name(view, schema_id)}: {refused[0]}; its records could not be decoded: give the reader's "
                 "field a default or its old type, or remove the file, and its records are dead letters (schema_id)"
             )
             raise DefinitionError(message)
-    return Pins(wanted, dict(sorted(writers.items())), reader)
+    return Pins(narrowed, dict(sorted(writers.items())), reader)
 
 
 def parse_message(files: Mapping[str, bytes], view: str, fields: Mapping[str, str], *, where: str) -> ProtoSchema:
@@ -187,9 +187,9 @@ def field_findings(reader: AvroSchema, fields: Mapping[str, str]) -> list[str]:
             )
         possible = sql_types(field.type)
         if kind not in possible:
-            told = " or ".join(possible) or "no SQL type that a definition can declare"
+            options = " or ".join(possible) or "no SQL type that a definition can declare"
             findings.append(
-                f"field {name!r} can be {told}, but the definition says {kind}; declare that, or pin another reader"
+                f"field {name!r} can be {options}, but the definition says {kind}; declare that, or pin another reader"
             )
     return findings
 

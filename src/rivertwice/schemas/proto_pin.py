@@ -1,4 +1,4 @@
-"""What pinning a compiled Protobuf message would change, and what stands against it. Pure."""
+"""The changes of pinning a compiled Protobuf message, and the objections to it. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rivertwice.schemas.proto_schema import compiled_proto, parse_proto, proto_f
 
 @dataclass(frozen=True)
 class PinPlan:
-    """What to pin.
+    """The result of pinning.
 
     Attributes:
-        message: full name. text: of the file, laid out for reviews.
-        changed: it is not what is pinned already.
-        findings: why it cannot be pinned: fields that it cannot give, records pinned before that it could not read.
+        message: full name. text: text of the file, formatted for reviews.
+        changed: whether it differs from the pinned one.
+        findings: why it cannot be pinned: missing fields, or records of the pinned message that it could not read.
     """
 
     message: str
@@ -27,24 +27,25 @@ class PinPlan:
 
 
 def plan_pin(data: bytes, message: str | None, fields: Mapping[str, str], before: bytes | None, where: str) -> PinPlan:
-    """Return what pinning a message means.
+    """Return the result of pinning a message.
 
     Args:
-        data: what `protoc --include_imports --descriptor_set_out` wrote.
-        message: full name; None: the only one of the file that was compiled.
+        data: output of `protoc --include_imports --descriptor_set_out`.
+        message: full name; None: the only message of the compiled file.
         fields: the definition's fields and their SQL types.
-        before: what is pinned now.
+        before: the pinned file now.
         where: the file, for messages.
 
     Raises:
         DefinitionError: it is no such file, or has no such message.
     """
     new = compiled_proto(data, message, where)
-    found = proto_findings(new, fields)
+    findings = proto_findings(new, fields)
     old = None if before is None else parse_proto(before, "what is pinned")
     if old is not None:
-        found += [
-            f"cannot read the records that were pinned for before: {one}" for one in read_proto_findings(new, old)
+        findings += [
+            f"cannot read the records that were pinned for before: {finding}"
+            for finding in read_proto_findings(new, old)
         ]
     text = json.dumps(json.loads(new.text), sort_keys=True, indent=2) + "\n"
-    return PinPlan(new.message, text, old is None or old.text != new.text, tuple(found))
+    return PinPlan(new.message, text, old is None or old.text != new.text, tuple(findings))

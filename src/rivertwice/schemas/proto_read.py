@@ -1,4 +1,4 @@
-"""Protobuf values to Arrow columns, and back for a user's cases. Pure: bytes in, values or a reason out; nothing is thrown for a record."""
+"""Protobuf values to Arrow columns, and back for a user's cases. Pure: turns bytes into values or a reason; no record raises an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ARROW = {
 
 
 class _BeyondError(Exception):
-    """A field holds what its declared type cannot."""
+    """A field has a value that its declared type cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ProtoReader:
     Attributes:
         schema: the message type.
         fields: field name to SQL type, as declared.
-        framed: Confluent's list of message indexes stands before the message.
+        framed: Confluent's list of message indexes comes before the message.
     """
 
     schema: ProtoSchema
@@ -53,8 +53,8 @@ class ProtoReader:
     @property
     def arrow_type(self) -> pa.StructType:
         """The fields, the reason why a record cannot be read (null: it can), and a detail."""
-        own = [pa.field(name, _ARROW[kind]) for name, kind in self.fields.items()]
-        return pa.struct([*own, pa.field(REASON, pa.string()), pa.field(DETAIL, pa.string())])
+        columns = [pa.field(name, _ARROW[kind]) for name, kind in self.fields.items()]
+        return pa.struct([*columns, pa.field(REASON, pa.string()), pa.field(DETAIL, pa.string())])
 
     def read(self, values: Iterable[bytes | None]) -> pa.Array:
         """Return one struct for each value; a value that is null or cannot be read has no fields."""
@@ -109,23 +109,23 @@ def _instant(value: Any, name: str) -> int:
 
 
 def after_indexes(data: bytes, wanted: tuple[int, ...]) -> int | None:
-    """Return where the message begins behind Confluent's indexes; None if they are none, or name another message.
+    """Return where the message begins after Confluent's indexes; None if they are invalid, or name another message.
 
-    Source: Confluent's wire format: a count and the indexes, each a zigzag varint; a single 0 stands for the first message.
+    Source: Confluent's wire format: a count and the indexes, each a zigzag varint; a single 0 means the first message.
     """
-    found = _zigzag(data, 0)
-    if found is None:
+    index_and_end = _zigzag(data, 0)
+    if index_and_end is None:
         return None
-    count, at = found
+    count, at = index_and_end
     if count == 0:
         return at if wanted == (0,) else None
     if count != len(wanted):
         return None
     for index in wanted:
-        found = _zigzag(data, at)
-        if found is None or found[0] != index:
+        index_and_end = _zigzag(data, at)
+        if index_and_end is None or index_and_end[0] != index:
             return None
-        at = found[1]
+        at = index_and_end[1]
     return at
 
 
@@ -143,13 +143,13 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def indexes_of(schema: ProtoSchema) -> bytes:
-    """Return what stands between Confluent's prefix and the message."""
+    """Return the bytes between Confluent's prefix and the message."""
     path = schema.index_path
     return b"\x00" if path == (0,) else b"".join(varint(number << 1) for number in (len(path), *path))
 
 
 def varint(number: int) -> bytes:
-    """Return a natural number as it stands on the wire."""
+    """Return a natural number in its wire format."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -162,7 +162,7 @@ def encode_proto(schema: ProtoSchema, value: Mapping[str, Any]) -> bytes:
     """Return the record's bytes; instants may be given as text.
 
     Raises:
-        DefinitionError: the value is none of the message's.
+        DefinitionError: the value does not fit the message.
     """
     plain = {name: _plain(item) for name, item in value.items() if item is not None}
     try:

@@ -1,7 +1,7 @@
-"""One Protobuf message type, by what `protoc` compiled of it, and the SQL types that its fields can be declared as.
+"""One Protobuf message type, as compiled by `protoc`, and the SQL types that its fields can be declared as.
 
-A record in Protobuf tells its fields by their numbers, so it needs no schema of its writer: one message type reads the records of every
-version that gave no number another meaning (`proto_compatibility`).
+A record in Protobuf identifies its fields by numbers, so the writer's schema is not needed: one message type reads the records of every
+version in which no number changed its meaning (`proto_compatibility`).
 """
 
 from __future__ import annotations
@@ -81,21 +81,21 @@ class ProtoSchema:
 
     @property
     def index_path(self) -> tuple[int, ...]:
-        """Where the message stands in its file, as Confluent's prefix tells it: 0 is the first, 1 and 0 the first inside the second."""
+        """The place of the message in its file, as in Confluent's prefix: 0 is the first, 1 and 0 the first inside the second."""
         path: list[int] = []
-        here: Descriptor = self.descriptor
-        while (outer := here.containing_type) is not None:
-            path.insert(0, [one.full_name for one in outer.nested_types].index(here.full_name))
-            here = outer
-        tops = [one.name for one in _file_of(here).message_type]
-        return (tops.index(here.name), *path)
+        inner: Descriptor = self.descriptor
+        while (outer := inner.containing_type) is not None:
+            path.insert(0, [nested.full_name for nested in outer.nested_types].index(inner.full_name))
+            inner = outer
+        tops = [descriptor.name for descriptor in _file_of(inner).message_type]
+        return (tops.index(inner.name), *path)
 
 
 def parse_proto(data: bytes | str, where: str) -> ProtoSchema:
-    """Return the message type that the JSON text of a pinned or registered schema holds.
+    """Return the message type in the JSON text of a pinned or registered schema.
 
     Raises:
-        DefinitionError: it is none, or is larger than a schema may be.
+        DefinitionError: it is no schema, or is too large.
     """
     if len(data) > MAX_BYTES:
         message = f"{where} has {len(data)} bytes, more than the {MAX_BYTES} that a schema may have; shorten it"
@@ -106,15 +106,15 @@ def parse_proto(data: bytes | str, where: str) -> ProtoSchema:
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         message = f"{where} is no Protobuf schema ({type(error).__name__}: {str(error)[:200]}); make it with `rivertwice schema pin`"
         raise DefinitionError(message) from None
-    found = _file_set(files, where)
-    _find(found, str(name), where)
-    return ProtoSchema(_text(found, str(name)), str(name))
+    file_set = _file_set(files, where)
+    _find(file_set, str(name), where)
+    return ProtoSchema(_text(file_set, str(name)), str(name))
 
 
 def compiled_proto(data: bytes, name: str | None, where: str) -> ProtoSchema:
-    """Return the message type `name` of what `protoc --include_imports --descriptor_set_out` wrote.
+    """Return the message type `name` in the output of `protoc --include_imports --descriptor_set_out`.
 
-    Without a name it is the only message of the last file, which is the one that was compiled.
+    Without a name it is the only message of the last file, which is the compiled file.
 
     Raises:
         DefinitionError: it is no such file, or has no such message.
@@ -126,17 +126,19 @@ def compiled_proto(data: bytes, name: str | None, where: str) -> ProtoSchema:
         message = f"{where} is not what protoc --descriptor_set_out writes ({str(error)[:200]}); compile the .proto file first"
         raise DefinitionError(message) from None
     last = files.file[-1] if files.file else descriptor_pb2.FileDescriptorProto()
-    own = [".".join(filter(None, (last.package, one.name))) for one in last.message_type]
-    if name is None and len(own) != 1:
-        message = f"{where} has the messages {', '.join(own) or '(none)'}; say which one its records are with --message"
+    names = [".".join(filter(None, (last.package, descriptor.name))) for descriptor in last.message_type]
+    if name is None and len(names) != 1:
+        message = (
+            f"{where} has the messages {', '.join(names) or '(none)'}; say which one its records are with --message"
+        )
         raise DefinitionError(message)
-    wanted = name or own[0]
-    _find(files, wanted, where)
-    text = _text(files, wanted)
+    full_name = name or names[0]
+    _find(files, full_name, where)
+    text = _text(files, full_name)
     if len(text) > MAX_BYTES:
-        message = f"{where} makes a schema of {len(text)} bytes, more than the {MAX_BYTES} allowed; leave out files that {wanted} does not need"
+        message = f"{where} makes a schema of {len(text)} bytes, more than the {MAX_BYTES} allowed; leave out files that {full_name} does not need"
         raise DefinitionError(message)
-    return ProtoSchema(text, wanted)
+    return ProtoSchema(text, full_name)
 
 
 def proto_findings(schema: ProtoSchema, fields: Mapping[str, str]) -> list[str]:
@@ -152,9 +154,9 @@ def proto_findings(schema: ProtoSchema, fields: Mapping[str, str]) -> list[str]:
             continue
         possible = sql_types(field)
         if kind not in possible:
-            told = " or ".join(possible) or "no SQL type that a definition can declare"
+            options = " or ".join(possible) or "no SQL type that a definition can declare"
             findings.append(
-                f"field {name!r} can be {told}, but the definition says {kind}; declare that, or pin another"
+                f"field {name!r} can be {options}, but the definition says {kind}; declare that, or pin another"
             )
     return findings
 
@@ -170,7 +172,7 @@ def sql_types(field: FieldDescriptor) -> tuple[str, ...]:
 
 
 def narrow_kind(schema: ProtoSchema, name: str) -> str:
-    """Return `enum`, `int` (32 bits) or `other`: what a field of the message can hold at most."""
+    """Return `enum`, `int` (32 bits) or `other`: the range of a field of the message."""
     field = schema.descriptor.fields_by_name[name]
     if field.type == FieldDescriptor.TYPE_ENUM:
         return "enum"
@@ -180,7 +182,7 @@ def narrow_kind(schema: ProtoSchema, name: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _descriptor(text: str) -> Descriptor:
-    """Return the message type of a schema that was parsed once; a Python worker asks for it with every batch."""
+    """Return the message type of a schema, cached: a Python worker needs it in every batch."""
     value = json.loads(text)
     return _find(_file_set(value["files"], "a pinned schema"), value["message"], "a pinned schema")
 
@@ -217,10 +219,10 @@ def _file_of(descriptor: Descriptor) -> descriptor_pb2.FileDescriptorProto:
 
 
 def _text(files: descriptor_pb2.FileDescriptorSet, name: str) -> str:
-    """Return the canonical text: without comments and where they stood, which change nothing."""
-    kept = descriptor_pb2.FileDescriptorSet()
-    kept.CopyFrom(files)
-    for file in kept.file:
+    """Return the canonical text: without comments and source positions, which do not matter."""
+    without_source = descriptor_pb2.FileDescriptorSet()
+    without_source.CopyFrom(files)
+    for file in without_source.file:
         file.ClearField("source_code_info")
-    value = {"files": json_format.MessageToDict(kept, preserving_proto_field_name=True), "message": name}
+    value = {"files": json_format.MessageToDict(without_source, preserving_proto_field_name=True), "message": name}
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

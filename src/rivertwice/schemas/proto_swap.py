@@ -1,7 +1,7 @@
 """Replace one value of some fields in the bytes of Protobuf records. Pure.
 
-A record is followed field by field on the wire and copied; only the value of a named field is written again, and the lengths around it. All else
-stays, byte by byte: the order of fields, and fields that the pinned message does not know.
+A record is read field by field on the wire and copied. Only the value of a named field, and the lengths around it, are written new. All
+other bytes stay the same: the order of fields, and fields that the pinned message does not know.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class ProtoRecords:
     framed: bool
 
     def replaced(self, data: bytes, swap: Swap) -> bytes | None:
-        """Return a record's bytes with the value replaced; None if they are no such record."""
+        """Return a record's bytes with the value replaced; None if the bytes are no such record."""
         start = 0
         if self.framed:
             if data[:1] != PREFIX or len(data) < PREFIX_BYTES:
                 return None
-            behind = after_indexes(data[PREFIX_BYTES:], self.schema.index_path)
-            if behind is None:
+            indexes_end = after_indexes(data[PREFIX_BYTES:], self.schema.index_path)
+            if indexes_end is None:
                 return None
-            start = PREFIX_BYTES + behind
+            start = PREFIX_BYTES + indexes_end
         try:
             return data[:start] + _Walk(data[start:], swap).message(self.schema.descriptor, named=False)
         except (ValueError, IndexError):
@@ -64,7 +64,7 @@ class _Walk:
     def message(self, kind: Descriptor | None, *, named: bool, group: int | None = None) -> bytes:
         """Return the new bytes of a message, to the end of the bytes or of its group.
 
-        `named`: it wraps the value of a named field, or is an entry of one that is a map.
+        `named`: the message wraps the value of a named field, or is an entry of a named map field.
 
         Raises:
             ValueError, IndexError: the bytes are no message.
@@ -81,8 +81,8 @@ class _Walk:
                     raise ValueError(message)
                 return bytes(out)
             field = None if kind is None else kind.fields_by_number.get(number)
-            mine = field is not None and (named or field.name in self._swap.names)
-            out += self._field(field, wire, number, named=mine)
+            is_named = field is not None and (named or field.name in self._swap.names)
+            out += self._field(field, wire, number, named=is_named)
         if group is not None:
             message = f"a group {group} without its end"
             raise ValueError(message)
@@ -131,7 +131,7 @@ class _Walk:
         return bytes(out)
 
     def _number(self, field: FieldDescriptor, raw: int) -> int | None:
-        """Return what stands on the wire for the pseudonym, if `raw` is the value; else None."""
+        """Return the wire value of the pseudonym, if `raw` is the value; else None."""
         value, pseudonym = self._swap.value, self._swap.pseudonym
         if isinstance(value, str):
             return None

@@ -1,4 +1,4 @@
-"""What a registry has that a pipeline has not pinned: new ids, and those whose records could not be decoded. Pure."""
+"""The versions in a registry that a pipeline has not pinned: new ids, and ids whose records could not be decoded. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rivertwice.schemas.registry import SchemaVersion
 
 @dataclass(frozen=True)
 class Refused:
-    """A version that is not pinned, and why: its records become dead letters."""
+    """A version that is not pinned, with the reason: its records become dead letters."""
 
     version: int
     id: int
@@ -24,15 +24,15 @@ class Refused:
 
 @dataclass(frozen=True)
 class RefreshPlan:
-    """What a refresh would write.
+    """The changes that a refresh would write.
 
     Attributes:
-        subject: where the versions come from.
-        write: pinned file to text; empty: nothing is new.
-        known: ids that are pinned and stay.
-        new: ids that are pinned now.
+        subject: the subject of the versions.
+        write: pinned file to text; empty: no file changes.
+        known: ids that are pinned already, and stay.
+        new: ids that the refresh pins.
         refused: versions whose records could not be decoded.
-        gone: pinned ids that the registry no longer names; they stay, for the log may hold their records.
+        gone: pinned ids that the registry no longer has; they stay, because the log may hold their records.
     """
 
     subject: str
@@ -53,26 +53,28 @@ def plan_refresh(
     framed: bool,
     reader_version: int | None = None,
 ) -> RefreshPlan:
-    """Return what to pin of the subject's versions.
+    """Return which of the subject's versions to pin.
 
-    The reader stays what it is: what a pipeline sees does not change because somebody registered something. Without
-    one, or with `reader_version`, it is taken from the versions: the newest that has all the definition's fields.
+    The reader does not change: a newly registered version must not change what a pipeline sees. Without a reader, or with
+    `reader_version`, it is taken from the versions: the newest that has all the definition's fields.
 
     Args:
         subject: the subject.
         view: the source's name.
         fields: the definition's fields and their SQL types.
-        pinned: the pinned files as they are.
+        pinned: the pinned files now.
         versions: the subject's versions.
-        framed: records name their schema's id; else there is nothing to pin but the reader.
-        reader_version: version to read by from now on.
+        framed: records name their schema's id; else only the reader is pinned.
+        reader_version: version that becomes the reader.
 
     Raises:
-        RequestError: the subject has no version that can be the reader, or none of Avro.
+        RequestError: the subject has no version that can be the reader, or no Avro version.
     """
     if not versions or any(each.kind != "avro" for each in versions):
-        found = f"{versions[0].kind} schemas" if versions else "no version"
-        message = f"{subject} has {found}, so no Avro can be decoded by it; check `subject`, or register a schema first"
+        problem = f"{versions[0].kind} schemas" if versions else "no version"
+        message = (
+            f"{subject} has {problem}, so no Avro can be decoded by it; check `subject`, or register a schema first"
+        )
         raise RequestError(message)
     parsed = {each.version: parse_avro(each.text, f"{subject} version {each.version}") for each in versions}
     write: dict[str, str] = {}
@@ -83,11 +85,11 @@ def plan_refresh(
         number = _reader_version(subject, parsed, fields, reader_version)
         reader = parsed[number]
         write[reader_file] = _pretty(next(each.text for each in versions if each.version == number))
-    wanted = narrow(reader, fields)
+    narrowed = narrow(reader, fields)
     old = {known_id: path for path in pinned if (known_id := split_name(path)[1]) is not None}
     refused, new = [], []
     for each in versions if framed else ():
-        because = _against(wanted, parsed[each.version], pinned.get(old.get(each.id, "")))
+        because = _against(narrowed, parsed[each.version], pinned.get(old.get(each.id, "")))
         if because:
             refused.append(Refused(each.version, each.id, because))
         elif each.id not in old:
@@ -102,12 +104,12 @@ def plan_refresh(
 
 
 def _reader_version(
-    subject: str, parsed: Mapping[int, AvroSchema], fields: Mapping[str, str], wanted: int | None
+    subject: str, parsed: Mapping[int, AvroSchema], fields: Mapping[str, str], version: int | None
 ) -> int:
-    if wanted is not None and wanted not in parsed:
-        message = f"{subject} has no version {wanted}; it has {sorted(parsed)}: choose one of them as the reader"
+    if version is not None and version not in parsed:
+        message = f"{subject} has no version {version}; it has {sorted(parsed)}: choose one of them as the reader"
         raise RequestError(message)
-    order = sorted(parsed, reverse=True) if wanted is None else [wanted]
+    order = sorted(parsed, reverse=True) if version is None else [version]
     findings = {number: field_findings(parsed[number], fields) for number in order}
     fitting = [number for number in order if not findings[number]]
     if not fitting:

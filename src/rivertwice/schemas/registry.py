@@ -1,4 +1,4 @@
-"""Where schemas come from: the project's own folder of schemas, or a Confluent registry by its address."""
+"""Sources of schemas: the project's own folder of schemas, or a Confluent registry at an address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SchemaVersion:
     """One version of a subject.
 
     Attributes:
-        id: what records carry.
+        id: the id in the records.
         text: the schema, as it was registered.
     """
 
@@ -36,11 +36,11 @@ class SchemaVersion:
 
 
 class Registry(Protocol):
-    """Subjects, their versions in order, and the rule that new versions must keep."""
+    """Subjects, their versions in order, and the rule for new versions."""
 
     @property
     def place(self) -> str:
-        """Where it is, for messages; never a secret."""
+        """Its location, for messages; never a secret."""
         ...
 
     def subjects(self) -> list[str]:
@@ -48,7 +48,7 @@ class Registry(Protocol):
         ...
 
     def versions(self, subject: str) -> list[SchemaVersion]:
-        """Return the versions, oldest first; none for a subject that is not known."""
+        """Return the versions, oldest first; none for an unknown subject."""
         ...
 
     def rule(self, subject: str) -> Compatibility:
@@ -60,7 +60,7 @@ class Registry(Protocol):
         ...
 
     def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:
-        """Add a version unless that very schema is one already."""
+        """Add a version unless the same schema is one already."""
         ...
 
 
@@ -68,7 +68,7 @@ def open_registry(project: Path, env: Mapping[str, str] | None = None) -> Regist
     """Return the registry at RIVERTWICE_SCHEMA_REGISTRY; without it the folder `schemas/` of the project.
 
     Raises:
-        ConfigError: the address is none that may be asked.
+        ConfigError: the address is not allowed.
     """
     from rivertwice.schemas.confluent import ConfluentRegistry
     from rivertwice.schemas.folder import FolderRegistry
@@ -96,7 +96,7 @@ def require_subject(subject: str) -> str:
 def check_new(
     registry: Registry, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None = None
 ) -> list[str]:
-    """Return what stands against a new version: by `rule`, else by the subject's own rule.
+    """Return the objections to a new version: by `rule`, else by the subject's own rule.
 
     Raises:
         DefinitionError: it is no schema, or no JSON Schema that can be compared.
@@ -121,7 +121,7 @@ def check_new(
 
 
 def refusal(subject: str, rule: Compatibility, findings: list[str]) -> str:
-    """Return the words in which a new version is refused."""
+    """Return the message that refuses a new version."""
     return (
         f"the new schema of {subject} breaks its rule {rule!r}, so it is not registered: {'; '.join(findings[:4])}; give "
         "new fields a default, keep types, or use a subject of its own"

@@ -1,7 +1,7 @@
 """Replace one value of some fields in the bytes of Avro records. Pure.
 
-A record is followed by the schema it was written by, and copied piece by piece; only the value of a named field is written again.
-Blocks of arrays and maps lose the byte counts they may have, which readers need not have; all else stays, byte by byte.
+A record is read with its writer's schema and copied piece by piece. Only the value of a named field is written new. Blocks of arrays
+and maps lose their optional byte counts, which readers do not need. All other bytes stay the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 @dataclass(frozen=True)
 class Swap:
-    """What is replaced by what, in which fields."""
+    """A value, its replacement, and the fields in which it is replaced."""
 
     value: str | int
     pseudonym: str | int
@@ -32,10 +32,10 @@ class Swap:
 
 
 class Records(Protocol):
-    """How the records of a source are written, where they are no JSON."""
+    """How the records of a source are written, if they are not JSON."""
 
     def replaced(self, data: bytes, swap: Swap) -> bytes | None:
-        """Return a record's bytes with the value replaced; None if they are no such record."""
+        """Return a record's bytes with the value replaced; None if the bytes are no such record."""
 
     def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
         """Return a record's key with the value replaced; None if it is no such key."""
@@ -43,12 +43,12 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class AvroRecords:
-    """How the records of a source are written: schema id to schema, or None to the one of records without an id."""
+    """How the records of a source are written: schema id to schema; None is the id of records without one."""
 
     writers: Mapping[int | None, AvroSchema]
 
     def replaced(self, data: bytes, swap: Swap) -> bytes | None:
-        """Return a record's bytes with the value replaced; None if they are no such record."""
+        """Return a record's bytes with the value replaced; None if the bytes are no such record."""
         framed = None not in self.writers
         if framed and (data[:1] != PREFIX or len(data) < PREFIX_BYTES):
             return None
@@ -58,7 +58,7 @@ class AvroRecords:
         return None if body is None else data[:start] + body
 
     def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
-        """Return a record's key that is just a text or a number behind an id; None if it is no such key."""
+        """Return a record's key with the value replaced, if it is a text or number after an id; None if it is no such key."""
         if None in self.writers or key[:1] != PREFIX or len(key) <= PREFIX_BYTES:
             return None
         kind = avro_schema.parse('"string"' if isinstance(swap.value, str) else '"long"')
@@ -85,7 +85,7 @@ class _Walk:
 
     @property
     def is_done(self) -> bool:
-        """Whether all bytes were of the record."""
+        """Whether the record used all bytes."""
         return self._from.tell() == len(self._body)
 
     @property
@@ -94,10 +94,10 @@ class _Walk:
         return self._to.getvalue()
 
     def copy(self, schema: avro_schema.Schema, *, named: bool) -> None:
-        """Copy a value of `schema`; `named`: it is that of a named field, or lies in it.
+        """Copy a value of `schema`; `named`: the value belongs to a named field.
 
         Raises:
-            ValueError, AvroException, IndexError, TypeError: the bytes are none of it.
+            ValueError, AvroException, IndexError, TypeError: the bytes do not fit the schema.
         """
         if isinstance(schema, avro_schema.RecordSchema):
             for field in schema.fields:

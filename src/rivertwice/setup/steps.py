@@ -1,4 +1,4 @@
-"""Steps of set-up: each prints one line with what it found or did, and how long that took."""
+"""Steps of set-up: each prints one line with its result and its duration."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rivertwice.errors import RivertwiceError
 
 
 def clone_settings() -> Settings:
-    """Return the settings of the clone in the working directory, which set-up is for."""
+    """Return the settings of the clone in the working directory, which set-up prepares."""
     return Settings.from_env({**os.environ, "RIVERTWICE_PROJECT": str(Path.cwd())})
 
 
 def run_step(name: str, step: Callable[[], str]) -> int:
-    """Run a step that returns what it found or did, and print that. Return the exit code: 1 if it failed."""
+    """Run a step and print the result that it returns. Return the exit code: 1 if it failed."""
     started = time.monotonic()
     try:
         result = step()
