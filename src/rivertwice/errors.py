@@ -1,4 +1,4 @@
-"""The error tree. Every message says the fact, the value, the consequence and the remedy.
+"""The error tree. Every message gives the fact, the value, the consequence and the remedy.
 
 RivertwiceError
 ├── DefinitionError          a pipeline definition cannot be accepted
@@ -10,7 +10,7 @@ RivertwiceError
 │   ├── RangeMismatchError   a batch is already committed, but with another offset range
 │   └── TableDamageError     a table lost or changed what was committed
 ├── DamagedFileError         a small file of the home cannot be decoded
-├── CheckpointError          a live checkpoint is not what the ledger says it must be
+├── CheckpointError          a live checkpoint differs from what the ledger requires
 ├── LogGapError              records that are needed are in neither the log nor the archive
 ├── LeaseLostError           another driver owns the pipeline
 ├── LostRaceError            a compare-and-set lost against another writer (retry with a fresh view)
@@ -29,7 +29,7 @@ class RivertwiceError(Exception):
     """Root of the tree.
 
     Attributes:
-        reason: stable machine-readable word for the failure.
+        reason: stable word for the failure, for programs.
         retryable: whether the same call may succeed later without a change by a person.
     """
 
@@ -92,7 +92,7 @@ class DamagedFileError(RivertwiceError, ValueError):
 
 
 class CheckpointError(RivertwiceError):
-    """A live checkpoint is damaged: it is not what the ledger says it must be."""
+    """A live checkpoint is damaged: it differs from what the ledger requires."""
 
     reason = "checkpoint"
 

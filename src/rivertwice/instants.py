@@ -1,4 +1,4 @@
-"""Instants and half-open ranges: aware UTC in code, epoch milliseconds only on the wire."""
+"""Instants and half-open ranges: aware UTC in code, epoch milliseconds only in stored and sent data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MS = timedelta(milliseconds=1)
 
 
 def utc_now() -> datetime:
-    """Return the present instant; only effects call this, decisions take `now`."""
+    """Return the present instant; only code with effects calls this, decisions take `now`."""
     return datetime.now(UTC)
 
 
@@ -52,7 +52,7 @@ def parse_iso(text: str) -> datetime:
 
 
 def parse_instant(text: str) -> datetime:
-    """Parse what a person wrote: ISO 8601 with a zone, or a date alone, `2013-06-30`, which means midnight UTC.
+    """Parse a person's input: ISO 8601 with a zone, or a date alone, `2013-06-30`, which means midnight UTC.
 
     Raises:
         RequestError: the text is neither.
@@ -80,7 +80,7 @@ class TimeRange:
 
     @classmethod
     def parse(cls, start: str, end: str) -> TimeRange:
-        """Parse what a person wrote as the two ends of a range (`parse_instant`)."""
+        """Parse a person's input for the two ends of a range (`parse_instant`)."""
         return cls(parse_instant(start), parse_instant(end))
 
     def contains(self, instant: datetime) -> bool:

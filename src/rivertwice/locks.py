@@ -1,7 +1,7 @@
 """Locks of files: one process of a host has a lock, and the system frees it when that process ends.
 
-Three ways to take one: `lock` waits, `lock_if_free` says whether it was free, `lock_or_refuse` raises. `open_locked` is for a
-process that keeps a lock for its life. Lock files are empty, and they stay.
+Three ways to take a lock: `lock` waits, `lock_if_free` reports whether it was free, `lock_or_refuse` raises. `open_locked` is for
+a process that keeps a lock for its life. Lock files are empty, and they are not deleted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Any, TextIO
 from rivertwice.waits import Deadline
 
 PATIENCE_S = 0.05
-"""How long a lock is tried that is not waited for: `is_locked` holds it for a moment."""
+"""How long to try a lock without waiting for its holder: `is_locked` itself holds a lock for a moment."""
 
 _POLL_S = 0.01
 _KERNEL_LOCKS = Path("/proc/locks")
@@ -41,7 +41,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def lock(path: Path, *, mode: int = 0o666) -> Iterator[None]:
-    """Hold the lock of a file or of a folder; another process that has it is waited for."""
+    """Hold the lock of a file or of a folder; wait for another process that has it."""
     handle = _open(path, mode)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -68,14 +68,14 @@ def lock_or_refuse(path: Path, refuse: Callable[[str], Exception]) -> Iterator[N
         path: the file.
         refuse: makes the error from the holder's name, if another process has the lock.
     """
-    with lock_if_free(path) as held:
-        if not held:
+    with lock_if_free(path) as is_held:
+        if not is_held:
             raise refuse(holder(path))
         yield
 
 
 def open_locked(path: Path) -> TextIO | None:
-    """Return the open file with its lock, which closing it gives back; None if another process has the lock."""
+    """Return the open file with its lock; closing the file frees it. None if another process has the lock."""
     file: TextIO = os.fdopen(_open(path, 0o666), "w")
     if try_lock(file):
         return file
@@ -84,7 +84,7 @@ def open_locked(path: Path) -> TextIO | None:
 
 
 def holder(path: Path) -> str:
-    """Name the process that holds the lock of a file, as far as the system says."""
+    """Name the process that holds the lock of a file, if the system reports it."""
     try:
         inode = str(path.stat().st_ino)
         rows = [row.split() for row in _KERNEL_LOCKS.read_text().splitlines()]

@@ -1,8 +1,8 @@
-"""Ports on loopback for servers that are told theirs before they bind it.
+"""Ports on loopback for servers whose port is chosen before they bind it.
 
-Between the choice and the bind, somebody else could take the port. Processes of ours keep each other out by a lock on a file per
-port; all other programs' connections are kept out by the range, which lies below the ports that systems hand out to clients
-(from 32768 on Linux, from 49152 elsewhere), and below those of Kubernetes' services.
+Between the choice and the bind, another process could take the port. Our own processes exclude each other with a lock on a file per
+port. Connections of other programs do not use the range: it is below the ports that systems assign to clients (from 32768 on
+Linux, from 49152 elsewhere), and below those of Kubernetes' services.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TRIES = 1_000
 
 @contextmanager
 def held_ports(count: int, before: Sequence[int] | None = None) -> Iterator[tuple[int, ...]]:
-    """Give so many ports that nobody has and no process of ours is given meanwhile; hold them until their server has bound them.
+    """Give free ports that no other process of ours gets meanwhile; hold them until their server has bound them.
 
     Args:
-        count: how many.
-        before: those of the last run, `count` of them; each is given again if it is still free.
+        count: number of ports.
+        before: the `count` ports of the last run; each is given again if it is still free.
 
     Raises:
         ServiceError: no free port was found.
@@ -36,8 +36,8 @@ def held_ports(count: int, before: Sequence[int] | None = None) -> Iterator[tupl
     with ExitStack() as locks:
         held: list[int] = []
         for number in range(count):
-            kept = before is not None and _hold(before[number], locks)
-            held.append(before[number] if before is not None and kept else _hold_any(locks))
+            is_kept = before is not None and _hold(before[number], locks)
+            held.append(before[number] if before is not None and is_kept else _hold_any(locks))
         yield tuple(held)
 
 
@@ -62,7 +62,7 @@ def _hold_any(locks: ExitStack) -> int:
 
 
 def _hold(port: int, locks: ExitStack) -> bool:
-    """Lock a port, and say whether it is ours and free. The file goes with the lock."""
+    """Lock a port, and say whether it is ours and free. The file is deleted with the lock."""
     folder = Path(tempfile.gettempdir()) / f"rivertwice-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / str(port)
@@ -75,7 +75,7 @@ def _hold(port: int, locks: ExitStack) -> bool:
 
 
 def _is_at(path: Path, handle: int) -> bool:
-    """Say whether the locked file is the one that others open: its last holder may have removed it before we locked it."""
+    """Say whether the locked file is still the one at the path: its last holder may have removed it before we locked it."""
     with suppress(FileNotFoundError):
         return path.stat().st_ino == os.fstat(handle).st_ino
     return False

@@ -1,4 +1,4 @@
-"""Text from outside as a terminal, a chat or a mail may show it: control characters are written out, not sent."""
+"""Make text from outside safe for a terminal, a chat or a mail: control characters are written out, not sent."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import logging
 import re
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Control characters but tab and newline, and what turns the direction of text or breaks its lines."""
+"""Control characters except tab and newline, and characters that change the direction of text or break its lines."""
 
 _BREAKS = re.compile("[\t\n]")
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\x1b": "\\x1b"}
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with every control character but tab and newline written out, for instance `\x1b`."""
+    r"""Return `text` with every control character except tab and newline written out, for instance `\x1b`."""
     return _CONTROL.sub(_written_out, text)
 
 
 def printable_line(text: str) -> str:
-    """Return `text` as one line: as `printable` does, and tabs and newlines are written out too."""
+    """Return `text` as one line: like `printable`, and tabs and newlines are written out too."""
     return _BREAKS.sub(_written_out, printable(text))
 
 
 def printable_json(text: str) -> str:
-    """Return JSON that means the same, in which control characters are JSON's own escapes.
+    """Return JSON with the same meaning, in which control characters are JSON's own escapes.
 
-    Raw ones can only lie inside of strings, where JSON takes the escape for the very character.
+    Raw control characters can only be inside strings, where JSON reads the escape as the same character.
     """
     return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 class PrintableFormatter(logging.Formatter):
-    """A formatter of log lines whose control characters are written out; a message's own line breaks stay."""
+    """A formatter of log lines that writes control characters out; a message's own line breaks stay."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

@@ -1,13 +1,13 @@
-"""Processes: start one that outlives its starter, say which one it is, end it with all that it started.
+"""Processes: start one that outlives its starter, identify it, end it with all processes that it started.
 
-A process is named so that neither a process id that is used again nor a clock that is set can be taken for another.
+The name of a process is safe against mistakes: neither a reused process id nor a changed clock makes it the name of another process.
 
 On Linux the name of a start is `BOOT/NAMESPACES/TICKS`: the id of the machine's boot, the namespaces in which process ids and
-ticks are counted, and the kernel's count of ticks from the boot to the start. Setting the clock changes none of them. Where
-there is no `/proc`, it is the creation time in seconds since the epoch, which is also what 0.1 recorded everywhere.
+ticks are counted, and the kernel's count of ticks from the boot to the start. Setting the clock changes none of them. Without
+`/proc`, the name is the creation time in seconds since the epoch, which version 0.1 recorded everywhere.
 
-A record that cannot be judged here (0.1's after the clock was set, or one of another container) is `UNSURE`; a lock that the
-process holds while it lives decides then.
+A record that cannot be judged here (from 0.1 after the clock was set, or from another container) is `UNSURE`; then a lock that
+the process holds while it lives decides.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Started = str | float
 """The name of a start, as it is stored."""
 
 NEVER_SEEN: Started = 0.0
-"""Of a process that was gone before it could be looked at; it is never alive."""
+"""For a process that ended before it could be examined; it is never alive."""
 
 _PROC = Path("/proc")
 _NAME = re.compile(r"^([0-9a-f-]{36})/([0-9.]+)/([0-9]+)\Z")
-_SAME_SECONDS = 1.0  # between two readings of one creation time, which 0.1 recorded
-_START, _STATE = 19, 0  # of /proc/PID/stat, counted behind the name in brackets
+_SAME_SECONDS = 1.0  # between two readings of the same creation time, which 0.1 recorded
+_START, _STATE = 19, 0  # fields of /proc/PID/stat, counted after the name in brackets
 
 
 class Life(Enum):
-    """What can be said of a recorded process."""
+    """The known state of a recorded process."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -57,26 +57,26 @@ def started_of(pid: int) -> Started | None:
 
 
 def is_running(pid: int) -> bool:
-    """Say whether a process of this id runs, whichever it is; a zombie does not."""
+    """Say whether any process with this id runs; a zombie does not."""
     return started_of(pid) is not None
 
 
-def same_start(one: Started, other: Started) -> bool:
+def same_start(first: Started, second: Started) -> bool:
     """Say whether two records name the same start; two readings of a creation time may differ a little."""
-    if isinstance(one, str) or isinstance(other, str):
-        return one == other
-    return abs(one - other) < _SAME_SECONDS
+    if isinstance(first, str) or isinstance(second, str):
+        return first == second
+    return abs(first - second) < _SAME_SECONDS
 
 
 def own_start() -> Started:
     """Return the name of this process's start."""
-    found = started_of(os.getpid())
-    assert found is not None, "this process runs"
-    return found
+    started = started_of(os.getpid())
+    assert started is not None, "this process runs"
+    return started
 
 
 def look(pid: int | None, started: Started | None) -> Life:
-    """Return what can be said here of the process that was recorded so."""
+    """Return the known state of a recorded process."""
     if pid is None or not started:
         return Life.GONE
     if isinstance(started, str):
@@ -92,24 +92,24 @@ def _look_by_name(pid: int, started: str) -> Life:
     if match is None or place is None:
         return Life.UNSURE
     if f"{match[1]}/{match[2]}" != place:
-        return Life.UNSURE  # of an earlier boot, of another container or of another machine
+        return Life.UNSURE  # from an earlier boot, another container or another machine
     return Life.ALIVE if _ticks(pid) == int(match[3]) else Life.GONE
 
 
 def is_alive(pid: int | None, started: Started | None, *, lock: Path | None = None) -> bool:
-    """Say whether the very process that was recorded still runs; a zombie does not.
+    """Say whether the recorded process itself still runs; a zombie does not.
 
     Args:
         pid: its id.
         started: the name of its start.
-        lock: a file whose lock the process holds while it lives; it decides where the record cannot be judged here.
+        lock: a file whose lock the process holds while it lives; it decides if the record cannot be judged here.
     """
     life = look(pid, started)
     return life is Life.ALIVE or (life is Life.UNSURE and lock is not None and is_locked(lock))
 
 
 def may_live(pid: int | None, started: Started | None) -> bool:
-    """Say whether the process lives, or may live where it cannot be seen: in another container of this very machine."""
+    """Say whether the process lives, or may live where it cannot be seen: in another container of the same machine."""
     life = look(pid, started)
     if life is not Life.UNSURE:
         return life is Life.ALIVE
@@ -118,7 +118,7 @@ def may_live(pid: int | None, started: Started | None) -> bool:
 
 
 def boot_id() -> str | None:
-    """Return the id of the machine's boot, which no two running machines share; None without `/proc`."""
+    """Return the id of the machine's boot, unique among running machines; None without `/proc`."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -139,7 +139,7 @@ def start_detached(
         command: program and arguments.
         env: all of its environment.
         cwd: its working directory; None: this process's.
-        output: where standard output and error go.
+        output: file for standard output and error.
         pass_fds: descriptors that it inherits.
     """
     return subprocess.Popen(
@@ -155,9 +155,9 @@ def start_detached(
 
 
 def session_members(leaders: Iterable[int]) -> list[psutil.Process]:
-    """Return the living processes of the sessions that `leaders` began, also when a leader is gone.
+    """Return the living processes of the sessions that `leaders` began, also if a leader has ended.
 
-    The kernel does not hand out a process id while a session of that number has members, so this names no stranger.
+    The kernel does not reuse a process id while a session of that number has members, so no unrelated process is returned.
     """
     sessions = set(leaders)
     members = []
@@ -171,7 +171,7 @@ def session_members(leaders: Iterable[int]) -> list[psutil.Process]:
 
 
 def end_sessions(leaders: Iterable[int], patience: float = 10.0) -> list[int]:
-    """Kill every member of the sessions, those forked meanwhile too, and wait until all are gone; return their ids."""
+    """Kill every member of the sessions, also those forked meanwhile, and wait until all have ended; return their ids."""
     leaders = list(leaders)
     deadline = Deadline.after(patience)
     ended: list[int] = []
@@ -186,7 +186,7 @@ def end_sessions(leaders: Iterable[int], patience: float = 10.0) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _place() -> str | None:
-    """Return boot and namespaces of this process, in which ids and ticks are counted; None without `/proc`."""
+    """Return boot and namespaces of this process, in which ids and ticks are valid; None without `/proc`."""
     boot = boot_id()
     if boot is None or _ticks(os.getpid()) is None:
         return None
@@ -201,7 +201,7 @@ def _namespace(kind: str) -> str:
 
 
 def _ticks(pid: int) -> int | None:
-    """Return the ticks from the boot to a process's start; None if it is gone or a zombie."""
+    """Return the ticks from the boot to a process's start; None if the process has ended or is a zombie."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

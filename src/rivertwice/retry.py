@@ -1,4 +1,4 @@
-"""Try again what failed for a moment: in one call, where tenacity waits and counts, or later, after a wait that doubles."""
+"""Retry temporary failures: within one call, where tenacity waits and counts, or later, after a wait that doubles."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def retry(
     spread: bool = False,
     sleep: Callable[[float], Any] = time.sleep,
 ) -> Retrying:
-    """Return what calls a function up to `tries` times, waiting twice as long before each; the last failure is raised as it is.
+    """Return an object that calls a function up to `tries` times, with doubling waits; the last failure is raised unchanged.
 
-    Only for what only reads, or what may be done twice.
+    Only for functions that only read, or that may run twice.
 
     Args:
-        when: which failures are tried again; any other is raised at once.
-        tries: of the function, the first included.
-        first_wait_s: seconds before the second one.
-        longest_wait_s: of all waits.
-        spread: wait for a random part of that time, so that writers who met do not meet again.
-        sleep: how to wait.
+        when: which failures are retried; any other is raised at once.
+        tries: number of calls, the first included.
+        first_wait_s: seconds before the second call.
+        longest_wait_s: limit of each wait.
+        spread: wait for a random part of that time, so that writers that collided do not collide again.
+        sleep: function that waits.
     """
     waiting = wait_random_exponential if spread else wait_exponential
     return _retrying(when, stop_after_attempt(tries), waiting(multiplier=first_wait_s, max=longest_wait_s), sleep)
@@ -52,13 +52,13 @@ def retry(
 def retry_for(
     when: When, *, seconds: float, every_s: float, say: Callable[[BaseException], object] | None = None
 ) -> Retrying:
-    """Return what calls a function until it answers or `seconds` have passed; the last failure is raised as it is.
+    """Return an object that calls a function until it succeeds or `seconds` have passed; the last failure is raised unchanged.
 
     Args:
-        when: which failures are tried again; any other is raised at once.
-        seconds: no call begins after them.
+        when: which failures are retried; any other is raised at once.
+        seconds: no call begins after this time.
         every_s: seconds between two calls.
-        say: told each failure that is tried again.
+        say: is passed each failure that is retried.
     """
     return _retrying(when, stop_after_delay(seconds), wait_fixed(every_s), time.sleep, say)
 
@@ -82,7 +82,7 @@ def _retrying(
 def delay_after(failures: int, first: timedelta, longest: timedelta) -> timedelta:
     """Return how long to wait after so many failures in a row: first, twice that, four times that, at most `longest`. Pure.
 
-    There is no jitter: one agent supervises a handful of streams, so there is no herd to spread.
+    There is no jitter: one agent supervises only a few streams, so retries need not be spread.
     """
     if failures <= 0:
         return timedelta(0)

@@ -1,7 +1,7 @@
 """The verdicts on result rows: the one place that names them. They are stored, so they never change.
 
-AGREES: equal, for a reason that is known. LATE: differs by records that came too late, each named. OPEN: the window is not
-closed yet. DEFECT: differs, and nothing explains it. NOT_COMPARABLE: nobody can know, and the reason is named.
+AGREES: equal, for a known reason. LATE: differs by records that arrived too late, each named. OPEN: the window is not closed
+yet. DEFECT: differs, and no rule explains it. NOT_COMPARABLE: the truth cannot be known, and the reason is named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waits that end: one time budget for several of them."""
+"""Waits with an end: one time budget for several waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Deadline:
-    """A point on the monotonic clock; waits that share it end together."""
+    """A point on the monotonic clock; several waits can share it."""
 
     at: float
 
@@ -19,7 +19,7 @@ class Deadline:
         return cls(time.monotonic() + seconds)
 
     def left(self) -> float:
-        """Return the seconds left, 0 when it has passed."""
+        """Return the remaining seconds, 0 if it has passed."""
         return max(0.0, self.at - time.monotonic())
 
     def is_over(self) -> bool:
@@ -27,12 +27,12 @@ class Deadline:
         return self.left() == 0
 
     def wait_until(self, condition: Callable[[], bool], *, every: float = 0.25) -> bool:
-        """Wait for a condition; return whether it came true in time. It is looked at once at least."""
+        """Wait for a condition; return whether it became true in time. It is checked at least once."""
         return any(condition() for _ in self.polls(every))
 
     def polls(self, every: float = 0.25) -> Iterator[None]:
         """Yield now, every so many seconds, and a last time when the deadline passes."""
         yield
-        while (left := self.left()) > 0:
-            time.sleep(min(every, left))
+        while (remaining := self.left()) > 0:
+            time.sleep(min(every, remaining))
             yield

@@ -1,7 +1,7 @@
-"""Requests to addresses that somebody else runs: answers are read up to a limit, and no address gets into a log.
+"""Requests to servers of other people: answers are read up to a limit, and no address is written to a log.
 
-An address of a webhook is a secret: whoever has it may post. httpx writes every request's address into its log, and
-httpcore the path; both are hidden here, at their own loggers, so that no level set elsewhere brings them back.
+The address of a webhook is a secret: everybody who has it can post. httpx writes every request's address into its log, and
+httpcore the path. Both are hidden here, at their own loggers, so that a level set elsewhere cannot show them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import httpx
 from rivertwice.waits import Deadline
 
 ANSWER_S = 30.0
-"""Seconds in which a whole answer must have come, however slowly it drips."""
+"""Seconds within which the whole answer must arrive, also from a slow server."""
 
 _PART = 65_536
-_IGNORED = 262_144  # bytes of an answer that nobody reads
+_IGNORED = 262_144  # bytes that are read of an answer that is not used
 
 
 class AnswerError(Exception):
-    """An answer that is not read: too large, too slow, or packed in a way that is not unpacked here.
+    """An answer that is not read: too large, too slow, or compressed in a way that is not supported.
 
-    Its text has no address.
+    The message has no address.
     """
 
 
@@ -36,7 +36,7 @@ class Answer:
 
     Attributes:
         status: HTTP status. retry_after_s: seconds that the server asks to wait, None if it asks for none.
-        body: unpacked; never larger than the limit.
+        body: uncompressed; never larger than the limit.
     """
 
     status: int
@@ -45,13 +45,13 @@ class Answer:
 
 
 class _HideAddresses(logging.Filter):
-    """Takes the addresses out of a record's arguments and drops what is only a trace of a request."""
+    """Removes the addresses from a record's arguments and drops traces of requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.startswith("httpcore"):
-            return record.levelno >= logging.WARNING  # headers and paths lie in its traces as text
+            return record.levelno >= logging.WARNING  # its traces contain headers and paths as text
         if isinstance(record.args, tuple):
-            record.args = tuple(_hidden(one) for one in record.args)
+            record.args = tuple(_hidden(argument) for argument in record.args)
         return True
 
 
@@ -64,7 +64,7 @@ _LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "
 
 
 def hide_addresses() -> None:
-    """Keep addresses of requests out of this process's logs, whatever level is set; safe to call again."""
+    """Keep addresses of requests out of this process's logs, at any log level; can be called again."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         if _FILTER not in logger.filters:
@@ -76,25 +76,25 @@ def is_web_address(url: str) -> bool:
     try:
         parsed = httpx.URL(url)
         parts = urlsplit(url)
-        _ = parts.port  # where it is none, this raises
-    except (ValueError, httpx.InvalidURL):  # their texts may hold the address
+        _ = parts.port  # raises if it is no port
+    except (ValueError, httpx.InvalidURL):  # their messages may contain the address
         return False
     return parsed.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def web_client(*, timeout_s: float, headers: dict[str, str] | None = None, **options: Any) -> httpx.Client:
-    """Return a client that follows no redirect, asks for answers that are not packed, and logs no address."""
+    """Return a client that follows no redirect, asks for uncompressed answers, and logs no address."""
     hide_addresses()
-    asked = {"Accept-Encoding": "identity", **(headers or {})}
-    return httpx.Client(timeout=timeout_s, follow_redirects=False, headers=asked, **options)
+    all_headers = {"Accept-Encoding": "identity", **(headers or {})}
+    return httpx.Client(timeout=timeout_s, follow_redirects=False, headers=all_headers, **options)
 
 
 def ask(client: httpx.Client, method: str, url: str, *, limit: int, **content: Any) -> Answer:
-    """Send a request and return the whole answer, at most `limit` bytes of it unpacked.
+    """Send a request and return the whole answer, at most `limit` bytes after decompression.
 
     Raises:
-        AnswerError: the answer is larger, takes longer than `ANSWER_S`, or is packed other than by gzip or deflate.
-        httpx.HTTPError: there is no answer. Its text may hold the address: show its type only.
+        AnswerError: the answer is larger, takes longer than `ANSWER_S`, or is compressed with neither gzip nor deflate.
+        httpx.HTTPError: there is no answer. Its message may contain the address: show only its type.
     """
     deadline = Deadline.after(ANSWER_S)
     with client.stream(method, url, **content) as answer:
@@ -103,27 +103,27 @@ def ask(client: httpx.Client, method: str, url: str, *, limit: int, **content: A
 
 
 def send(client: httpx.Client, url: str, content: bytes, headers: dict[str, str]) -> Answer:
-    """Post to a receiver of which only the status counts; a large answer is neither an error nor read to its end.
+    """Post to a receiver and use only the status; a large answer is no error, and is not read to its end.
 
     Raises:
-        httpx.HTTPError: there is no answer. Its text may hold the address: show its type only.
+        httpx.HTTPError: there is no answer. Its message may contain the address: show only its type.
     """
     deadline = Deadline.after(ANSWER_S)
     with client.stream("POST", url, content=content, headers=headers) as answer:
-        left = _IGNORED
-        for part in answer.iter_raw(_PART):  # read to its end, a short answer leaves the connection usable
-            left -= len(part)
-            if left < 0 or deadline.is_over():
+        remaining = _IGNORED
+        for part in answer.iter_raw(_PART):  # a short answer is read to its end, so that the connection stays usable
+            remaining -= len(part)
+            if remaining < 0 or deadline.is_over():
                 break
         return Answer(answer.status_code, b"", _retry_after(answer))
 
 
 def read_answer(answer: httpx.Response, limit: int, deadline: Deadline) -> bytes:
-    """Return an answer's body, unpacked; no more than `limit` bytes of it are ever held.
+    """Return an answer's uncompressed body; at most `limit` bytes are held in memory.
 
     Args:
-        answer: a stream that nobody has read yet.
-        limit: bytes, after unpacking.
+        answer: a stream that was not read yet.
+        limit: bytes, after decompression.
         deadline: when it must be complete.
 
     Raises:
@@ -146,7 +146,7 @@ def _unpacker(encoding: str) -> Any | None:
     if encoding in ("identity", ""):
         return None
     if encoding in ("gzip", "deflate"):
-        return zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: it sees by itself which of the two
+        return zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: detects which of the two it is
     message = f"the answer is packed as {encoding[:20]!r} although it was asked for as it is; it is not read"
     raise AnswerError(message)
 

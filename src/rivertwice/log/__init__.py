@@ -1,1 +1,1 @@
-"""The log: Kafka topics plus the archive. Only this room speaks to Kafka."""
+"""The log: Kafka topics plus the archive. Only this package connects to Kafka."""

@@ -1,7 +1,7 @@
-"""Ranges of offsets, partition by partition. Pure; half-open: `(start, end)` holds start and not end.
+"""Ranges of offsets, by partition. Pure; half-open: `(start, end)` contains start but not end.
 
-A record's address is (cluster id, topic id, partition, offset); the ids say which log, these ranges which records.
-Where several topics are looked at together, the key is a `Part` instead of the number of a partition.
+A record's address is (cluster id, topic id, partition, offset). The ids identify the log, these ranges the records.
+For several topics together, the key is a `Part` instead of the number of a partition.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ def of_topic(parts: Mapping[Part, tuple[int, int]], topic: str) -> OffsetRanges:
 
 
 def name_parts(parts: Iterable[Part]) -> dict[Part, str]:
-    """Return how people and stored records name all parts of a pipeline: `0`, or `topic/0` if there are several topics."""
+    """Return the names of all parts of a pipeline for people and stored records: `0`, or `topic/0` if there are several topics."""
     return {part: str(key) for part, key in key_parts(parts).items()}
 
 
 def key_parts(parts: Iterable[Part]) -> dict[Part, int | str]:
-    """Return what machines read all parts of a pipeline by: the partition, or `topic/0` if there are several topics."""
-    found = sorted(parts)
-    several = len({part.topic for part in found}) > 1
-    return {part: f"{part.topic}/{part.partition}" if several else part.partition for part in found}
+    """Return the keys of all parts of a pipeline for programs: the partition, or `topic/0` if there are several topics."""
+    sorted_parts = sorted(parts)
+    several = len({part.topic for part in sorted_parts}) > 1
+    return {part: f"{part.topic}/{part.partition}" if several else part.partition for part in sorted_parts}
 
 
 def between(starts: Mapping[int, int], ends: Mapping[int, int]) -> OffsetRanges:
     """Return the ranges from `starts` to `ends`; a partition without a start begins at 0.
 
     Raises:
-        RequestError: a start lies after its end.
+        RequestError: a start is after its end.
     """
     for partition, end in ends.items():
         if starts.get(partition, 0) > end:
@@ -66,17 +66,17 @@ def between(starts: Mapping[int, int], ends: Mapping[int, int]) -> OffsetRanges:
 
 
 def drop_empty(ranges: dict[_Key, tuple[int, int]]) -> dict[_Key, tuple[int, int]]:
-    """Return the ranges that hold at least one offset."""
+    """Return the ranges that contain at least one offset."""
     return {partition: (start, end) for partition, (start, end) in sorted(ranges.items()) if start < end}
 
 
 def count(ranges: OffsetRanges | Parts) -> int:
-    """Return how many offsets the ranges hold; on a plain topic that is the number of records."""
+    """Return how many offsets the ranges contain; on a plain topic this is the number of records."""
     return sum(max(0, end - start) for start, end in ranges.values())
 
 
 def contains(ranges: OffsetRanges, partition: int, offset: int) -> bool:
-    """Say whether an address lies in the ranges."""
+    """Say whether an address is in the ranges."""
     start, end = ranges.get(partition, (0, 0))
     return start <= offset < end
 
@@ -91,7 +91,7 @@ def intersect(left: dict[_Key, tuple[int, int]], right: dict[_Key, tuple[int, in
 
 
 def split(ranges: OffsetRanges, by: OffsetRanges) -> tuple[OffsetRanges, OffsetRanges, OffsetRanges]:
-    """Return the parts of `ranges` below, inside and above `by`; where `by` has nothing, all is above."""
+    """Return the parts of `ranges` below, inside and above `by`; without a range in `by`, the whole range is above."""
     cuts = drop_empty(by)
     below: OffsetRanges = {}
     above: OffsetRanges = {}
@@ -106,14 +106,14 @@ def subtract(ranges: OffsetRanges, taken: OffsetRanges) -> OffsetRanges:
     """Return `ranges` without the offsets of `taken`.
 
     Raises:
-        RequestError: `taken` lies in the middle of a range, so that two pieces would be left; use `split`.
+        RequestError: `taken` is in the middle of a range, so that two pieces would remain; use `split`.
     """
     below, _, above = split(ranges, taken)
     return merge(below, above)
 
 
 def merge(left: OffsetRanges, right: OffsetRanges) -> OffsetRanges:
-    """Return one range per partition that holds exactly the offsets of both.
+    """Return one range per partition that contains exactly the offsets of both.
 
     Raises:
         RequestError: two ranges of a partition neither touch nor overlap.
@@ -132,10 +132,10 @@ def merge(left: OffsetRanges, right: OffsetRanges) -> OffsetRanges:
 
 
 def plan_chunks(ranges: OffsetRanges, size: int) -> list[OffsetRanges]:
-    """Cut ranges into successive chunks of at most `size` offsets, together exactly `ranges`.
+    """Cut ranges into successive chunks of at most `size` offsets; together they are exactly `ranges`.
 
-    The partitions advance side by side: each chunk takes the same share of every range, so that records of the same
-    time land in the same chunk and a crash leaves the partitions equally far.
+    The partitions advance together: each chunk takes the same share of every range. So records of the same time are in
+    the same chunk, and after a crash all partitions have made the same progress.
 
     Raises:
         RequestError: `size` is not positive.
@@ -146,19 +146,19 @@ def plan_chunks(ranges: OffsetRanges, size: int) -> list[OffsetRanges]:
     return list(_chunks(drop_empty(ranges), size))
 
 
-def _chunks(left: OffsetRanges, size: int) -> Iterator[OffsetRanges]:
-    while left:
-        ends = _share(left, size)
-        yield drop_empty({partition: (start, ends[partition]) for partition, (start, _) in left.items()})
-        left = drop_empty({partition: (ends[partition], end) for partition, (_, end) in left.items()})
+def _chunks(remaining: OffsetRanges, size: int) -> Iterator[OffsetRanges]:
+    while remaining:
+        ends = _share(remaining, size)
+        yield drop_empty({partition: (start, ends[partition]) for partition, (start, _) in remaining.items()})
+        remaining = drop_empty({partition: (ends[partition], end) for partition, (_, end) in remaining.items()})
 
 
-def _share(left: OffsetRanges, size: int) -> dict[int, int]:
-    """Return where the next chunk ends: the same share of each range, rounded down, then topped up to `size`."""
-    total = max(size, count(left))
-    ends = {partition: start + (end - start) * size // total for partition, (start, end) in left.items()}
-    room = size - sum(ends[partition] - start for partition, (start, _) in left.items())
-    for partition, (_, end) in left.items():
+def _share(remaining: OffsetRanges, size: int) -> dict[int, int]:
+    """Return the ends of the next chunk: the same share of each range, rounded down, then filled up to `size`."""
+    total = max(size, count(remaining))
+    ends = {partition: start + (end - start) * size // total for partition, (start, end) in remaining.items()}
+    room = size - sum(ends[partition] - start for partition, (start, _) in remaining.items())
+    for partition, (_, end) in remaining.items():
         more = min(room, end - ends[partition])
         ends[partition] += more
         room -= more
@@ -166,21 +166,21 @@ def _share(left: OffsetRanges, size: int) -> dict[int, int]:
 
 
 def encode_ends(ends: Mapping[int, int]) -> dict[str, int]:
-    """Return offsets with text keys, as JSON wants them."""
+    """Return offsets with text keys, as JSON needs them."""
     return {str(partition): offset for partition, offset in sorted(ends.items())}
 
 
 def decode_ends(encoded: Mapping[str, int]) -> dict[int, int]:
-    """Return what `encode_ends` was given."""
+    """Return the offsets that `encode_ends` encoded."""
     return {int(partition): int(offset) for partition, offset in sorted(encoded.items(), key=lambda pair: int(pair[0]))}
 
 
 def describe(ranges: OffsetRanges) -> str:
-    """Return the ranges as a person reads them: `partition 0 [3, 9), partition 2 [0, 4)`."""
+    """Return the ranges for people: `partition 0 [3, 9), partition 2 [0, 4)`."""
     return ", ".join(f"partition {partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items()))
 
 
 def describe_parts(parts: Parts) -> str:
-    """Return the ranges as a person reads them, topic by topic: `flights partition 0 [3, 9), partition 2 [0, 4)`."""
+    """Return the ranges for people, topic by topic: `flights partition 0 [3, 9), partition 2 [0, 4)`."""
     topics = sorted({part.topic for part in parts})
     return "; ".join(f"{topic} {describe(of_topic(parts, topic))}" for topic in topics)

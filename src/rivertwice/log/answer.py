@@ -1,4 +1,4 @@
-"""Whether Kafka answers, and how long a start waits for that."""
+"""Whether Kafka answers, and how long a start waits for the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rivertwice.log.client_options import python_options
 from rivertwice.waits import Deadline
 
 START_SECONDS = 90.0
-_QUIET = logging.getLogger("rivertwice.log.quiet")  # a broker that is still starting is no news
+_QUIET = logging.getLogger("rivertwice.log.quiet")  # a broker that is still starting is not logged
 _QUIET.setLevel(logging.CRITICAL)
 
 
@@ -36,18 +36,18 @@ def await_kafka(settings: Settings, require_starting: Callable[[], None] | None 
 
     Args:
         settings: address and credentials.
-        require_starting: raises if there is nothing to wait for any more; of the embedded broker. None for a Kafka that
-            somebody else runs.
+        require_starting: raises if waiting has no purpose any more; for the embedded broker. None for a Kafka that somebody
+            else runs.
 
     Raises:
-        ServiceError: it did not answer in time, or refuses this client.
+        ServiceError: Kafka did not answer in time, or refuses this client.
         ConfigError: no address is known.
     """
     bootstrap = settings.bootstrap_servers()
     for _ in Deadline.after(START_SECONDS).polls(0.05):
-        found = ask_cluster_id(settings, 1.0)
-        if found is not None:
-            return found
+        cluster_id = ask_cluster_id(settings, 1.0)
+        if cluster_id is not None:
+            return cluster_id
         if require_starting is not None:
             require_starting()
         elif (refused := kafka.refusal(settings)) is not None:

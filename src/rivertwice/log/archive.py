@@ -1,16 +1,16 @@
-"""The archive job: Kafka's records, range by exact range, into a Delta table that outlives Kafka's retention.
+"""The archive job: copy Kafka's records, by exact ranges, into a Delta table that outlives Kafka's retention.
 
 One chunk, in steps:
 1. Under the archive's lock, read from the table how far each partition is archived.
-2. Read exactly the next offsets of each partition from Kafka, which fails if one is gone.
+2. Read exactly the next offsets of each partition from Kafka; this fails if one is gone.
 3. Count: each partition must have given one record per offset.
 4. One Delta commit: the rows, and per partition the new end as an application transaction.
-5. Note the SHA-256 of its files, by which readers know them again (`archive_sums`); missing, it is noted by the next run.
+5. Store the SHA-256 of its files, with which readers check them (`archive_sums`). If it is missing, the next run stores it.
 
-A crash before step 4 leaves at most files that no commit names, which readers do not see; the next run reads the
-same ranges again. A crash after it leaves the chunk done. There is no state in between, so no record is archived
-twice or missed. The lock is the host's own file, and beside a shared place a lease that lies there: of several hosts one
-works on a topic's archive at a time.
+A crash before step 4 leaves at most files that no commit names, and readers do not see them; the next run reads the
+same ranges again. After a crash later than step 4 the chunk is complete. There is no state in between, so no record is archived
+twice or missed. The lock is a file of the host. With a shared place there is also a lease in that place, so only one
+of several hosts works on a topic's archive at a time.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ __all__ = [
 
 LOG = logging.getLogger(__name__)
 CHUNK_RECORDS = 100_000  # one chunk is held in memory once
-_LOCKS, _HOME = ".locks", ".home"  # folders that no topic can be called
-RACES = 5  # lost ones in a run, before it leaves the work to who wins them
+_LOCKS, _HOME = ".locks", ".home"  # folder names that no topic can have
+RACES = 5  # lost races in a run, before it leaves the work to the winner
 
 
 @dataclass(frozen=True)
 class ArchiveReport:
-    """What one run of the archive job did.
+    """The result of one run of the archive job.
 
     Attributes:
         topic: the topic's name.
         topic_id: its id.
-        added: from the first to the last offset that this run archived; another host's chunks may lie in between.
-        ends: where the archive ends now, by partition.
+        added: from the first to the last offset that this run archived; another host's chunks may be in between.
+        ends: the archive's current end, by partition.
         records: how many records were added.
-        commits: how many Delta commits that took.
+        commits: how many Delta commits were made.
     """
 
     topic: str
@@ -98,18 +98,18 @@ def extend_archive(
     accept_hole: bool = False,
     held: StillHeld | None = None,
 ) -> ArchiveReport:
-    """Archive the topic's new records; running it again, or after a crash, adds nothing twice.
+    """Archive the topic's new records; a second run, or a run after a crash, adds no record twice.
 
     Args:
-        spark: the session; None reads through a plain consumer, which needs no JVM and suits a few chunks.
+        spark: the session; None reads with a plain consumer, which needs no JVM and suits a few chunks.
         settings: the cluster and the archive's folder.
         topic: the topic.
-        upto: ends to stop at, by partition; None means Kafka's ends now.
+        upto: ends to stop at, by partition; None means Kafka's current ends.
         chunk_records: at most so many records per Delta commit.
-        progress: told one line per chunk.
-        accept_hole: if Kafka deleted records before they were archived, go on behind the hole as another segment; what
-            lies in it can never be read again.
-        held: what `archive_lock` gave, if the caller holds it already.
+        progress: is passed one line per chunk.
+        accept_hole: if Kafka deleted records before they were archived, continue after the hole with another segment; the
+            records in the hole can never be read again.
+        held: the value that `archive_lock` yielded, if the caller holds the lock already.
 
     Raises:
         LostRaceError: another host works on this archive.
@@ -125,13 +125,13 @@ def extend_archive(
         def was_extended(error: BaseException) -> bool:
             return isinstance(error, LostRaceError) and kafka.topic_id(settings, topic) == origin.topic_id
 
-        retry(was_extended, tries=RACES)(extend)  # by another host meanwhile: planned again
+        retry(was_extended, tries=RACES)(extend)  # another host extended it meanwhile: plan again
     return ArchiveReport(topic, origin.topic_id, drop_empty(job.added), job.ends, job.records, job.commits)
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """What one commit adds: in its segment each partition goes on from `before` to `ends`."""
+    """The content of one commit: in its segment each partition continues from `before` to `ends`."""
 
     segment: int
     turn: int
@@ -141,7 +141,7 @@ class _Chunk:
 
 
 class _Job:
-    """One run of the archive job: what it was told, and what it has added so far."""
+    """One run of the archive job: its settings, and what it has added so far."""
 
     def __init__(
         self,
@@ -164,29 +164,29 @@ class _Job:
         self.commits = 0
 
     def extend(self, first: Archived, upto: Mapping[int, int] | None, *, accept_hole: bool) -> None:
-        """Plan from what the archive holds, and add it chunk by chunk.
+        """Plan the ranges after the archive's ends, and add them chunk by chunk.
 
         Raises:
             LostRaceError: another job extended the archive meanwhile.
         """
         settings, topic = self._settings, self._origin.topic
-        held, segment, turn = first.newest, max(0, len(first.segments) - 1), first.turn
+        reached, segment, turn = first.newest, max(0, len(first.segments) - 1), first.turn
         begin, end = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
         retained = {partition: (begin[partition], end[partition]) for partition in end}
-        behind = behind_hole(held, begin) if accept_hole else None
-        if behind is not None:
-            LOG.warning("the archive of %s goes on behind a hole as segment %s: %s", topic, segment + 1, behind)
-            held, segment = behind, segment + 1
-        planned = plan_extension(held, retained, upto)
-        starts = {p: held.get(p, bounds)[0] for p, bounds in planned.items()}
+        restart = behind_hole(reached, begin) if accept_hole else None
+        if restart is not None:
+            LOG.warning("the archive of %s goes on behind a hole as segment %s: %s", topic, segment + 1, restart)
+            reached, segment = restart, segment + 1
+        planned = plan_extension(reached, retained, upto)
+        starts = {p: reached.get(p, bounds)[0] for p, bounds in planned.items()}
         self.ends = {p: start for p, (start, _) in planned.items()}
         chunks = plan_chunks(planned, self._chunk_records)
-        note_sums(settings, topic)  # of files that a run left without, or an earlier version
+        note_sums(settings, topic)  # for files without a sum: from an interrupted run, or an earlier version
         for number, ranges in enumerate(chunks, start=1):
             before = dict(self.ends)
             ends = before | {p: high for p, (_, high) in ranges.items()}
             rows = collect_chunk(self._spark, settings, self._origin, ranges)
-            _check_same_topic(settings, self._origin)  # read after the records: an id never comes back
+            _check_same_topic(settings, self._origin)  # read after the records: an id is never used again
             self._check()
             _commit(settings, self._origin, rows, _Chunk(segment, turn, starts, before, ends))
             note_sums(settings, topic)
@@ -211,18 +211,18 @@ def is_archiving(settings: Settings, topic: str) -> bool:
 
 @contextmanager
 def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> Iterator[StillHeld]:
-    """Let one process write the archive of a topic: others of this host wait, and so do those of other hosts that share it.
+    """Let one process write the archive of a topic; other processes of this host, and other hosts that share it, wait.
 
     Args:
-        settings: where the archive lies.
-        topic: whose.
+        settings: location of the archive.
+        topic: the topic.
         patience_s: how long to wait for another host.
 
     Yields:
-        what must be asked right before each write, for a host that was suspended may have lost the lock.
+        a check to call directly before each write: a host that was suspended may have lost the lock.
 
     Raises:
-        LostRaceError: another host works on it still.
+        LostRaceError: another host still works on it.
     """
     with lock(_lock_file(settings, topic)):
         if settings.shared is None:
@@ -235,7 +235,7 @@ def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> 
 
 
 def _lock_file(settings: Settings, topic: str) -> Path:
-    """Return a file in a folder that no topic can be called."""
+    """Return a lock file, in a folder whose name no topic can have."""
     return settings.home / "archive" / _LOCKS / require_topic(topic)
 
 
@@ -250,10 +250,10 @@ def _check_same_topic(settings: Settings, origin: Origin) -> None:
 
 
 def _commit(settings: Settings, origin: Origin, rows: pa.Table, chunk: _Chunk) -> None:
-    """Commit one chunk, unless the archive is no longer as it was when the chunk was planned.
+    """Commit one chunk, unless the archive has changed since the chunk was planned.
 
     Raises:
-        LostRaceError: somebody else extended the archive meanwhile; nothing was written.
+        LostRaceError: another job extended the archive meanwhile; nothing was written.
     """
 
     def check(table: Table) -> None:
@@ -263,7 +263,7 @@ def _commit(settings: Settings, origin: Origin, rows: pa.Table, chunk: _Chunk) -
         check_turn(now.turn, chunk.turn, origin.topic)
 
     transactions = {turn_name(origin.topic_id): chunk.turn + 1}
-    for partition, end in chunk.ends.items():  # every partition every time: that is how readers know how many there are
+    for partition, end in chunk.ends.items():  # every partition every time: so readers know the number of partitions
         start_name, end_name = transaction_names(origin.topic_id, partition, chunk.segment)
         transactions |= {start_name: chunk.starts[partition], end_name: end}
     metadata = {

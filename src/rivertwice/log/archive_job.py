@@ -1,8 +1,8 @@
-"""Archive one topic without Spark: `python -m rivertwice.log.archive_job --topic NAME`. What the agent starts.
+"""Archive one topic without Spark: `python -m rivertwice.log.archive_job --topic NAME`. The agent starts it.
 
-A plain consumer reads what a chunk needs; a JVM would cost more than the records. Exit code 0: up to date, or another
+A plain consumer reads the records of a chunk; a JVM would cost more than the records. Exit code 0: up to date, or another
 host archives the topic and was faster each time; 75: failed, and may succeed later; 1: refused, or records are gone.
-Running it twice, beside the Spark job or on two hosts, adds nothing twice.
+Running it twice, beside the Spark job or on two hosts, adds no record twice.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from rivertwice.log.addresses import describe
 from rivertwice.log.archive import extend_archive
 
 RETRY = 75
-CHUNK_RECORDS = 20_000  # the job is meant to be small beside a stream
+CHUNK_RECORDS = 20_000  # the job must be small compared with a stream
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Extend one topic's archive and return the exit code."""
     parser = argparse.ArgumentParser(prog="archive_job", description="Archive the new records of one topic.")
     parser.add_argument("--topic", required=True)
-    given = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     try:
-        topic = require_topic(given.topic)
+        topic = require_topic(arguments.topic)
         report = extend_archive(None, Settings.from_env(), topic, chunk_records=CHUNK_RECORDS, progress=_say)
     except LostRaceError as error:
-        _say(f"{given.topic}: left to whoever archives it too: {error}")
+        _say(f"{arguments.topic}: left to whoever archives it too: {error}")
         return 0
     except RivertwiceError as error:
-        sys.stderr.write(f"archive of {given.topic}: {error.reason}: {error}\n")
+        sys.stderr.write(f"archive of {arguments.topic}: {error.reason}: {error}\n")
         return RETRY if error.retryable else 1
     _say(f"{topic}: {report.records} records added: {describe(report.added) or 'nothing new'}")
     return 0

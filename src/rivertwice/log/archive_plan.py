@@ -1,4 +1,4 @@
-"""Which offsets the archive job takes next, and when what it took no longer fits. Pure."""
+"""Which offsets the archive job reads next, and when a planned chunk no longer fits. Pure."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from rivertwice.log.addresses import OffsetRanges, drop_empty
 
 
 def plan_extension(archived: OffsetRanges, retained: OffsetRanges, upto: Mapping[int, int] | None) -> OffsetRanges:
-    """Return the ranges to archive next, one for every partition; empty where nothing is new.
+    """Return the ranges to archive next, one for every partition; empty if it has no new record.
 
     Args:
-        archived: what the archive has; nothing for a new topic, which then begins where Kafka begins.
-        retained: what Kafka has, for every partition.
-        upto: ends to stop at; None archives all there is.
+        archived: the ranges in the archive; empty for a new topic, which then begins where Kafka begins.
+        retained: the ranges in Kafka, for every partition.
+        upto: ends to stop at; None: Kafka's ends.
 
     Raises:
-        LogGapError: Kafka has already deleted records the archive does not have.
-        RequestError: `upto` lies beyond Kafka's end.
+        LogGapError: Kafka has already deleted records that the archive does not have.
+        RequestError: `upto` is beyond Kafka's end.
     """
     planned: OffsetRanges = {}
     gaps: list[str] = []
     for partition, (begin, end) in sorted(retained.items()):
         start = archived.get(partition, (begin, begin))[1]
-        wanted = end if upto is None else upto.get(partition, start)
-        if wanted > end:
+        target = end if upto is None else upto.get(partition, start)
+        if target > end:
             message = (
-                f"partition {partition} should be archived up to offset {wanted}, but Kafka's ends at {end}; the record "
+                f"partition {partition} should be archived up to offset {target}, but Kafka's ends at {end}; the record "
                 "was never written, so ask for at most the end"
             )
             raise RequestError(message)
         if start < begin:
             gaps.append(f"partition {partition} [{start}, {begin})")
-        planned[partition] = (start, max(start, wanted))
+        planned[partition] = (start, max(start, target))
     if gaps:
         message = (
             f"Kafka has deleted {', '.join(gaps)} before it was archived, so the log has a hole that nothing can fill; "
@@ -45,7 +45,7 @@ def plan_extension(archived: OffsetRanges, retained: OffsetRanges, upto: Mapping
 
 
 def behind_hole(archived: OffsetRanges, begin: Mapping[int, int]) -> OffsetRanges | None:
-    """Return where a new segment begins (empty ranges), if Kafka begins beyond the archive's end; else None. Pure."""
+    """Return the begin of a new segment (empty ranges), if Kafka begins beyond the archive's end; else None. Pure."""
     ends = {p: archived.get(p, (first, first))[1] for p, first in begin.items()}
     if all(end >= begin[p] for p, end in ends.items()):
         return None
@@ -53,10 +53,10 @@ def behind_hole(archived: OffsetRanges, begin: Mapping[int, int]) -> OffsetRange
 
 
 def check_unmoved(archived: OffsetRanges, planned_from: OffsetRanges, topic: str) -> None:
-    """Refuse a chunk that was planned on another archive than there is now.
+    """Refuse a chunk if the archive has changed since it was planned.
 
     Raises:
-        LostRaceError: somebody else extended the archive meanwhile.
+        LostRaceError: another job extended the archive meanwhile.
     """
     if archived and drop_empty(archived) != drop_empty(planned_from):  # a partition may have been added since
         message = (
@@ -67,7 +67,7 @@ def check_unmoved(archived: OffsetRanges, planned_from: OffsetRanges, topic: str
 
 
 def check_turn(turn: int, planned_at: int, topic: str) -> None:
-    """Refuse a chunk that was planned before somebody else's last commit, whichever segment that one went to.
+    """Refuse a chunk that was planned before another job's last commit, to any segment.
 
     Raises:
         LostRaceError: the archive has another number of commits than the chunk was planned from.

@@ -1,4 +1,4 @@
-"""One chunk of the archive: read from Kafka, counted, and brought into the archive's columns."""
+"""One chunk of the archive: read from Kafka, counted, and converted to the archive's columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLAIN = pa.schema(
 
 @dataclass(frozen=True)
 class Origin:
-    """Where records come from: the first parts of their addresses, and the topic's name."""
+    """The origin of records: the first parts of their addresses, and the topic's name."""
 
     cluster_id: str
     topic_id: str
@@ -57,9 +57,9 @@ def collect_chunk(spark: SparkSession | None, settings: Settings, origin: Origin
     """Return a chunk as the archive's rows.
 
     Args:
-        spark: the session; None reads through a plain consumer.
+        spark: the session; None reads with a plain consumer.
         settings: the cluster.
-        origin: whose records they are.
+        origin: the topic of the records.
         chunk: half-open ranges by partition.
 
     Raises:
@@ -69,11 +69,11 @@ def collect_chunk(spark: SparkSession | None, settings: Settings, origin: Origin
         rows = _read_plainly(settings, origin, chunk)
     else:
         rows = read_kafka(spark, settings, origin.topic, chunk).toArrow()
-    found = {row["values"]: row["counts"] for row in pc.value_counts(rows["partition"]).to_pylist()}
+    counts = {row["values"]: row["counts"] for row in pc.value_counts(rows["partition"]).to_pylist()}
     for partition, (start, end) in chunk.items():
-        if found.get(partition, 0) != end - start:
+        if counts.get(partition, 0) != end - start:
             message = (
-                f"topic {origin.topic}, partition {partition} [{start}, {end}) gave {found.get(partition, 0)} records for "
+                f"topic {origin.topic}, partition {partition} [{start}, {end}) gave {counts.get(partition, 0)} records for "
                 f"{end - start} offsets, so the chunk was not archived; the topic is compacted or transactional, and "
                 "only plain topics can be archived"
             )
@@ -82,7 +82,7 @@ def collect_chunk(spark: SparkSession | None, settings: Settings, origin: Origin
 
 
 def _archive_rows(rows: pa.Table, origin: Origin) -> pa.Table:
-    """Return Kafka's columns as the archive's."""
+    """Return Kafka's columns as the archive's columns."""
     size = rows.num_rows
     stamps = rows["timestamp"].cast(pa.timestamp("us", "UTC"))
     columns = {

@@ -1,9 +1,9 @@
-"""What the archive's data files were when they were written: their SHA-256, noted beside the tables and compared before they are read.
+"""The SHA-256 of the archive's data files, stored beside the tables when the files are written, and compared before they are read.
 
-A data file of a Delta table never changes, and nothing in it tells of a flipped bit: a backfill would compute another number from it. So who
-writes to a topic's archive notes the sums of its live files, under `archive/.sums/TOPIC.json`, and who reads a file compares size and sum
-first, once a process. A file of an earlier version has no sum before the archive is next extended; then only its size is compared. On S3
-an object is written whole and kept by the store, so nothing is noted.
+A data file of a Delta table never changes, and it does not show a flipped bit: a backfill would compute another number from it. So a
+writer of a topic's archive stores the sums of its live files in `archive/.sums/TOPIC.json`. A reader of a file compares size and sum
+first, once per process. A file of an earlier version has no sum until the archive is extended; until then only its size is compared.
+On S3 an object is written whole and kept by the store, so no sum is stored.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from rivertwice.store.files import read_json, replace_json
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
-_FOLDER = ".sums"  # no topic can be called so
+_FOLDER = ".sums"  # no topic can have this name
 _SOUND: set[tuple[str, int, int, int]] = set()
-"""Files that this process has compared: path, size, time of the last change and number of the file."""
+"""Files that this process has compared: path, size, time of the last change and inode number."""
 
 
 @dataclass(frozen=True)
 class BrokenFile:
-    """A data file that is not what was written.
+    """A data file that differs from what was written, or is missing.
 
     Attributes:
-        path: where it lies, or lay.
-        how: what is wrong with it.
+        path: path of the file, also if it is missing.
+        how: the damage.
     """
 
     path: Path
@@ -44,16 +44,16 @@ class BrokenFile:
 
 
 def sums_file(settings: Settings, topic: str) -> Path | None:
-    """Return where a topic's sums are noted; None if its archive lies on S3."""
+    """Return the file of a topic's sums; None if its archive is on S3."""
     place = below(settings.home if settings.shared is None else settings.shared, "archive", _FOLDER)
     return place / f"{require_topic(topic)}.json" if isinstance(place, Path) else None
 
 
 def read_sums(settings: Settings, topic: str) -> dict[str, str]:
-    """Return data file, relative to the archive, to its SHA-256 in hex, as far as it was noted.
+    """Return data file, relative to the archive, to its SHA-256 in hex, if it is stored.
 
     Raises:
-        DamagedFileError: the note cannot be decoded.
+        DamagedFileError: the stored sums cannot be decoded.
     """
     path = sums_file(settings, topic)
     data = None if path is None else read_json(path)
@@ -61,30 +61,30 @@ def read_sums(settings: Settings, topic: str) -> dict[str, str]:
 
 
 def note_sums(settings: Settings, topic: str) -> int:
-    """Note the sums of live files that have none, and forget those of files that are gone; return how many are new.
+    """Store the sums of live files that have none, and remove the sums of deleted files; return how many are new.
 
-    The caller is the one who writes the archive now.
+    The caller must hold the archive's lock.
     """
     place, path = settings.archive(topic), sums_file(settings, topic)
     table = open_table(place) if isinstance(place, Path) else None
     if table is None or path is None or not isinstance(place, Path):
         return 0
     try:
-        known = read_sums(settings, topic)
+        noted = read_sums(settings, topic)
     except DamagedFileError as error:
         LOG.warning("%s; the sums of the files as they are now are noted", error)
-        known = {}
+        noted = {}
     live = live_sizes(table)
-    wanted = {name: known[name] for name in live if name in known}
-    new = [name for name in live if name not in known and (place / name).is_file()]
-    wanted |= {name: sum_of(place / name) for name in new}
-    if wanted != known:
-        replace_json(path, {"format": FORMAT, "sums": wanted})
+    updated = {name: noted[name] for name in live if name in noted}
+    new = [name for name in live if name not in noted and (place / name).is_file()]
+    updated |= {name: sum_of(place / name) for name in new}
+    if updated != noted:
+        replace_json(path, {"format": FORMAT, "sums": updated})
     return len(new)
 
 
 def live_sizes(table: Table) -> dict[str, int]:
-    """Return each live data file, relative to its table, with the bytes that the table's log says it has."""
+    """Return each live data file, relative to its table, with its size in bytes from the table's log."""
     actions = pa.table(table.get_add_actions(flatten=True))
     names: Iterable[Any] = actions["path"].to_pylist()
     return {unquote(name): size for name, size in zip(names, actions["size_bytes"].to_pylist(), strict=True)}
@@ -97,19 +97,19 @@ def sum_of(path: Path) -> str:
 
 
 def find_broken(place: Path, sizes: Mapping[str, int], sums: Mapping[str, str]) -> list[BrokenFile]:
-    """Return which data files are gone, or not what was written.
+    """Return the data files that are missing, or differ from what was written.
 
     Args:
         place: folder of the table.
-        sizes: files to look at, relative to it, with their sizes.
-        sums: SHA-256 of those that have one.
+        sizes: the files to check, relative to the folder, with their sizes.
+        sums: SHA-256 of the files that have one.
     """
-    found = []
+    broken_files = []
     for name, size in sorted(sizes.items()):
         how = _how_broken(place / name, size, sums.get(name))
         if how is not None:
-            found.append(BrokenFile(place / name, how))
-    return found
+            broken_files.append(BrokenFile(place / name, how))
+    return broken_files
 
 
 def _how_broken(path: Path, size: int, noted: str | None) -> str | None:
@@ -129,29 +129,29 @@ def _how_broken(path: Path, size: int, noted: str | None) -> str | None:
 
 
 def require_sound(settings: Settings, topic: str, table: Table, files: Sequence[str] | None = None) -> None:
-    """Check that files of an archive are what was written, before anything is read from them.
+    """Check that files of an archive are as they were written, before they are read.
 
     Args:
-        settings: where it lies.
-        topic: whose archive it is.
-        table: an open handle of it.
-        files: their full names; None: all live files.
+        settings: location of the archive.
+        topic: the archive's topic.
+        table: an open handle of the archive.
+        files: full names of the files; None: all live files.
 
     Raises:
-        TableDamageError: one is gone or another; the message names it and the way out.
+        TableDamageError: a file is missing or changed; the message names it and the remedy.
     """
     place = settings.archive(topic)
     if not isinstance(place, Path):
         return
     sizes = live_sizes(table)
     if files is not None:
-        asked = {Path(name).relative_to(place).as_posix() for name in files}
-        sizes = {name: size for name, size in sizes.items() if name in asked}
+        requested = {Path(name).relative_to(place).as_posix() for name in files}
+        sizes = {name: size for name, size in sizes.items() if name in requested}
     broken = find_broken(place, sizes, read_sums(settings, topic))
     if broken:
-        told = "; ".join(f"{one.path} {one.how}" for one in broken[:5])
+        damage = "; ".join(f"{file.path} {file.how}" for file in broken[:5])
         message = (
-            f"the archive of topic {topic} is damaged: {told}; nothing was computed from it; `rivertwice repair NAME`, of a pipeline that "
+            f"the archive of topic {topic} is damaged: {damage}; nothing was computed from it; `rivertwice repair NAME`, of a pipeline that "
             "reads the topic, says which records that are, and writes them again while Kafka has them"
         )
         raise TableDamageError(message)

@@ -1,14 +1,14 @@
-"""The archive's Delta table without Spark: what it holds, and its schema.
+"""The archive's Delta table without Spark: its ranges, and its schema.
 
-One table per topic name. The application transactions say how far it reaches, exactly: `archive/<topic id>/<p>` is
-the end of partition p, `archive/<topic id>/<p>/start` its start. A topic that was deleted and created again has
-another id, so its records never mix with the old one's.
+One table per topic name. The application transactions hold its exact ends: `archive/<topic id>/<p>` is the end of
+partition p, `archive/<topic id>/<p>/start` its start. A topic that was deleted and created again has another id, so its
+records never mix with those of the old topic.
 
-`archive/<topic id>` counts the commits. Each carries the next number, so of two that were made from the same state, on
-one host or on two, Delta lets one win.
+`archive/<topic id>` counts the commits. Each commit has the next number. So if two commits start from the same state, on
+one host or on two, Delta accepts only one.
 
-Behind a hole that nothing can fill (Kafka deleted what was not archived) the archive goes on as another segment, whose
-names have the topic's id with `+1`, `+2` and so on. Segments of a topic never overlap.
+After a hole that cannot be filled (Kafka deleted records that were not archived) the archive continues with another
+segment, whose names have the topic's id with `+1`, `+2` and so on. Segments of a topic never overlap.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ _COUNTED = pa.schema([SCHEMA.field(name) for name in ("topic_id", "partition", "
 
 
 def transaction_names(topic_id: str, partition: int, segment: int = 0) -> tuple[str, str]:
-    """Return the application ids that carry a partition's start and end."""
+    """Return the application ids of a partition's start and end."""
     name = f"archive/{topic_id}{f'+{segment}' if segment else ''}/{partition}"
     return f"{name}/start", name
 
 
 def turn_name(topic_id: str) -> str:
-    """Return the application id that counts the commits of one topic."""
+    """Return the application id of the counter of one topic's commits."""
     return f"archive/{topic_id}"
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What the archive holds of one topic, as one handle on its table says.
+    """The archived ranges of one topic, read from one handle on its table.
 
     Attributes:
-        segments: ranges by partition, oldest segment first; more than one only behind a hole.
-        turn: number of its last commit; 0 before the first, and for an archive of a version that did not count.
+        segments: ranges by partition, oldest segment first; more than one only after a hole.
+        turn: number of its last commit; 0 before the first, and for an archive of a version without the counter.
     """
 
     segments: tuple[OffsetRanges, ...] = ()
@@ -78,27 +78,27 @@ class Archived:
 
 
 def read_archived(table: Table | None, topic_id: str) -> Archived:
-    """Return what a handle says of one topic; no table holds nothing."""
+    """Return the archived ranges of one topic from a handle; empty without a table."""
     if table is None:
         return Archived()
-    found: list[OffsetRanges] = []
-    while ranges := _segment(table, topic_id, len(found)):
-        found.append(ranges)
-    return Archived(tuple(found), table.transaction_version(turn_name(topic_id)) or 0)
+    segments: list[OffsetRanges] = []
+    while ranges := _segment(table, topic_id, len(segments)):
+        segments.append(ranges)
+    return Archived(tuple(segments), table.transaction_version(turn_name(topic_id)) or 0)
 
 
 def archived(settings: Settings, topic: str, topic_id: str) -> Archived:
-    """Return what the archive holds of one topic now."""
+    """Return the ranges of one topic that are archived now."""
     return read_archived(open_table(settings.archive(topic)), topic_id)
 
 
 def archived_segments(settings: Settings, topic: str, topic_id: str) -> list[OffsetRanges]:
-    """Return what the archive holds of one topic, oldest segment first; more than one only behind a hole."""
+    """Return the archived ranges of one topic, oldest segment first; more than one segment only after a hole."""
     return list(archived(settings, topic, topic_id).segments)
 
 
 def archived_ranges(settings: Settings, topic: str, topic_id: str) -> OffsetRanges:
-    """Return what the newest segment holds of one topic; partitions without a record yet have an empty range."""
+    """Return the ranges of one topic in the newest segment; partitions without a record yet have an empty range."""
     return archived(settings, topic, topic_id).newest
 
 
@@ -115,27 +115,27 @@ def _segment(table: Table, topic_id: str, segment: int) -> OffsetRanges:
 
 
 def archived_ends(settings: Settings, topic: str, topic_id: str) -> dict[int, int]:
-    """Return per partition the first offset the archive does not have yet."""
+    """Return per partition the first offset that the archive does not have yet."""
     return {partition: end for partition, (_, end) in archived_ranges(settings, topic, topic_id).items()}
 
 
 def archived_starts(settings: Settings, topic: str, topic_id: str) -> dict[int, int]:
-    """Return per partition the oldest offset the archive has."""
+    """Return per partition the oldest offset that the archive has."""
     return {partition: start for partition, (start, _) in archived_ranges(settings, topic, topic_id).items()}
 
 
 def count_archived(files: Iterable[str], topic_id: str, ranges: OffsetRanges) -> dict[int, int]:
     """Count the wanted records in the archive's files, by partition; three columns of one file at a time.
 
-    A file that delta-rs rewrote (delete, update) names the types string_view and binary_view, which Arrow's comparisons do
-    not take (ran, pyarrow 26); so the types are always our own.
+    A file that delta-rs rewrote (delete, update) has the types string_view and binary_view, which Arrow's comparisons do
+    not accept (ran, pyarrow 26); so the columns are always cast to our own types.
     """
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for file in files:
         rows = pq.ParquetFile(file).read(columns=_COUNTED.names).cast(_COUNTED)
-        ours = rows.filter(pc.equal(rows["topic_id"], topic_id))
+        topic_rows = rows.filter(pc.equal(rows["topic_id"], topic_id))
         for partition, (start, end) in ranges.items():
-            offsets = ours.filter(pc.equal(ours["partition"], partition))["offset"]
+            offsets = topic_rows.filter(pc.equal(topic_rows["partition"], partition))["offset"]
             inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-            found[partition] += pc.sum(inside).as_py() or 0
-    return dict(found)
+            counts[partition] += pc.sum(inside).as_py() or 0
+    return dict(counts)

@@ -1,8 +1,8 @@
 """The settings of Kafka's security in the dialects of both clients: librdkafka's for Python, Java's for Spark.
 
-Nobody else may name one of these options, and no text of a definition, a form or a record reaches them. Spark gets
-them as options of its source, in memory: not as a conf, for confs are in the JVM's argv. Spark redacts
-`sasl.jaas.config` in what it logs.
+No other module may name one of these options, and no text of a definition, a form or a record reaches them. Spark gets
+them as options of its source, in memory: not as a conf, because confs are in the JVM's argv. Spark redacts
+`sasl.jaas.config` in its log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MODULES = {
 
 
 def python_options(settings: Settings) -> dict[str, str]:
-    """Return librdkafka's options: where the brokers are, and how to talk to them.
+    """Return librdkafka's options: the addresses of the brokers, and how to connect to them.
 
     Raises:
         ConfigError: no address or no password is known.
@@ -39,7 +39,7 @@ def python_options(settings: Settings) -> dict[str, str]:
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
-    """Return the options of Spark's Kafka source: address, security, and that what a transaction aborts was never said.
+    """Return the options of Spark's Kafka source: address, security, and that records of aborted transactions are not read.
 
     Raises:
         ConfigError: no address or no password is known.
@@ -64,9 +64,9 @@ def spark_options(settings: Settings) -> dict[str, str]:
 
 
 def jaas_config(security: KafkaSecurity, password: str) -> str:
-    """Return the login as Java wants it. Pure.
+    """Return the login in Java's format. Pure.
 
-    The module is one of a fixed list; name and password are quoted, so that neither can end the text and name another.
+    The module is from a fixed list. Name and password are quoted, so that neither can end the text and name another module.
     """
     module = f"org.apache.kafka.common.security.{_MODULES[str(security.mechanism)]}"
     return f"{module} required username={_quoted(str(security.username))} password={_quoted(password)};"

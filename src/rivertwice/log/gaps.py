@@ -1,8 +1,8 @@
-"""Gaps: records that the stream had not read and Kafka no longer gives. Named, recorded, accepted only by a person.
+"""Gaps: records that the stream had not read and that Kafka no longer has. They are recorded; only a person accepts them.
 
-Under `HOME/pipelines/NAME/gaps/ID/`, format 1, each file written once: `gap.json` is the gap, `accepted.json` says that
-the stream went on past it, and on which timeline. The id is a hash of what was lost, so seeing the same gap twice
-records it once, and a gap that has grown meanwhile is another one.
+Files under `HOME/pipelines/NAME/gaps/ID/`, format 1, each written once: `gap.json` is the gap, `accepted.json` records that
+the stream continued after it, and on which timeline. The id is a hash of what was lost. So the same gap is recorded
+once, and a gap that has grown is another gap.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ ACCEPTED = "accepted.json"
 EXPIRED = "expired"
 BACKWARDS = "backwards"
 REPAIRABLE = "gap, which the archive can fill"
-"""How the reason of a verdict begins whose lost records are all in the archive: a backfill makes the window right."""
+"""Start of a verdict's reason if all lost records are in the archive: a backfill corrects the window."""
 _ID = re.compile(r"^gap-[0-9a-f]{12}\Z")
-_LONGEST_AHEAD_MS = 10 * 365 * 24 * 3_600_000  # a broker's limit beyond that limits nothing
+_LONGEST_AHEAD_MS = 10 * 365 * 24 * 3_600_000  # a broker's limit beyond this is no limit
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Offsets that the stream needed next and that are gone.
+    """Offsets that the stream needed next, and that are gone.
 
     Attributes:
-        timeline, batch: the stream stood behind this committed batch; a batch of None: it had committed none.
-        cause: `expired`: Kafka's begin lies beyond the stream's place. `backwards`: Kafka's end lies before it.
+        timeline, batch: the last batch that the stream had committed; a batch of None: it had committed none.
+        cause: `expired`: Kafka's begin is beyond the stream's position. `backwards`: Kafka's end is before it.
         ranges: partition to the half-open range that is gone.
-        archived: the part of it that the archive has; the rest is lost for ever.
-        watermark_ms: of `batch`: the stream had closed the windows that end by then, 0 if none.
-        until_ms: no lost record has an event time beyond it, or it would be a dead letter; None: nothing bounds it.
+        archived: the part that the archive has; the rest is lost for ever.
+        watermark_ms: watermark of `batch`: the stream had closed the windows that end by then, 0 if none.
+        until_ms: upper bound of the event time of the lost records (beyond it, a record is a dead letter); None: no bound.
     """
 
     pipeline: str
@@ -60,23 +60,23 @@ class Gap:
     @property
     def id(self) -> str:
         """`gap-` and a hash of what was lost."""
-        what = [self.timeline, self.batch, self.topic_id, self.cause, sorted(self.ranges.items())]
-        return f"gap-{hashlib.sha256(encode_json(what)).hexdigest()[:12]}"
+        identity = [self.timeline, self.batch, self.topic_id, self.cause, sorted(self.ranges.items())]
+        return f"gap-{hashlib.sha256(encode_json(identity)).hexdigest()[:12]}"
 
     @property
     def lost(self) -> int:
-        """Offsets that neither Kafka nor the archive has."""
+        """Number of offsets that neither Kafka nor the archive has."""
         return count(self.ranges) - count(self.archived)
 
     def describe(self) -> str:
-        """Return the gap as a person reads it: what is gone, what the archive still has."""
-        kept = f"; the archive has {describe(self.archived)}" if self.archived else "; the archive has none of it"
-        return f"{self.topic} {describe(self.ranges)} ({count(self.ranges)} records{kept})"
+        """Return the gap for people: what is gone, and what the archive still has."""
+        archived = f"; the archive has {describe(self.archived)}" if self.archived else "; the archive has none of it"
+        return f"{self.topic} {describe(self.ranges)} ({count(self.ranges)} records{archived})"
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Somebody decided to go on past a gap: `timeline` is the child that begins behind it."""
+    """A person's decision to continue after a gap: `timeline` is the child that begins after it."""
 
     gap: str
     timeline: str
@@ -87,16 +87,16 @@ class Acceptance:
 def find_gap(
     position: Mapping[int, int], begin: Mapping[int, int], end: Mapping[int, int]
 ) -> tuple[str, OffsetRanges] | None:
-    """Compare where a stream goes on with what Kafka has: (cause, ranges), or None if nothing is missing.
+    """Compare a stream's position with Kafka's offsets: (cause, ranges), or None if no record is missing.
 
     Args:
         position: partition to the next offset the stream reads.
-        begin: the first offset that Kafka has; an absent partition holds nothing.
-        end: the first offset that it does not have yet.
+        begin: the first offset that Kafka has; an absent partition is empty.
+        end: the first offset that Kafka does not have yet.
     """
-    back = drop_empty({p: (end.get(p, 0), place) for p, place in position.items()})
-    if back:
-        return BACKWARDS, back
+    backwards = drop_empty({p: (end.get(p, 0), place) for p, place in position.items()})
+    if backwards:
+        return BACKWARDS, backwards
     expired = drop_empty({p: (place, begin.get(p, 0)) for p, place in position.items()})
     return (EXPIRED, expired) if expired else None
 
@@ -106,16 +106,16 @@ def bound_event_time(
 ) -> int | None:
     """Return the latest event time (epoch ms) that an accepted record of a gap can have had, or None without a bound.
 
-    A record's event time lies at most `max_future` after its own timestamp. Stamped by the broker, timestamps rise, so
-    the first record behind the gap bounds them. Stamped by producers they need not rise; the broker only refuses those
-    too far ahead of its own clock, if it is told to. Nothing bounds how old a lost record was.
+    A record's event time is at most `max_future` after its own timestamp. Timestamps of the broker increase, so the first
+    record after the gap bounds them. Timestamps of producers need not increase: the broker only refuses those too far ahead
+    of its own clock, if it is configured to. The age of a lost record has no bound.
 
     Args:
         config: the topic's settings.
         ranges: what was lost.
-        following: partition to timestamp of the first record behind the gap, where there is one.
+        following: partition to timestamp of the first record after the gap, if there is one.
         now_ms: the present instant.
-        max_future_ms: of the source.
+        max_future_ms: the source's limit.
     """
     if config.get("message.timestamp.type") == "LogAppendTime":
         return max(following.get(partition, now_ms) for partition in ranges) + max_future_ms
@@ -124,7 +124,7 @@ def bound_event_time(
 
 
 def gap_message(gap: Gap) -> str:
-    """Return why the stream stops at a gap, and what can be done about it."""
+    """Return why the stream stops at a gap, and the remedy."""
     if gap.cause == BACKWARDS:
         return (
             f"gap {gap.id}: Kafka's log ends before the stream's place: {gap.describe()}; the records were read and "
@@ -141,12 +141,12 @@ def gap_message(gap: Gap) -> str:
 
 
 def gap_place(home: PipelineHome) -> Place:
-    """Return where a pipeline's gaps are recorded: they outlive a host."""
+    """Return the place of a pipeline's gaps: they outlive a host."""
     return below(home.place, "gaps")
 
 
 def record_gap(home: PipelineHome, gap: Gap) -> bool:
-    """Record a gap; return False if it is known already."""
+    """Record a gap; return False if it is recorded already."""
     body = {**asdict(gap), "ranges": _pairs(gap.ranges), "archived": _pairs(gap.archived)}
     stored = {"format": FORMAT, "id": gap.id, **body, "noted_at": to_iso(gap.noted_at)}
     return put_record_if_absent(gap_place(home), f"{gap.id}/{GAP}", stored)
@@ -154,20 +154,22 @@ def record_gap(home: PipelineHome, gap: Gap) -> bool:
 
 def read_gaps(home: PipelineHome) -> list[Gap]:
     """Return all recorded gaps, oldest first."""
-    found = (load_gap(home, name) for name in list_records(gap_place(home), GAP) if _ID.match(name))
-    return sorted(found, key=lambda gap: (gap.noted_at, gap.id))
+    gaps = (load_gap(home, name) for name in list_records(gap_place(home), GAP) if _ID.match(name))
+    return sorted(gaps, key=lambda gap: (gap.noted_at, gap.id))
 
 
 def load_gap(home: PipelineHome, gap_id: str) -> Gap:
     """Return one gap.
 
     Raises:
-        RequestError: there is none with this id, or its format is not known.
+        RequestError: there is no gap with this id, or its format is unknown.
     """
     data = _read(home, f"{require_gap_id(gap_id)}/{GAP}")
     if data is None:
-        known = ", ".join(gap.id for gap in read_gaps(home)) or "none"
-        message = f"{home.root.name} has no gap {gap_id}; known: {known}; see `rivertwice retention {home.root.name}`"
+        known_ids = ", ".join(gap.id for gap in read_gaps(home)) or "none"
+        message = (
+            f"{home.root.name} has no gap {gap_id}; known: {known_ids}; see `rivertwice retention {home.root.name}`"
+        )
         raise RequestError(message)
     data.pop("id")
     data |= {name: _ranges(data[name]) for name in ("ranges", "archived")}
@@ -175,28 +177,28 @@ def load_gap(home: PipelineHome, gap_id: str) -> Gap:
 
 
 def record_acceptance(home: PipelineHome, accepted: Acceptance) -> bool:
-    """Record that somebody goes on past a gap; return False if it was accepted before."""
+    """Record that the stream continues after a gap; return False if it was accepted before."""
     stored = {"format": FORMAT, **asdict(accepted), "at": to_iso(accepted.at)}
     return put_record_if_absent(gap_place(home), f"{accepted.gap}/{ACCEPTED}", stored)
 
 
 def read_acceptance(home: PipelineHome, gap_id: str) -> Acceptance | None:
-    """Return how a gap was accepted, or None."""
+    """Return the acceptance of a gap, or None."""
     data = _read(home, f"{require_gap_id(gap_id)}/{ACCEPTED}")
     return None if data is None else Acceptance(**{**data, "at": parse_iso(data["at"])})
 
 
 def accepted_gaps(home: PipelineHome) -> dict[str, Gap]:
-    """Return the accepted gaps by the timeline that begins behind each."""
-    found = ((read_acceptance(home, gap.id), gap) for gap in read_gaps(home))
-    return {accepted.timeline: gap for accepted, gap in found if accepted is not None}
+    """Return the accepted gaps by the timeline that begins after each."""
+    pairs = ((read_acceptance(home, gap.id), gap) for gap in read_gaps(home))
+    return {accepted.timeline: gap for accepted, gap in pairs if accepted is not None}
 
 
 def require_gap_id(value: str) -> str:
     """Return `value` if it is a gap's id.
 
     Raises:
-        RequestError: it is not, so it could name another file.
+        RequestError: it is no gap's id, so it could name another file.
     """
     if not _ID.match(value):
         message = f"{value[:80]!r} is no gap id; ids look like gap-0f3a9c2e71b4, see `rivertwice retention`"

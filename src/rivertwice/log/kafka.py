@@ -1,4 +1,4 @@
-"""Kafka through confluent-kafka: topics, offsets, ids. Every error names the address and the remedy."""
+"""Access to Kafka with confluent-kafka: topics, offsets, ids. Every error names the address and the remedy."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ LOG = logging.getLogger(__name__)
 TIMEOUT = 20.0  # seconds; a broker that was killed needs up to 5 s to come back
 _POLL_S = 0.2
 
-REFUSAL_S = 3.0  # a login is answered in much less
+REFUSAL_S = 3.0  # a login is answered much faster
 _REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _LEADERLESS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,  # the broker has not heard yet of the leader that the answer about the topic named
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # the broker does not know yet the leader that the metadata named
     KafkaError.FENCED_LEADER_EPOCH,
 )
-_MOST_BYTES = 90_000_000  # the client must be able to receive as much
+_MOST_BYTES = 90_000_000  # the client must be able to receive so much
 _RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arrival, which may be years ago
 
 
@@ -53,27 +53,27 @@ def _explained(settings: Settings, doing: str) -> Iterator[None]:
     try:
         yield
     except (KafkaException, TimeoutError) as error:
-        what = error.args[0] if error.args else "no answer in time"
+        reason = error.args[0] if error.args else "no answer in time"
         refused = refusal(settings)
         remedy = (
             f"it refuses this client ({refused}): check RIVERTWICE_KAFKA_*"
             if refused
             else "see `rivertwice status`, and start the embedded broker with `rivertwice up`"
         )
-        message = f"Kafka at {settings.bootstrap_servers()} failed at {doing}: {what}; {remedy}"
+        message = f"Kafka at {settings.bootstrap_servers()} failed at {doing}: {reason}; {remedy}"
         raise ServiceError(message) from error
 
 
 def refusal(settings: Settings) -> str | None:
-    """Return why the brokers let this client not in, or None: a request itself only says that no answer came in time."""
+    """Return why the brokers refuse this client, or None: a request itself only reports that no answer came in time."""
     if settings.kafka.protocol == "PLAINTEXT":
         return None
-    told: list[KafkaError] = []
-    client = AdminClient(_config(settings) | {"error_cb": told.append})
+    errors: list[KafkaError] = []
+    client = AdminClient(_config(settings) | {"error_cb": errors.append})
     deadline = Deadline.after(REFUSAL_S)
     while not deadline.is_over():
         client.poll(0.1)
-        for error in told:
+        for error in errors:
             if error.code() in _REFUSED or "SSL" in str(
                 error.str()
             ):  # TLS 1.3 refuses a certificate after the handshake
@@ -97,18 +97,18 @@ def producer(
 
     Args:
         settings: the cluster.
-        on_error: told of errors that concern no one record.
-        transactional_id: it sends transactions under this id.
-        most_bytes: of a batch, as the topic takes them; None: the client's own limit.
+        on_error: is passed errors that concern no single record.
+        transactional_id: the producer sends transactions under this id.
+        most_bytes: largest batch that the topic accepts; None: the client's own limit.
     """
     config = _config(settings) | {
         "enable.idempotence": True,
-        "message.timeout.ms": 0,  # never given up on: a record that timed out would leave a hole in its partition
+        "message.timeout.ms": 0,  # no timeout: a record that timed out would leave a hole in its partition
         "acks": "all",
         "linger.ms": 20,
         "compression.type": "lz4",
         "queue.buffering.max.messages": 200_000,
-        "partitioner": "murmur2_random",  # Java's default: a key lies where Java clients look for it
+        "partitioner": "murmur2_random",  # Java's default: a key is in the partition in which Java clients look for it
     }
     if on_error is not None:
         config["error_cb"] = on_error
@@ -122,7 +122,7 @@ def producer(
 def consumer(
     settings: Settings, *, group: str = "rivertwice-reader", extra: Mapping[str, Any] | None = None
 ) -> Consumer:
-    """Return a consumer that commits nothing and fails, rather than jumps, when an offset is gone."""
+    """Return a consumer that commits no offset, and fails if an offset is gone instead of skipping it."""
     fixed = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error", "check.crcs": True}
     return Consumer(_config(settings) | fixed | dict(extra or {}))
 
@@ -131,36 +131,36 @@ def read_at(settings: Settings, places: Sequence[TopicPartition]) -> dict[tuple[
     """Return the one record at each place, by (partition, offset).
 
     Raises:
-        ServiceError: not all of them came in time.
+        ServiceError: not all records came in time.
     """
     if not places:
         return {}
     reader = consumer(settings)
-    found: dict[tuple[int, int], Message] = {}
-    wanted = {(place.partition, place.offset) for place in places}
+    records: dict[tuple[int, int], Message] = {}
+    addresses = {(place.partition, place.offset) for place in places}
     deadline = Deadline.after(TIMEOUT)
     try:
         reader.assign(list(places))
-        while wanted - found.keys() and not deadline.is_over():
+        while addresses - records.keys() and not deadline.is_over():
             for message in reader.consume(500, 0.5):
                 if message.error() is None:
-                    found[(int(message.partition() or 0), int(message.offset() or 0))] = message
+                    records[(int(message.partition() or 0), int(message.offset() or 0))] = message
     finally:
         reader.close()
-    if wanted - found.keys():
+    if addresses - records.keys():
         text = (
-            f"Kafka at {settings.bootstrap_servers()} did not give the records at {sorted(wanted - found.keys())} "
+            f"Kafka at {settings.bootstrap_servers()} did not give the records at {sorted(addresses - records.keys())} "
             f"(partition, offset) within {TIMEOUT:.0f} s; see `rivertwice status`"
         )
         raise ServiceError(text)
-    return {address: found[address] for address in sorted(wanted)}
+    return {address: records[address] for address in sorted(addresses)}
 
 
 def ensure_topic(settings: Settings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-    """Create `topic` if it is absent, and wait for its leaders; retention is unlimited unless `config` says otherwise.
+    """Create `topic` if it is absent, and wait for its leaders; retention is unlimited unless `config` sets it.
 
     Raises:
-        ConfigError: it exists with another number of partitions; addresses and keys would not fit.
+        ConfigError: the topic exists with another number of partitions; addresses and keys would not fit.
     """
     new = NewTopic(topic, partitions, 1 if settings.bootstrap is None else -1, config=_RETENTION | dict(config or {}))
     client = admin(settings)
@@ -170,30 +170,30 @@ def ensure_topic(settings: Settings, topic: str, partitions: int, config: Mappin
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    found = len(_described(settings, topic))
-    if found != partitions:
+    actual = len(_described(settings, topic))
+    if actual != partitions:
         message = (
-            f"topic {topic} has {found} partitions, not {partitions}; keys would move and offsets would not fit "
-            f"the definition; write `partitions: {found}` in the definition or use another topic"
+            f"topic {topic} has {actual} partitions, not {partitions}; keys would move and offsets would not fit "
+            f"the definition; write `partitions: {actual}` in the definition or use another topic"
         )
         raise ConfigError(message)
     end_offsets(settings, topic)  # asked until every partition has a leader: a plain reader would not wait
 
 
 def _described(settings: Settings, topic: str) -> list[int]:
-    """Return the partitions of a topic that exists: a busy broker answers for one made a moment ago as if it did not."""
+    """Return the partitions of an existing topic; retry, because a busy broker may not know a new topic yet."""
     asking = retry_for(_is_unknown, seconds=TIMEOUT, every_s=_POLL_S)
     return asking(_partitions, settings, topic)
 
 
 def _is_unknown(error: BaseException) -> bool:
     cause = error.__cause__
-    told = cause.args[0] if isinstance(cause, KafkaException) and cause.args else None
-    return isinstance(told, KafkaError) and told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    kafka_error = cause.args[0] if isinstance(cause, KafkaException) and cause.args else None
+    return isinstance(kafka_error, KafkaError) and kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def delete_topic(settings: Settings, topic: str) -> None:
-    """Delete a topic and wait until the broker has agreed; an absent topic is fine."""
+    """Delete a topic and wait for the broker's confirmation; an absent topic is no error."""
     client = admin(settings)
     with _explained(settings, f"deleting topic {topic}"):
         try:
@@ -210,10 +210,10 @@ def topic_exists(settings: Settings, topic: str) -> bool:
 
 
 def _describe(settings: Settings, topic: str, client: AdminClient | None = None) -> Any:
-    client = client or admin(settings)  # held until the answer is in: a dropped client cancels its requests
+    client = client or admin(settings)  # kept until the answer is there: a dropped client cancels its requests
     with _explained(settings, f"describing topic {topic}"):
-        asked = client.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)
-        return asked[topic].result(TIMEOUT)
+        answers = client.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)
+        return answers[topic].result(TIMEOUT)
 
 
 def _partitions(settings: Settings, topic: str) -> list[int]:
@@ -221,11 +221,11 @@ def _partitions(settings: Settings, topic: str) -> list[int]:
 
 
 def _offsets(settings: Settings, topic: str, spec: OffsetSpec) -> dict[int, int]:
-    wanted = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic)}
+    requests = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic)}
     client = admin(settings)
 
     def ask() -> dict[int, int]:
-        answers = client.list_offsets(wanted, request_timeout=TIMEOUT)
+        answers = client.list_offsets(requests, request_timeout=TIMEOUT)
         return {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in answers.items()}
 
     with _explained(settings, f"reading the offsets of topic {topic}"):
@@ -233,22 +233,22 @@ def _offsets(settings: Settings, topic: str, spec: OffsetSpec) -> dict[int, int]
 
 
 def _is_leaderless(error: BaseException) -> bool:
-    """Say whether the partition has no leader now: its topic was made a moment ago, or the old leader is asked once more."""
+    """Say whether the partition has no leader now: its topic is new, or the request went to the old leader."""
     return isinstance(error, KafkaException) and error.args[0].code() in _LEADERLESS
 
 
 def end_offsets(settings: Settings, topic: str) -> dict[int, int]:
-    """Return per partition the offset the next record will get."""
+    """Return per partition the offset of the next record."""
     return _offsets(settings, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
 def begin_offsets(settings: Settings, topic: str) -> dict[int, int]:
-    """Return per partition the oldest offset Kafka still has."""
+    """Return per partition the oldest offset that Kafka still has."""
     return _offsets(settings, topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
 
 def delete_records(settings: Settings, topic: str, before: Mapping[int, int]) -> None:
-    """Make Kafka forget the records below the given offsets, as retention would."""
+    """Make Kafka delete the records below the given offsets, as retention would."""
     places = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
     client = admin(settings)
     with _explained(settings, f"deleting records of topic {topic}"):
@@ -257,12 +257,12 @@ def delete_records(settings: Settings, topic: str, before: Mapping[int, int]) ->
 
 
 def topic_config(settings: Settings, topic: str) -> dict[str, str]:
-    """Return the topic's settings as the broker applies them, its own and inherited ones."""
+    """Return the topic's settings as the broker applies them, both its own and inherited ones."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     client = admin(settings)
     with _explained(settings, f"reading the settings of topic {topic}"):
-        found = client.describe_configs([resource], request_timeout=TIMEOUT)[resource].result(TIMEOUT)
-    return {name: str(entry.value) for name, entry in found.items()}
+        entries = client.describe_configs([resource], request_timeout=TIMEOUT)[resource].result(TIMEOUT)
+    return {name: str(entry.value) for name, entry in entries.items()}
 
 
 def add_partitions(settings: Settings, topic: str, total: int) -> None:
@@ -275,16 +275,16 @@ def add_partitions(settings: Settings, topic: str, total: int) -> None:
 def cluster_id(settings: Settings) -> str:
     """Return the id of the Kafka cluster, the first part of a record's address."""
     with _explained(settings, "asking for the cluster id"):
-        found = admin(settings).list_topics(timeout=TIMEOUT).cluster_id
-    return str(found)
+        found_id = admin(settings).list_topics(timeout=TIMEOUT).cluster_id
+    return str(found_id)
 
 
 def topic_id(settings: Settings, topic: str) -> str:
-    """Return the topic's id, which a topic deleted and created again does not keep."""
+    """Return the topic's id; a topic that was deleted and created again has another one."""
     return str(_describe(settings, topic).topic_id)
 
 
 def topic_id_asker(settings: Settings, topic: str) -> Callable[[], str]:
-    """Return `topic_id` over one connection that is kept, for who asks again and again."""
+    """Return a function like `topic_id` that keeps one connection, for repeated calls."""
     client = admin(settings)
     return lambda: str(_describe(settings, topic, client).topic_id)

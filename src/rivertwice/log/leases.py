@@ -1,8 +1,8 @@
-"""Who needs which offsets, who still holds them, and how long Kafka will. Pure: `now` is a parameter.
+"""Who needs which offsets, who still has them, and how long Kafka will keep them. Pure: `now` is a parameter.
 
 The race clock of a claim is the time until Kafka may delete the first offset that the claim needs and the archive does
-not have. It is a lower bound: Kafka deletes whole segments, and only once their newest record is old enough, or once
-the newer segments alone reach `retention.bytes`.
+not have. It is a lower bound: Kafka deletes whole segments, and only if their newest record is old enough, or if the
+newer segments alone reach `retention.bytes`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CRITICAL_SHARE = 0.1
 
 
 class Level(IntEnum):
-    """How near something is to becoming impossible; a larger value is worse."""
+    """How close a claim is to becoming impossible; a larger value is worse."""
 
     OK = 0
     WARNING = 1
@@ -30,13 +30,13 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class RetentionClaim:
-    """Somebody's need of offsets of one topic.
+    """A need for offsets of one topic.
 
     Attributes:
-        holder: who, as a person names it: `stream t1`, `savepoint sp-t1-9-...`, `backfill bf-...`.
+        holder: its owner, as people name it: `stream t1`, `savepoint sp-t1-9-...`, `backfill bf-...`.
         kind: stream, truth, savepoint, backfill or dead_letters.
         ranges: partition to half-open range; an end of None means everything from the start on.
-        kafka_only: only Kafka can serve it: the stream does not read the archive.
+        kafka_only: only Kafka can serve the claim: the stream does not read the archive.
     """
 
     holder: str
@@ -47,16 +47,16 @@ class RetentionClaim:
 
 @dataclass(frozen=True)
 class LogState:
-    """What Kafka and the archive hold of one topic, and Kafka's rules for deleting.
+    """The offsets of one topic in Kafka and in the archive, and Kafka's rules for deleting.
 
     Attributes:
-        begin, end: per partition what Kafka holds, half-open.
-        archived: what the archive's newest segment holds; older: its older ones, behind each of which lies a hole.
-        retention: `retention.ms`; None keeps for ever.
+        begin, end: Kafka's offsets per partition, half-open.
+        archived: ranges of the archive's newest segment; older: ranges of its older segments, each followed by a hole.
+        retention: `retention.ms`; None: kept for ever.
         retention_bytes: `retention.bytes` of a partition; None sets no limit.
         stamps: (partition, offset) to the timestamp (epoch ms) of the first record at or after it.
-        record_bytes: mean size of a partition's records; an upper bound where the topic is compressed.
-        per_second: records per second that a partition receives, as measured.
+        record_bytes: mean size of a partition's records; an upper bound if the topic is compressed.
+        per_second: measured records per second of a partition.
     """
 
     topic: str
@@ -79,12 +79,12 @@ class LogState:
 
 @dataclass(frozen=True)
 class Clock:
-    """How long Kafka keeps one offset at least.
+    """The minimum time that Kafka keeps one offset.
 
     Attributes:
-        deadline: the earliest instant at which it may be deleted; None if nothing runs against it now.
-        left: time until then, not below zero.
-        share: what is left of the time or of the bytes, the smaller of the two; between 0 and 1.
+        deadline: the earliest instant at which the offset may be deleted; None if no limit applies now.
+        left: time until the deadline, not below zero.
+        share: remaining share of the time or of the bytes, the smaller of the two; between 0 and 1.
     """
 
     deadline: datetime | None
@@ -97,12 +97,12 @@ NO_CLOCK = Clock(None, None, 1.0)
 
 @dataclass(frozen=True)
 class RangeLease:
-    """One claim on one partition, and who can still serve it.
+    """One claim on one partition, and where its records are.
 
     Attributes:
-        start, end: what is needed, half-open; `end` is Kafka's end where the claim has none.
-        archived: offsets of it that the archive can serve; kafka: that only Kafka can; lost: that nobody can.
-        clock: of the first offset that only Kafka can serve; NO_CLOCK if there is none.
+        start, end: the needed range, half-open; `end` is Kafka's end if the claim has none.
+        archived: number of offsets that the archive can serve; kafka: that only Kafka can; lost: that are in neither.
+        clock: clock of the first offset that only Kafka can serve; NO_CLOCK if there is none.
     """
 
     holder: str
@@ -119,23 +119,23 @@ class RangeLease:
 
 
 def first_at_risk(claim: RetentionClaim, partition: int, log: LogState) -> int | None:
-    """Return the first offset of a claim that only Kafka holds, or None if there is none."""
+    """Return the first offset of a claim that only Kafka has, or None if there is none."""
     start, end = _bounds(claim, partition, log)
     low = max(start, log.begin.get(partition, 0))
-    held = (0, 0) if claim.kafka_only else log.archived.get(partition, (0, 0))
-    if held[0] <= low < held[1]:
-        low = held[1]
+    in_archive = (0, 0) if claim.kafka_only else log.archived.get(partition, (0, 0))
+    if in_archive[0] <= low < in_archive[1]:
+        low = in_archive[1]
     return low if low < min(end, log.end.get(partition, 0)) else None
 
 
 def select_samples(claims: Iterable[RetentionClaim], log: LogState) -> set[tuple[int, int]]:
     """Return the (partition, offset) pairs whose record timestamps the clocks need."""
-    found = {(p, first_at_risk(claim, p, log)) for claim in claims for p in claim.ranges}
-    return {(partition, offset) for partition, offset in found if offset is not None}
+    pairs = {(p, first_at_risk(claim, p, log)) for claim in claims for p in claim.ranges}
+    return {(partition, offset) for partition, offset in pairs if offset is not None}
 
 
 def clock_at(log: LogState, partition: int, offset: int, now: datetime) -> Clock:
-    """Return how long Kafka keeps an offset at least."""
+    """Return the minimum time that Kafka keeps an offset."""
     clocks = []
     stamp = log.stamps.get((partition, offset))
     if log.retention is not None and stamp is not None:
@@ -164,18 +164,20 @@ def view_leases(
     warning: float = WARNING_SHARE,
     critical: float = CRITICAL_SHARE,
 ) -> list[RangeLease]:
-    """Return every claim on every partition with its holder, what is left of it, and its clock; worst first.
+    """Return every claim on every partition with its holder, its remaining records, and its clock; worst first.
 
-    A claim whose records are partly gone is LOST. One that rests on Kafka alone is a WARNING, then CRITICAL, as less
-    than `warning`, then `critical`, of its time (or bytes) is left. What the archive has is in no race.
+    A claim whose records are partly gone is LOST. A claim that depends on Kafka alone is a WARNING if less than the share
+    `warning` of its time (or bytes) remains, and CRITICAL below `critical`. Records in the archive have no clock.
     """
     leases = [_lease(claim, p, log, now, (warning, critical)) for claim in claims for p in sorted(claim.ranges)]
-    return sorted(leases, key=lambda one: (-one.level, one.clock.share, one.kind, one.holder, one.partition))
+    return sorted(
+        leases, key=lambda lease: (-lease.level, lease.clock.share, lease.kind, lease.holder, lease.partition)
+    )
 
 
 def worst_of(leases: Iterable[RangeLease]) -> RangeLease | None:
     """Return the lease that becomes impossible first, or is lost; None if there is none."""
-    return min(leases, key=lambda one: (-one.level, one.clock.share), default=None)
+    return min(leases, key=lambda lease: (-lease.level, lease.clock.share), default=None)
 
 
 def _bounds(claim: RetentionClaim, partition: int, log: LogState) -> tuple[int, int]:
@@ -187,12 +189,12 @@ def _lease(
     claim: RetentionClaim, partition: int, log: LogState, now: datetime, limits: tuple[float, float]
 ) -> RangeLease:
     start, end = _bounds(claim, partition, log)
-    held = (0, 0) if claim.kafka_only else log.archived.get(partition, (0, 0))
-    kept = (log.begin.get(partition, 0), log.end.get(partition, 0))
-    archived = _overlap((start, end), held)
+    in_archive = (0, 0) if claim.kafka_only else log.archived.get(partition, (0, 0))
+    in_kafka = (log.begin.get(partition, 0), log.end.get(partition, 0))
+    archived = _overlap((start, end), in_archive)
     if not claim.kafka_only:
         archived += sum(_overlap((start, end), segment.get(partition, (0, 0))) for segment in log.older)
-    kafka = _overlap((start, end), kept) - _overlap(_shared((start, end), held), kept)
+    kafka = _overlap((start, end), in_kafka) - _overlap(_shared((start, end), in_archive), in_kafka)
     lost = end - start - archived - kafka
     first = first_at_risk(claim, partition, log)
     clock = NO_CLOCK if first is None else clock_at(log, partition, first, now)

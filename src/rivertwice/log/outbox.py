@@ -1,10 +1,10 @@
-"""Send records and a position together: one Kafka transaction, or, without transactions, the position last.
+"""Send records and a position together: in one Kafka transaction, or, without transactions, the position last.
 
-The position lies in a compacted topic, under a key of its own, not in a consumer group's offsets: those are forgotten when a
-group was quiet for `offsets.retention.minutes` (seven days), and everything would be sent again.
+The position is stored in a compacted topic, under a key of its own, and not in a consumer group's offsets. Kafka deletes those if a
+group is idle for `offsets.retention.minutes` (seven days), and all records would be sent again.
 
-`open` fences: a producer of the same transactional id that still lives can commit no more, and what it left unfinished is
-aborted before the position is read. So whoever reads the position after `open` reads the last one there will be, but its own.
+`open` fences: a running producer with the same transactional id can no longer commit, and its unfinished transaction is
+aborted before the position is read. So after `open` the position changes only by this outbox.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRO
 
 
 class Outbox:
-    """Sends to one topic; one at a time per transactional id in the whole cluster."""
+    """Sends to one topic; only one outbox per transactional id works at a time in the whole cluster."""
 
     def __init__(self, settings: Settings, topic: str, name: str, *, transactional: bool) -> None:
-        """Create an outbox; nothing is sent until `open`.
+        """Create an outbox; it sends nothing until `open`.
 
         Args:
             settings: the cluster.
-            topic: where records go.
+            topic: the target topic.
             name: key of the position, and transactional id.
             transactional: whether records and position are one transaction.
         """
@@ -51,10 +51,10 @@ class Outbox:
         self._producer: Producer | None = None
         self._failures: list[KafkaError] = []
         self.most_bytes = MOST_BYTES
-        """Bytes of the largest batch that the topic takes, of one record or of more."""
+        """Bytes of the largest batch that the topic accepts, with one record or more."""
 
     def open(self) -> bytes | None:
-        """Fence every earlier outbox of this name, and return the position it left, or None.
+        """Fence every earlier outbox of this name, and return its last position, or None.
 
         Raises:
             ServiceError: Kafka does not answer.
@@ -66,7 +66,7 @@ class Outbox:
         return read_newest(self._settings, POSITIONS, self._name.encode())
 
     def fit_to_topic(self) -> None:
-        """Send no larger batches than the topic takes, which was created since `open`."""
+        """Limit batches to the size that the topic accepts; call it if the topic was created after `open`."""
         limit = self._limit()
         if limit != self.most_bytes:
             self.close()
@@ -76,7 +76,7 @@ class Outbox:
     def _limit(self) -> int:
         try:
             config = kafka.topic_config(self._settings, self._topic)
-        except ServiceError as error:  # a client may write to a topic and not be let see its settings
+        except ServiceError as error:  # a client may have the right to write to a topic, but not to read its settings
             LOG.info(
                 "the largest batch that %s takes is not known, %s bytes are assumed: %s", self._topic, MOST_BYTES, error
             )
@@ -100,12 +100,12 @@ class Outbox:
                 raise ServiceError(message) from error
 
     def send(self, records: Iterable[tuple[bytes, bytes]], position: bytes) -> None:
-        """Send (key, value) pairs and the position: a reader of committed records sees all of them or none.
+        """Send (key, value) pairs and the position; a reader of committed records sees all of them or none.
 
         Raises:
-            LeaseLostError: another outbox of this name was opened; nothing of this is visible.
-            ServiceError: Kafka refused; nothing of this is visible (without transactions: perhaps records, no position).
-            UnknownOutcomeError: no answer came to the commit; opening it again tells by the position.
+            LeaseLostError: another outbox of this name was opened; none of these records is visible.
+            ServiceError: Kafka refused; nothing is visible (without transactions: perhaps records, but no position).
+            UnknownOutcomeError: the commit was not answered; opening the outbox again shows the outcome by the position.
         """
         producer = self._producer
         assert producer is not None, "open comes first"
@@ -125,13 +125,13 @@ class Outbox:
         except KafkaException as error:
             self._give_up(producer)
             raise self._explained(error) from error
-        except BaseException:  # also an interruption: nothing of an unfinished transaction may ever be committed
+        except BaseException:  # also an interruption: an unfinished transaction must never be committed
             self._give_up(producer)
             raise
         self._commit(producer)
 
     def close(self) -> None:
-        """Forget the producer; what it has not committed is aborted by the next `open`, or by Kafka after a minute."""
+        """Drop the producer; an uncommitted transaction is aborted by the next `open`, or by Kafka after a minute."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
@@ -140,15 +140,15 @@ class Outbox:
         try:
             producer.commit_transaction(COMMIT_S)
         except KafkaException as error:
-            found: Any = error.args[0]
-            if found.txn_requires_abort():
+            cause: Any = error.args[0]
+            if cause.txn_requires_abort():
                 self._give_up(producer)
                 raise self._explained(error) from error
             self._producer = None
-            if found.code() in _FENCED:
+            if cause.code() in _FENCED:
                 raise self._explained(error) from error
             message = (
-                f"no answer came to the commit of a transaction of {self._name} ({found}); it is not known whether it counts; "
+                f"no answer came to the commit of a transaction of {self._name} ({cause}); it is not known whether it counts; "
                 "opening it again tells by the position"
             )
             raise UnknownOutcomeError(message) from error
@@ -173,9 +173,9 @@ class Outbox:
             raise KafkaException(self._failures[0])
 
     def _flush(self, producer: Producer) -> None:
-        left = producer.flush(COMMIT_S)
+        unsent = producer.flush(COMMIT_S)
         self._check()
-        if left:
+        if unsent:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def _give_up(self, producer: Producer) -> None:
@@ -189,14 +189,14 @@ class Outbox:
         producer.purge()
 
     def _explained(self, error: KafkaException) -> ServiceError | LeaseLostError:
-        found = error.args[0]
-        if found.code() in _FENCED:
+        cause = error.args[0]
+        if cause.code() in _FENCED:
             message = (
                 f"another deliverer opened {self._name} on this cluster, so this one is fenced: nothing of its unfinished "
                 "transaction is visible; run one deliverer per sink, see `rivertwice deliver status`"
             )
             return LeaseLostError(message)
-        message = f"Kafka refused records of {self._name} for {self._topic}: {found}; the transaction was aborted; it is tried again"
+        message = f"Kafka refused records of {self._name} for {self._topic}: {cause}; the transaction was aborted; it is tried again"
         return ServiceError(message)
 
 

@@ -1,4 +1,4 @@
-"""Exact offset ranges through a plain consumer: for few records a JVM costs more than the reading."""
+"""Read exact offset ranges with a plain consumer: for few records a JVM would cost more than the reading."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, describe, drop_empty
 from rivertwice.waits import Deadline
 
-PATIENCE_S = 30.0  # without a record or an end; a broker that was killed is back in 5 s
+PATIENCE_S = 30.0  # without a record or an end of partition; a killed broker is back in 5 s
 _GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 
 
 def read_exactly(settings: Settings, topic: str, ranges: OffsetRanges, *, committed: bool = True) -> Iterator[Message]:
     """Yield the records of half-open ranges, in order within each partition.
 
-    Offsets that hold no record for a reader (a transaction's marker, an aborted or compacted record) are passed over:
-    whoever needs one record per offset counts.
+    Offsets without a record for a reader (a transaction's marker, an aborted or compacted record) are skipped: a caller
+    that needs one record per offset must count.
 
     Args:
         settings: gives the Kafka address.
         topic: the topic.
-        ranges: partition to half-open range; it must end at or before Kafka's end.
-        committed: leave out records of aborted transactions; False shows them.
+        ranges: partition to half-open range, which must end at or before Kafka's end.
+        committed: leave out records of aborted transactions; False includes them.
 
     Raises:
         LogGapError: Kafka no longer has the next offset of a partition.
-        ServiceError: nothing came for half a minute.
+        ServiceError: no record came for half a minute.
     """
-    wanted = drop_empty(ranges)
-    if not wanted:
+    ranges_to_read = drop_empty(ranges)
+    if not ranges_to_read:
         return
     reader = _open(settings, "read_committed" if committed else "read_uncommitted")
     try:
-        reader.assign([TopicPartition(topic, partition, start) for partition, (start, _) in wanted.items()])
-        following = {partition: start for partition, (start, _) in wanted.items()}
+        reader.assign([TopicPartition(topic, partition, start) for partition, (start, _) in ranges_to_read.items()])
+        following = {partition: start for partition, (start, _) in ranges_to_read.items()}
         quiet_since = time.monotonic()
         while following:
             for message in reader.consume(1000, 0.2):
@@ -49,17 +49,17 @@ def read_exactly(settings: Settings, topic: str, ranges: OffsetRanges, *, commit
                     continue
                 if message.error() is None:
                     offset = int(message.offset() or 0)
-                    if offset < wanted[partition][1]:
+                    if offset < ranges_to_read[partition][1]:
                         yield message
                     following[partition] = offset + 1
                 else:
-                    following[partition] = _place(message, topic, wanted)
-                if following[partition] >= wanted[partition][1]:
+                    following[partition] = _place(message, topic, ranges_to_read)
+                if following[partition] >= ranges_to_read[partition][1]:
                     del following[partition]
             if time.monotonic() - quiet_since > PATIENCE_S:
                 text = (
                     f"Kafka at {settings.bootstrap_servers()} gave nothing of topic {topic} for {PATIENCE_S:.0f} s, "
-                    f"{describe({p: (at, wanted[p][1]) for p, at in following.items()})} is outstanding; an open "
+                    f"{describe({p: (at, ranges_to_read[p][1]) for p, at in following.items()})} is outstanding; an open "
                     "transaction may hold it; see `rivertwice status`"
                 )
                 raise ServiceError(text)
@@ -68,36 +68,36 @@ def read_exactly(settings: Settings, topic: str, ranges: OffsetRanges, *, commit
 
 
 def first_stamps(settings: Settings, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Return per partition the timestamp (epoch ms) of the first record at or after an offset; absent if none is there."""
+    """Return per partition the timestamp (epoch ms) of the first record at or after an offset; absent if there is none."""
     ends = kafka.end_offsets(settings, topic)
-    left = {partition: offset for partition, offset in offsets.items() if offset < ends.get(partition, 0)}
-    found: dict[int, int] = {}
-    if not left:
-        return found
+    remaining = {partition: offset for partition, offset in offsets.items() if offset < ends.get(partition, 0)}
+    stamps: dict[int, int] = {}
+    if not remaining:
+        return stamps
     reader = _open(settings, "read_uncommitted")
     try:
-        reader.assign([TopicPartition(topic, partition, offset) for partition, offset in left.items()])
+        reader.assign([TopicPartition(topic, partition, offset) for partition, offset in remaining.items()])
         deadline = Deadline.after(kafka.TIMEOUT)
-        while left and not deadline.is_over():
+        while remaining and not deadline.is_over():
             for message in reader.consume(50, 0.2):
                 partition = int(message.partition() or 0)
-                if partition in left and message.error() is None:
-                    found[partition] = int(message.timestamp()[1])
-                left.pop(partition, None)
+                if partition in remaining and message.error() is None:
+                    stamps[partition] = int(message.timestamp()[1])
+                remaining.pop(partition, None)
     finally:
         reader.close()
-    return found
+    return stamps
 
 
-def _place(message: Message, topic: str, wanted: OffsetRanges) -> int:
-    """Return where an end-of-partition event stands; raise if it is an error."""
+def _place(message: Message, topic: str, ranges: OffsetRanges) -> int:
+    """Return the offset of an end-of-partition event; raise if the message is an error."""
     error = message.error()
     partition = int(message.partition() or 0)
     if error is not None and error.code() == KafkaError._PARTITION_EOF:
         return int(message.offset() or 0)
     if error is not None and error.code() in _GONE:
         text = (
-            f"topic {topic}: the first records of partition {partition} [{wanted[partition][0]}, {wanted[partition][1]}) "
+            f"topic {topic}: the first records of partition {partition} [{ranges[partition][0]}, {ranges[partition][1]}) "
             "are gone from Kafka, so the range was not read; see `rivertwice retention`"
         )
         raise LogGapError(text)

@@ -1,4 +1,4 @@
-"""Exactly the records of given offset ranges, whether they lie in the archive, in Kafka or across the seam."""
+"""Read exactly the records of given offset ranges, from the archive, from Kafka, or from both."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from rivertwice.store.fetched import local_files
 
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 GROUP = "rivertwice-ranges"
-"""Spark keeps a consumer for each group and partition; without one name, each read leaves consumers that nobody uses again.
+"""Spark keeps a consumer for each group and partition; without a fixed name, each read leaves consumers that are not used again.
 
-Nothing is committed under it, and partitions are assigned, so readers of one group do not share them out.
+No offset is committed under it. Partitions are assigned, so readers of one group do not divide them among themselves.
 """
 _HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
 _ARCHIVE = T.StructType(
@@ -48,12 +48,12 @@ _ARCHIVE = T.StructType(
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """Where each wanted record is read.
+    """The source of each wanted record.
 
     Attributes:
         archive: ranges taken from the archive.
         kafka: ranges taken from Kafka.
-        missing: ranges neither has: (partition, start, end).
+        missing: ranges that are in neither: (partition, start, end).
         older: ranges taken from the archive's older segments, one mapping per segment.
     """
 
@@ -66,13 +66,13 @@ class ReadPlan:
 def plan_read(
     wanted: OffsetRanges, archived: OffsetRanges, retained: OffsetRanges, older: Sequence[OffsetRanges] = ()
 ) -> ReadPlan:
-    """Decide where to read: the archive has precedence, so each offset is read once, and the rest is Kafka's.
+    """Decide where to read: the archive has precedence, the rest comes from Kafka, so each offset is read once.
 
     Args:
-        wanted: what to read.
-        archived: what the archive's newest segment holds.
-        retained: what Kafka still has.
-        older: what its older segments hold, behind each of which lies a hole.
+        wanted: the ranges to read.
+        archived: the ranges in the archive's newest segment.
+        retained: the ranges that Kafka still has.
+        older: the ranges in the archive's older segments; each is followed by a hole.
     """
     below, inside, above = split(drop_empty(wanted), archived)
     old_gap, old_here, between_gap = split(below, retained)
@@ -81,29 +81,29 @@ def plan_read(
     joined = {p: (old_here[p][0], new_here[p][1]) for p in whole}
     gaps = (old_gap, between_gap, seam_gap, new_gap)
     missing = sorted((p, *bounds) for gap in gaps for p, bounds in gap.items())
-    found, missing = _from_older(missing, older)
+    from_older, missing = _from_older(missing, older)
     return ReadPlan(
         archive={p: bounds for p, bounds in inside.items() if p not in whole},
         kafka=dict(sorted({**old_here, **new_here, **joined}.items())),
         missing=tuple(missing),
-        older=tuple(found),
+        older=tuple(from_older),
     )
 
 
 def _from_older(
     missing: list[tuple[int, int, int]], older: Sequence[OffsetRanges]
 ) -> tuple[list[OffsetRanges], list[tuple[int, int, int]]]:
-    """Return what of the missing ranges older segments hold, and what is missing then."""
-    found: list[OffsetRanges] = []
+    """Return the missing ranges that older segments have, and the ranges that are still missing."""
+    from_older: list[OffsetRanges] = []
     for segment in older:
-        left: list[tuple[int, int, int]] = []
+        still_missing: list[tuple[int, int, int]] = []
         for partition, start, end in missing:
-            below, here, above = split({partition: (start, end)}, {partition: segment.get(partition, (start, start))})
-            if here:
-                found.append(here)
-            left += [(p, *bounds) for part in (below, above) for p, bounds in part.items()]
-        missing = left
-    return found, sorted(missing)
+            below, inside, above = split({partition: (start, end)}, {partition: segment.get(partition, (start, start))})
+            if inside:
+                from_older.append(inside)
+            still_missing += [(p, *bounds) for part in (below, above) for p, bounds in part.items()]
+        missing = still_missing
+    return from_older, sorted(missing)
 
 
 def read_ranges(
@@ -117,28 +117,28 @@ def read_ranges(
 ) -> DataFrame:
     """Return exactly the records of `ranges`, with Kafka's columns (`headers` among them).
 
-    What the archive has comes from the archive, the rest from Kafka; every offset is read once.
+    Archived records come from the archive, the rest from Kafka; every offset is read once.
 
     Args:
         spark: the session.
         settings: the archive's folder and the cluster.
         topic: the topic.
         ranges: half-open offset ranges by partition.
-        count_check: also count the archive's part, so that a damaged archive is an error and not a smaller result.
-        topic_id: id of the topic the offsets belong to; None asks Kafka for the id it has now.
+        count_check: also count the archive's records, so that a damaged archive is an error and not a smaller result.
+        topic_id: id of the topic of the offsets; None: the id that Kafka reports now.
 
     Raises:
         LogGapError: records are in neither; the message names partition and offsets.
     """
-    known = topic_id or kafka.topic_id(settings, topic)
-    plan = observe_read(settings, topic, ranges, known)
+    known_id = topic_id or kafka.topic_id(settings, topic)
+    plan = observe_read(settings, topic, ranges, known_id)
     if plan.missing:
         raise _gap(topic, plan.missing)
-    return read_plan(spark, settings, topic, plan, known, count_check=count_check)
+    return read_plan(spark, settings, topic, plan, known_id, count_check=count_check)
 
 
 def observe_read(settings: Settings, topic: str, ranges: OffsetRanges, topic_id: str) -> ReadPlan:
-    """Look where the records of `ranges` can be read now; what nobody has is in the plan's `missing`."""
+    """Find where the records of `ranges` can be read now; the plan's `missing` has the ranges that are nowhere."""
     *older, archived = archived_segments(settings, topic, topic_id) or [{}]
     return plan_read(ranges, archived, _retained(settings, topic, topic_id, ranges, archived), older)
 
@@ -146,14 +146,14 @@ def observe_read(settings: Settings, topic: str, ranges: OffsetRanges, topic_id:
 def read_plan(
     spark: SparkSession, settings: Settings, topic: str, plan: ReadPlan, known: str, *, count_check: bool = True
 ) -> DataFrame:
-    """Return the records that a plan says can be read, with Kafka's columns; `known` is the topic's id."""
+    """Return the readable records of a plan, with Kafka's columns; `known` is the topic's id."""
     frames: list[DataFrame] = []
-    for held in (*plan.older, plan.archive):
-        if held:
-            files = archive_files(settings, topic, held)
+    for ranges in (*plan.older, plan.archive):
+        if ranges:
+            files = archive_files(settings, topic, ranges)
             if count_check:
-                check_count(count_archived(files, known, held), held, f"the archive of topic {topic}")
-            frames.append(read_archive(spark, files, known, held))
+                check_count(count_archived(files, known, ranges), ranges, f"the archive of topic {topic}")
+            frames.append(read_archive(spark, files, known, ranges))
     if plan.kafka:
         frames.append(read_kafka(spark, settings, topic, plan.kafka))
     if not frames:
@@ -164,7 +164,7 @@ def read_plan(
 def _retained(
     settings: Settings, topic: str, topic_id: str, wanted: OffsetRanges, archived: OffsetRanges
 ) -> OffsetRanges:
-    """Return what Kafka has of the topic, or nothing if the archive suffices or the topic is another by now."""
+    """Return Kafka's ranges of the topic; empty if the archive suffices, or if the topic now has another id."""
     if count(intersect(wanted, archived)) == count(wanted) or kafka.topic_id(settings, topic) != topic_id:
         return {}
     begin, end = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
@@ -172,7 +172,7 @@ def _retained(
 
 
 def check_same_topic(settings: Settings, topic: str, topic_id: str, plan: ReadPlan) -> None:
-    """See, after records were read from Kafka, that they were this topic's: an id never comes back.
+    """Check, after records were read from Kafka, that they belong to this topic: an id is never used again.
 
     Raises:
         LogGapError: the topic was deleted and created again meanwhile.
@@ -195,7 +195,7 @@ def _gap(topic: str, missing: Iterable[tuple[int, int, int]]) -> LogGapError:
 
 
 def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: OffsetRanges) -> DataFrame:
-    """Return the records of `ranges` from Kafka alone; Spark fails if one of them is gone meanwhile."""
+    """Return the records of `ranges` from Kafka alone; Spark fails if one of them was deleted meanwhile."""
     wanted = drop_empty(ranges)
     starts = {str(partition): start for partition, (start, _) in wanted.items()}
     ends = {str(partition): end for partition, (_, end) in wanted.items()}
@@ -214,16 +214,16 @@ def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: Offs
 
 
 def select_files(actions: Iterable[Mapping[str, Any]], uris: Sequence[str], ranges: OffsetRanges) -> list[str]:
-    """Return the files that may hold a wanted record, by the bounds Delta keeps for each.
+    """Return the files that may have a wanted record, by the bounds that Delta keeps for each.
 
     Args:
         actions: one mapping per file with `path`, `min.partition`, `max.partition`, `min.offset`, `max.offset`.
-        uris: the same files' full names; they end in `path`.
+        uris: full names of the same files; they end with `path`.
         ranges: wanted offsets. A file without bounds is kept.
     """
     by_name = {uri.rpartition("/")[2]: uri for uri in uris}
-    kept = [by_name[str(action["path"]).rpartition("/")[2]] for action in actions if _may_hold(action, ranges)]
-    return sorted(kept)
+    files = [by_name[str(action["path"]).rpartition("/")[2]] for action in actions if _may_hold(action, ranges)]
+    return sorted(files)
 
 
 def _may_hold(action: Mapping[str, Any], ranges: OffsetRanges) -> bool:
@@ -236,10 +236,10 @@ def _may_hold(action: Mapping[str, Any], ranges: OffsetRanges) -> bool:
 
 
 def archive_files(settings: Settings, topic: str, ranges: OffsetRanges) -> list[str]:
-    """Return the archive's files that may hold a wanted record.
+    """Return the archive's files that may have a wanted record.
 
     Raises:
-        TableDamageError: one of them is not what was written.
+        TableDamageError: a file is missing, or differs from what was written.
     """
     table = open_table(settings.archive(topic))
     if table is None:
@@ -254,9 +254,9 @@ def read_archive(spark: SparkSession, files: Sequence[str], topic_id: str, range
     if not files:
         return spark.createDataFrame([], _kafka_schema())
     rows = spark.read.schema(_ARCHIVE).parquet(*files)
-    wanted = functools.reduce(operator.or_, (_in_range(p, *bounds) for p, bounds in ranges.items()))
-    kept = rows.where((F.col("topic_id") == F.lit(topic_id)) & wanted)
-    return kept.withColumnRenamed("timestamp_type", "timestampType").select(*KAFKA_COLUMNS)
+    in_ranges = functools.reduce(operator.or_, (_in_range(p, *bounds) for p, bounds in ranges.items()))
+    records = rows.where((F.col("topic_id") == F.lit(topic_id)) & in_ranges)
+    return records.withColumnRenamed("timestamp_type", "timestampType").select(*KAFKA_COLUMNS)
 
 
 def _in_range(partition: int, start: int, end: int) -> Column:
@@ -264,15 +264,15 @@ def _in_range(partition: int, start: int, end: int) -> Column:
     return (F.col("partition") == F.lit(partition)) & (offset >= F.lit(start)) & (offset < F.lit(end))
 
 
-def check_count(found: Mapping[int, int], ranges: OffsetRanges, what: str) -> None:
+def check_count(counted: Mapping[int, int], ranges: OffsetRanges, what: str) -> None:
     """Compare counted records per partition with the ranges.
 
     Raises:
-        LogGapError: a partition holds more or fewer records than offsets.
+        LogGapError: a partition has more or fewer records than offsets.
     """
-    wrong = {p: bounds for p, bounds in drop_empty(ranges).items() if found.get(p, 0) != bounds[1] - bounds[0]}
+    wrong = {p: bounds for p, bounds in drop_empty(ranges).items() if counted.get(p, 0) != bounds[1] - bounds[0]}
     if wrong:
-        counts = ", ".join(f"{found.get(p, 0)} records in partition {p}" for p in wrong)
+        counts = ", ".join(f"{counted.get(p, 0)} records in partition {p}" for p in wrong)
         message = (
             f"{what} should hold every offset of {describe(wrong)} once, but has {counts}; it is damaged or the topic is "
             "compacted or transactional, which leaves gaps; nothing was computed from it"

@@ -1,4 +1,4 @@
-"""A scratch topic that holds a range of the log again, so that a stream can replay what Kafka has forgotten."""
+"""A temporary topic with a range of the log, so that a stream can replay records that Kafka has deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLUSH_S = 60.0
 
 @contextmanager
 def replay_topic(settings: Settings, name: str, partitions: int) -> Iterator[str]:
-    """Create an empty scratch topic for the block, and delete it afterwards; one left by a crash is replaced."""
+    """Create an empty temporary topic for the block, and delete it afterwards; one left by a crash is replaced."""
     require_topic(name)
     if kafka.topic_exists(settings, name):
         kafka.delete_topic(settings, name)
@@ -31,11 +31,11 @@ def replay_topic(settings: Settings, name: str, partitions: int) -> Iterator[str
 
 
 def feed_replay_topic(settings: Settings, name: str, ranges: OffsetRanges, records: Iterable[Mapping[str, Any]]) -> int:
-    """Produce records into an empty scratch topic: same partition, key, value, headers and timestamp, offset - start.
+    """Produce records into an empty temporary topic: same partition, key, value, headers and timestamp, offset - start.
 
     Args:
         settings: gives the Kafka address.
-        name: the scratch topic.
+        name: the temporary topic.
         ranges: partition to half-open offset range; its start becomes offset 0.
         records: Kafka's columns, ordered by offset within each partition.
 
@@ -44,7 +44,7 @@ def feed_replay_topic(settings: Settings, name: str, ranges: OffsetRanges, recor
 
     Raises:
         LogGapError: a record is missing, so later offsets would shift.
-        ServiceError: Kafka did not acknowledge all of them.
+        ServiceError: Kafka did not acknowledge all records.
     """
     following = {partition: start for partition, (start, _) in ranges.items()}
     failed: list[str] = []
@@ -75,12 +75,12 @@ def feed_replay_topic(settings: Settings, name: str, ranges: OffsetRanges, recor
         count += 1
         if count % 1000 == 0:
             producer.poll(0)
-    left = producer.flush(_FLUSH_S)
+    unsent = producer.flush(_FLUSH_S)
     for partition, (_, end) in ranges.items():
         if following[partition] != end:
             raise LogGapError(_gap(partition, following[partition], end))
-    if left or failed:
-        message = f"Kafka did not take {left} records of replay topic {name} ({failed[:1]}); nothing depends on it; run it again"
+    if unsent or failed:
+        message = f"Kafka did not take {unsent} records of replay topic {name} ({failed[:1]}); nothing depends on it; run it again"
         raise ServiceError(message)
     _log.info("replay topic %s: %s records", name, count)
     return count
@@ -97,8 +97,8 @@ def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _gap(partition: int, wanted: int | None, found: int) -> str:
+def _gap(partition: int, expected: int | None, following: int) -> str:
     return (
-        f"partition {partition}: the record at offset {wanted} is missing (the next one is {found}); a replay would shift "
+        f"partition {partition}: the record at offset {expected} is missing (the next one is {following}); a replay would shift "
         "all later offsets and is refused; neither Kafka nor the archive has it, so use a newer savepoint"
     )

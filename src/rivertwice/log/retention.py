@@ -1,4 +1,4 @@
-"""What Kafka holds of a topic, when it will delete it, and how fast records come: observed, nothing decided."""
+"""Observe a topic: Kafka's records, when Kafka will delete them, and how fast records arrive. No decisions here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rivertwice.log.leases import LogState, RetentionClaim, select_samples
 from rivertwice.log.reader import first_stamps, read_exactly
 
 SAMPLED_RECORDS = 100  # newest records of a partition whose size is measured
-PACE_S = 1.0  # how long arrivals are counted when nobody knows an earlier count
+PACE_S = 1.0  # how long arrivals are counted if no earlier count is known
 
 
 def parse_limit(value: str | None) -> int | None:
@@ -24,13 +24,13 @@ def parse_limit(value: str | None) -> int | None:
 
 
 def kept_for(config: Mapping[str, str]) -> timedelta | None:
-    """Return how long a topic of these settings keeps a record; None: no time makes Kafka delete it."""
+    """Return how long a topic with these settings keeps a record; None: Kafka deletes no record by age."""
     kept_ms = parse_limit(config.get("retention.ms")) if deletes(config) else None
     return None if kept_ms is None else timedelta(milliseconds=kept_ms)
 
 
 def deletes(config: Mapping[str, str]) -> bool:
-    """Say whether a topic of these settings deletes old segments at all."""
+    """Say whether a topic with these settings deletes old segments at all."""
     return "delete" in config.get("cleanup.policy", "delete")
 
 
@@ -41,25 +41,25 @@ def observe_log(
     *,
     earlier: tuple[float, Mapping[int, int]] | None = None,
 ) -> LogState:
-    """Observe a topic as the claims need it.
+    """Observe a topic as far as the claims need it.
 
     Args:
         settings: gives the Kafka address and the archive.
         topic: the topic.
-        claims: decide which record timestamps are read. What the archive lacks is always sampled.
-        earlier: (monotonic seconds, end offsets) of an earlier observation, from which the pace is measured; None
-            counts arrivals for a second. Only a topic with `retention.bytes` is paced.
+        claims: decide which record timestamps are read. Records that the archive lacks are always sampled.
+        earlier: (monotonic seconds, end offsets) of an earlier observation, from which the rate is measured; None
+            counts arrivals for a second. The rate is measured only for a topic with `retention.bytes`.
 
     Raises:
         ServiceError: Kafka does not answer, or has no such topic.
     """
     config = kafka.topic_config(settings, topic)
     kept_bytes = parse_limit(config.get("retention.bytes")) if deletes(config) else None
-    known = kafka.topic_id(settings, topic)
-    *older, archived = archived_segments(settings, topic, known) or [{}]
+    topic_id = kafka.topic_id(settings, topic)
+    *older, archived = archived_segments(settings, topic, topic_id) or [{}]
     state = LogState(
         topic=topic,
-        topic_id=known,
+        topic_id=topic_id,
         begin=kafka.begin_offsets(settings, topic),
         end=kafka.end_offsets(settings, topic),
         archived=archived,
@@ -77,21 +77,21 @@ def observe_log(
 
 
 def unarchived_claim(state: LogState) -> RetentionClaim:
-    """Return the archive's own claim: everything that Kafka holds and it does not have yet."""
+    """Return the archive's own claim: all records in Kafka that are not archived yet."""
     ends = {p: state.archived.get(p, (begin, begin))[1] for p, begin in state.begin.items()}
     return RetentionClaim("archive", "archive", {partition: (end, None) for partition, end in ends.items()})
 
 
 def _stamps(settings: Settings, topic: str, wanted: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    """Read the timestamps round by round, one offset per partition each."""
-    left = sorted(wanted)
-    found: dict[tuple[int, int], int] = {}
-    while left:
-        this_round = dict(reversed(left))
+    """Read the timestamps in rounds, one offset per partition in each."""
+    remaining = sorted(wanted)
+    stamps_by_record: dict[tuple[int, int], int] = {}
+    while remaining:
+        this_round = dict(reversed(remaining))
         stamps = first_stamps(settings, topic, this_round)
-        found |= {(p, offset): stamps[p] for p, offset in this_round.items() if p in stamps}
-        left = [pair for pair in left if this_round[pair[0]] != pair[1]]
-    return found
+        stamps_by_record |= {(p, offset): stamps[p] for p, offset in this_round.items() if p in stamps}
+        remaining = [pair for pair in remaining if this_round[pair[0]] != pair[1]]
+    return stamps_by_record
 
 
 def _record_bytes(settings: Settings, state: LogState) -> dict[int, float]:
@@ -100,7 +100,7 @@ def _record_bytes(settings: Settings, state: LogState) -> dict[int, float]:
     for record in read_exactly(settings, state.topic, newest, committed=False):
         size = len(record) + len(record.key() or b"")
         sizes.setdefault(int(record.partition() or 0), []).append(size)
-    return {partition: sum(found) / len(found) for partition, found in sizes.items()}
+    return {partition: sum(partition_sizes) / len(partition_sizes) for partition, partition_sizes in sizes.items()}
 
 
 def _pace(settings: Settings, state: LogState, earlier: tuple[float, Mapping[int, int]] | None) -> dict[int, float]:

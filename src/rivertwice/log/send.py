@@ -17,11 +17,11 @@ FLUSH_SECONDS = 120.0
 
 
 class SentRecord(Protocol):
-    """What can be sent."""
+    """A record that can be sent."""
 
     @property
     def partition(self) -> int:
-        """Partition it goes to."""
+        """Target partition."""
 
     @property
     def key(self) -> bytes | None:
@@ -42,7 +42,7 @@ class SentRecord(Protocol):
 
 @dataclass(frozen=True)
 class Sent:
-    """Where an acknowledged record lies."""
+    """The place of an acknowledged record."""
 
     partition: int
     offset: int
@@ -55,7 +55,7 @@ def hand_over(
     on_delivery: Callable[[KafkaError | None, Message], None],
     give_up: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Put a record into the producer's queue; while that is full, let it send, unless `give_up()` says no more."""
+    """Put a record into the producer's queue; while the queue is full, let it send, until `give_up()` returns true."""
     while not give_up():
         try:
             client.produce(
@@ -77,7 +77,7 @@ def send_records(settings: Settings, topic: str, records: Sequence[SentRecord]) 
     """Produce `records`, in order within each partition, and return their addresses in the same order.
 
     Raises:
-        ServiceError: not all of them were acknowledged.
+        ServiceError: not all records were acknowledged.
     """
     client = kafka.producer(settings)
     places: dict[int, Sent] = {}

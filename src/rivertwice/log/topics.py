@@ -13,7 +13,7 @@ def create_topics(settings: Settings, definitions: Iterable[Definition]) -> dict
     """Create the topics that are absent, kept for ever; return each topic's number of partitions.
 
     Raises:
-        ConfigError: a topic exists with another number of partitions than its definition says.
+        ConfigError: a topic exists with another number of partitions than its definition declares.
         ServiceError: Kafka does not answer.
     """
     topics = {source.topic: source.partitions for each in definitions for source in each.sources.values()}
