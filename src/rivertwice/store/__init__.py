@@ -1,1 +1,1 @@
-"""Where bytes lie: local folder, S3, Delta tables."""
+"""Storage: local folders, S3, Delta tables."""

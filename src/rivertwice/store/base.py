@@ -1,4 +1,4 @@
-"""What savepoints need of an object store: whole objects under keys, and put-if-absent to decide races."""
+"""The object store that savepoints need: whole objects under keys, and put-if-absent to decide races."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ def is_temporary(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Versioned:
-    """An object with the store's own name for this very content (S3: ETag); equal content may share it."""
+    """An object with the store's own name for exactly this content (S3: ETag); equal content may share it."""
 
     data: bytes
     version: str
 
 
 class BlobStore(Protocol):
-    """Objects under keys. An object is seen whole or not at all; a later `put` of the same key replaces it."""
+    """Objects under keys. A reader sees a whole object or none; a later `put` of the same key replaces it."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Create an object; return False, and change nothing, if the key is taken. Of many racers exactly one wins.
+        """Create an object; return False, and change nothing, if the key is taken. Exactly one of several writers wins.
 
         Raises:
-            UnknownOutcomeError: the store did not answer, and what became of the request cannot be found out now.
+            UnknownOutcomeError: the store did not answer, and the outcome of the request cannot be found out now.
         """
         ...
 
     def put_if_version(self, key: str, data: bytes, version: str) -> bool:
         """Replace an object that still has `version`; return False, and change nothing, if it has another or is gone.
 
-        Of many racers exactly one wins, provided that every writer's bytes are unlike all before (a nonce in them).
+        Exactly one of several writers wins, if every writer's bytes differ from all earlier ones (by a nonce).
 
         Raises:
-            UnknownOutcomeError: the store did not answer, and what became of the request cannot be found out now.
+            UnknownOutcomeError: the store did not answer, and the outcome of the request cannot be found out now.
         """
         ...
 
@@ -76,11 +76,11 @@ class BlobStore(Protocol):
         ...
 
     def list(self, prefix: str = "") -> list[str]:
-        """Return all keys that start with `prefix`, sorted; writes in progress are not among them."""
+        """Return all keys that start with `prefix`, sorted, without writes in progress."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove an object; an absent one is fine."""
+        """Remove an object; an absent one is no error."""
         ...
 
     def put_file(self, key: str, path: Path) -> None:
@@ -96,7 +96,7 @@ class BlobStore(Protocol):
         ...
 
     def copy(self, source: str, target: str) -> None:
-        """Create or replace `target` with the content of `source`, without moving bytes through the client.
+        """Create or replace `target` with the content of `source`, without sending bytes through the client.
 
         Raises:
             FileNotFoundError: there is no such source.

@@ -1,4 +1,4 @@
-"""Delta tables through delta-rs: append once per (application, version), replace, and (`delta_read`, `delta_handle`) read and open."""
+"""Delta tables with delta-rs: append once per (application, version), replace; `delta_read` reads and `delta_handle` opens."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from rivertwice.store.delta_read import read as read
 LOG_RETENTION = "delta.logRetentionDuration"
 REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
 RETENTION = {LOG_RETENTION: "interval 6 hours", REMOVED_RETENTION: "interval 6 hours"}
-"""Properties of every table of ours: how long old commits and removed files stay (`store.table_upkeep`)."""
+"""Properties of all our tables: how long old commits and removed files are kept (`store.table_upkeep`)."""
 
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""A writer never removes old commits: two that do so at once make one of them fail after its commit stands (ran)."""
+"""A writer never removes old commits: if two do so at once, one of them fails after its commit was made (ran)."""
 
 _NONCE = "nonce"
-_LOOK_BACK = 50  # commits in which a writer looks for its own
+_LOOK_BACK = 50  # newest commits in which a writer searches its own
 
 
 def append(
@@ -54,27 +54,27 @@ def append(
     check: Callable[[Table], None] | None = None,
     widen: bool = False,
 ) -> int:
-    """Append rows in one commit and return the table's new version, once a power loss can take nothing of it back.
+    """Append rows in one commit and return the table's new version, once the commit is safe from a power loss.
 
-    On S3 the answer to a commit may be lost, and the client then tries again and loses against itself. So every commit
-    carries a nonce, and a writer that is told that it lost first looks whether the winner was itself.
+    On S3 the answer to a commit may be lost; then the client tries again and loses against its own commit. So every commit
+    has a nonce, and a writer that lost first checks whether the winner was its own commit.
 
     Args:
         path: the table's place; created with the rows' schema if absent.
-        rows: may be empty: the commit is made all the same, and carries transactions and metadata.
-        transactions: application id to version, recorded with the commit. On the handle that writes none may be older
-            than the one applied, and one at least must be newer; so of several writers with the same versions exactly
+        rows: the rows; without rows the commit is made too, with transactions and metadata.
+        transactions: application id to version, recorded with the commit. On the writing handle no version may be older
+            than the applied one, and at least one must be newer. So of several writers with the same versions exactly
             one wins.
         metadata: values are stored as JSON texts in the commit.
         partition_by: partition columns, for the first write.
-        check: with transactions: is given the handle that writes, and raises LostRaceError if what was computed no longer
-            fits. It sees all commits but those that are made at the same moment; of these one wins if they have a
-            transaction's application id in common.
-        widen: columns that the table lacks are added to it; its older rows have null there.
+        check: with transactions: is passed the writing handle, and raises LostRaceError if the computed rows no longer
+            fit. It sees all commits except those made at the same moment; of these one wins if they share a
+            transaction's application id.
+        widen: columns that the table lacks are added to it; its older rows are null in them.
 
     Raises:
         LostRaceError: another writer committed a conflicting change first; nothing was written.
-        ServiceError: S3 did not answer; whether the commit is there must be looked up.
+        ServiceError: S3 did not answer; the caller must check whether the commit exists.
         ConfigError: the S3 endpoint ignores conditional writes.
     """
     require_writable(path)
@@ -87,9 +87,9 @@ def append(
             target = _guarded(path, rows.schema, transactions, partition_by, check) if transactions else str(path)
             version = _append(path, target, rows, properties, partition_by, widen)
         except (LostRaceError, ServiceError):
-            own = _version_of(path, nonce)
-            if own is not None:
-                return own
+            own_version = _version_of(path, nonce)
+            if own_version is not None:
+                return own_version
             raise
         _sync(path, version, nonce)
         return version
@@ -148,9 +148,9 @@ def _guarded(
 ) -> Table:
     """Return the handle to write with, on which the transactions are not applied yet.
 
-    Delta compares a commit's transactions only with commits made after the handle was opened: on a path, or on a
+    Delta compares a commit's transactions only with commits made after the handle was opened: with a path, or a
     table that does not exist yet, the same (application, version) is accepted twice (ran). So the table is created
-    first, and the version is looked up on the very handle that writes.
+    first, and the version is read from the same handle that writes.
 
     Raises:
         LostRaceError: another writer applied one of the transactions first.
@@ -159,9 +159,9 @@ def _guarded(
     if table is None:
         table = _created(path, schema, partition_by)
     applied = {app: table.transaction_version(app) for app in transactions}
-    back = [app for app, version in transactions.items() if (applied[app] or 0) > version]
-    if back or all(applied[app] == version for app, version in transactions.items()):
-        app = (back or list(transactions))[0]
+    newer = [app for app, version in transactions.items() if (applied[app] or 0) > version]
+    if newer or all(applied[app] == version for app, version in transactions.items()):
+        app = (newer or list(transactions))[0]
         message = (
             f"{name_of(path)} already holds version {applied[app]} of {app}, so version {transactions[app]} was not "
             "written; another writer was first: read again and retry"
@@ -176,7 +176,7 @@ def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Tab
     """Return a handle on a table that was just created, by us or by another writer at the same moment.
 
     Raises:
-        ServiceError: S3 did not answer, and the table is not there.
+        ServiceError: S3 did not answer, and the table does not exist.
     """
     try:
         with explained(path, "creating it"):
@@ -201,12 +201,12 @@ def overwrite(
 
     Args:
         path: the table; created if absent.
-        rows: all of them.
+        rows: all new rows.
         metadata: values are stored as JSON texts in the commit.
-        at: a handle opened before what the rows were made from was read; None: whatever the table holds by now goes.
+        at: a handle opened before the input of the rows was read; None: the current content is replaced in any case.
 
     Raises:
-        LostRaceError: somebody committed since the handle was opened; nothing was written.
+        LostRaceError: another writer committed after the handle was opened; nothing was written.
     """
     require_writable(path)
     try:
@@ -240,18 +240,18 @@ def replace_rows(
 ) -> int:
     """Replace a table's rows, or those of one partition, in one commit; schema, properties and transactions stay.
 
-    The commit follows the handle's version or is not made: Delta would let an overwrite pass an append that was made in between,
-    and delta-rs removes its rows, or leaves them as they were, by what the handle knows (ran).
+    The commit directly follows the handle's version, or is not made. Delta would accept an overwrite after an append that was
+    made in between, and delta-rs would remove the append's rows, or keep them, depending on the handle's version (ran).
 
     Args:
         path: the table.
-        rows: all of them, in the table's columns.
-        only: (partition column, value): the rows are all of that partition, and no other is touched.
+        rows: all new rows, in the table's columns.
+        only: (partition column, value): all rows belong to this partition, and other partitions are not changed.
         metadata: values are stored as JSON texts in the commit.
-        at: the handle on which the rows were read that these were made of; None: a fresh one.
+        at: the handle with which the input of the rows was read; None: a new one.
 
     Raises:
-        LostRaceError: somebody committed since the handle was opened, an append too; nothing was written.
+        LostRaceError: another writer committed (also an append) after the handle was opened; nothing was written.
     """
     require_writable(path)
     table = at or opened(path)
@@ -267,9 +267,9 @@ def replace_rows(
                 post_commithook_properties=_AFTER_COMMIT,
             )
     except (CommitFailedError, ServiceError) as error:
-        own = _version_of(path, nonce)
-        if own is not None:
-            return own
+        own_version = _version_of(path, nonce)
+        if own_version is not None:
+            return own_version
         if isinstance(error, ServiceError):
             raise
         raise LostRaceError(_changed(path, error)) from error
@@ -287,7 +287,7 @@ def _changed(path: Place, error: Exception) -> str:
 def _properties(
     metadata: Mapping[str, Any] | None, transactions: Mapping[str, int] | None, *, only_at_once: bool = False
 ) -> CommitProperties:
-    """Return what goes with a commit; `only_at_once`: it is not tried again behind a commit that was made in between."""
+    """Return the properties of a commit; `only_at_once`: it is not tried again after a commit that was made in between."""
     return CommitProperties(
         max_commit_retries=0 if only_at_once else None,
         custom_metadata={key: json.dumps(value, sort_keys=True) for key, value in (metadata or {}).items()},

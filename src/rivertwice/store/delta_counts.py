@@ -1,4 +1,4 @@
-"""How many rows a Delta table holds: in all by its log, by batch from two columns; and which of its data files are not whole."""
+"""Count the rows of a Delta table, in total from its log, or by the values of columns; and find damaged data files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rivertwice.store.delta import open_table
 
 
 def total_rows(path: Place) -> int | None:
-    """Return how many rows a table holds by the statistics in its log, 0 if it does not exist; None if a file has none.
+    """Return the number of rows from the statistics in a table's log, 0 if it does not exist; None if a file has none.
 
-    No data file is read: the cost follows the number of live files.
+    No data file is read: the cost depends on the number of live files.
     """
     table = open_table(path)
     if table is None:
@@ -27,29 +27,29 @@ def total_rows(path: Place) -> int | None:
 
 
 def rows_by(path: Place, columns: Sequence[str], *, above: tuple[str, int] | None = None) -> dict[tuple[Any, ...], int]:
-    """Return how many rows a table holds for each combination of values of some columns; nothing if it does not exist.
+    """Return the number of rows for each combination of values of some columns; empty if the table does not exist.
 
     Args:
         path: the table.
-        columns: whose values are counted; no other is read.
-        above: (column, number): only rows with a larger whole number; files whose statistics rule that out are not read.
+        columns: the columns to group by; no other column is read.
+        above: (column, number): only rows with a larger whole number; files that cannot have one, by their statistics, are not read.
     """
     table = open_table(path)
     if table is None:
         return {}
-    known = {field.name for field in table.schema().fields}
-    names = ", ".join(f'"{name}"' for name in columns if name in known)
-    where = "" if above is None or above[0] not in known else f' WHERE "{above[0]}" > {int(above[1])}'
+    column_names = {field.name for field in table.schema().fields}
+    names = ", ".join(f'"{name}"' for name in columns if name in column_names)
+    where = "" if above is None or above[0] not in column_names else f' WHERE "{above[0]}" > {int(above[1])}'
     query = f"SELECT {names}, count(*) AS n FROM t{where} GROUP BY {names}"  # noqa: S608 (columns of our own tables)
-    found = pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(query)).read_all()
-    values = [found.column(number).to_pylist() for number in range(len(columns))]
-    return dict(zip(zip(*values, strict=True), found.column("n").to_pylist(), strict=True))
+    counts = pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(query)).read_all()
+    values = [counts.column(number).to_pylist() for number in range(len(columns))]
+    return dict(zip(zip(*values, strict=True), counts.column("n").to_pylist(), strict=True))
 
 
 def broken_files(path: Place) -> list[tuple[Path, str]]:
-    """Return the data files of a table in a folder that are gone or of another size than its log says, and which it is.
+    """Return the damaged data files of a table in a folder, each with the damage: missing, or another size than in the log.
 
-    On S3 an object is written whole, so nothing is looked at.
+    On S3 an object is written whole, so it is not checked.
     """
     table = open_table(path) if isinstance(path, Path) else None
     if table is None:
@@ -59,10 +59,10 @@ def broken_files(path: Place) -> list[tuple[Path, str]]:
     for name, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True):
         file = Path(path) / unquote(name)
         try:
-            found = file.stat().st_size
+            actual_size = file.stat().st_size
         except FileNotFoundError:
             broken.append((file, "is gone"))
             continue
-        if found != size:
-            broken.append((file, f"holds {found} bytes, not {size}"))
+        if actual_size != size:
+            broken.append((file, f"holds {actual_size} bytes, not {size}"))
     return broken

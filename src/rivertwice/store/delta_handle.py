@@ -1,4 +1,4 @@
-"""Open handles of Delta tables: errors that name place and remedy, and reads that are tried again on S3."""
+"""Open handles of Delta tables: errors name place and remedy, and reads are retried on S3."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Table = DeltaTable
 """An open table handle."""
 
 TRIES = 3
-"""Of a commit on S3 that no transaction lets happen twice, and of what only reads there."""
+"""Number of tries on S3: for a commit whose transactions prevent a second one, and for reads."""
 _T = TypeVar("_T")
 
 
 @contextmanager
 def explained(path: Place, doing: str) -> Iterator[None]:
-    """Name place and remedy when a table on S3 cannot be reached, and of a table in a folder what of its log is torn."""
+    """Name place and remedy if a table on S3 cannot be reached; for a table in a folder, name the torn entries of its log."""
     try:
         yield
     except (TableNotFoundError, CommitFailedError):
@@ -42,7 +42,7 @@ def explained(path: Place, doing: str) -> Iterator[None]:
 
 
 def open_table(path: Place) -> Table | None:
-    """Return a fresh handle, or None if the table does not exist."""
+    """Return a new handle, or None if the table does not exist."""
     try:
         return opened(path)
     except TableNotFoundError:
@@ -50,12 +50,12 @@ def open_table(path: Place) -> Table | None:
 
 
 def opened(path: Place) -> Table:
-    """Return a fresh handle of a table that exists."""
+    """Return a new handle of an existing table."""
     return repeated(path, "opening it", lambda options: DeltaTable(str(path), storage_options=options))
 
 
 def repeated(path: Place, doing: str, act: Callable[[dict[str, str] | None], _T]) -> _T:
-    """Do something that only reads; on S3 again if it fails, for delta-rs repeats no body that breaks off (ran)."""
+    """Call a function that only reads; retry it on S3, because delta-rs does not retry a body that breaks off (ran)."""
 
     def once() -> _T:
         options = storage_options(path)

@@ -1,7 +1,7 @@
-"""The log of a Delta table in a folder, looked at by itself: what a commit names, brought onto the disk; entries that are torn.
+"""The log of a Delta table in a folder, read without delta-rs: sync the files of a commit to the disk, and find torn entries.
 
-delta-rs reads an empty entry as a commit of nothing, and says of one that is cut short only where its parser stood (ran). Entries that
-a checkpoint of the log covers are read by nobody, so nothing here minds them.
+delta-rs reads an empty entry as an empty commit, and for an entry that is cut short it reports only the position of its parser (ran).
+Entries that a checkpoint of the log covers are not read by any reader, so they are not checked here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _TOP = 3  # folders above a new table whose names are new, too
 
 @dataclass(frozen=True)
 class TornEntry:
-    """One entry of a table's log that cannot be what was committed.
+    """One entry of a table's log that cannot be the committed one.
 
     Attributes:
         version: the commit's number.
         path: the file.
-        how: `empty`, `cut short`, or `gone` (later ones are there).
+        how: `empty`, `cut short`, or `gone` (later entries exist).
     """
 
     version: int
@@ -46,41 +46,41 @@ def entry_path(table: Path, version: int) -> Path:
 
 
 def parse_entry(data: bytes) -> list[dict[str, Any]] | None:
-    """Return the actions of a log entry; None if it is not what a writer writes: whole lines of JSON, one at least. Pure."""
+    """Return the actions of a log entry; None if it is not one or more complete lines of JSON, as writers write. Pure."""
     try:
         actions = [json.loads(line) for line in data.splitlines() if line.strip()]
     except ValueError:
         return None
-    return actions if actions and all(isinstance(one, dict) for one in actions) else None
+    return actions if actions and all(isinstance(action, dict) for action in actions) else None
 
 
 def find_torn(table: Path) -> list[TornEntry]:
-    """Return the torn entries that a reader needs: those behind the newest checkpoint of the log, oldest first.
+    """Return the torn entries that a reader needs: those after the newest checkpoint of the log, oldest first.
 
-    Costs one listing, and a read of entries that are at most as many as a checkpoint's interval. What is torn is looked at twice, for
+    Costs one listing, and a read of at most as many entries as a checkpoint's interval. Torn entries are checked twice, because
     upkeep may drop old entries while they are listed.
     """
     torn = _look(table)
     if not torn:
         return []
     again = set(_look(table))
-    return [one for one in torn if one in again]
+    return [entry for entry in torn if entry in again]
 
 
 def _look(table: Path) -> list[TornEntry]:
     names = _names(table)
-    versions = sorted(int(found.group(1)) for found in map(_ENTRY.match, names) if found)
-    checkpoints = [int(found.group(1)) for found in map(_CHECKPOINT.match, names) if found and _holds(table, found)]
+    versions = sorted(int(match.group(1)) for match in map(_ENTRY.match, names) if match)
+    checkpoints = [int(match.group(1)) for match in map(_CHECKPOINT.match, names) if match and _holds(table, match)]
     covered = max(checkpoints, default=-1)
     needed = [version for version in versions if version > covered]
     if not needed:
         return []
     first = covered + 1 if covered >= 0 else 0
-    there = set(needed)
+    existing = set(needed)
     torn = []
     for version in range(first, needed[-1] + 1):
         path = entry_path(table, version)
-        if version not in there:
+        if version not in existing:
             torn.append(TornEntry(version, path, GONE))
         elif (how := _how_torn(path)) is not None:
             torn.append(TornEntry(version, path, how))
@@ -112,17 +112,17 @@ def _names(table: Path) -> list[str]:
 
 
 def describe_torn(table: Path, torn: Sequence[TornEntry]) -> str:
-    """Return what to say of torn entries: table, versions, files. Pure."""
-    shown = "; ".join(f"version {one.version} ({one.path}) is {one.how}" for one in torn[:5])
+    """Return the message about torn entries: table, versions, files. Pure."""
+    shown = "; ".join(f"version {entry.version} ({entry.path}) is {entry.how}" for entry in torn[:5])
     more = f"; and {len(torn) - 5} more" if len(torn) > 5 else ""
     return f"the log of table {table.name} is damaged: {shown}{more}"
 
 
 def require_whole(path: Place, cause: BaseException | None = None) -> None:
-    """Check that no entry of a table's log is torn; a table on S3 has none, for an object is written whole.
+    """Check that no entry of a table's log is torn; a table on S3 has none, because an object is written whole.
 
     Raises:
-        TableDamageError: one is; the message names it. Its rows, and what its commit said, are not read.
+        TableDamageError: an entry is torn; the message names it. Its rows and its commit are not read.
     """
     torn = find_torn(path) if isinstance(path, Path) else []
     if torn:
@@ -142,28 +142,28 @@ def _way_out(table: Path) -> str:
 
 def added_files(table: Path, actions: Sequence[Mapping[str, Any]]) -> list[Path]:
     """Return the data files that a commit added."""
-    return [table / unquote(str(one["add"]["path"])) for one in actions if "add" in one]
+    return [table / unquote(str(action["add"]["path"])) for action in actions if "add" in action]
 
 
 def sync_commit(table: Path, newest: int, nonce: str | None = None, look_back: int = 50) -> None:
-    """Bring a commit onto the disk: its data files, their folders, the log's entry, the log's folder, a new checkpoint.
+    """Sync a commit to the disk: its data files, their folders, the log's entry, the log's folder, a new checkpoint.
 
-    A power loss before this returns may leave anything of the commit; after it, nothing of it is lost.
+    A power loss before this function returns may leave any part of the commit; after it, no part is lost.
 
     Args:
-        table: its folder.
-        newest: the table's version now.
-        nonce: which marks the commit, if others may have been made since; None: it is the newest.
-        look_back: so many commits are looked at.
+        table: the table's folder.
+        newest: the table's current version.
+        nonce: identifies the commit, if later ones may exist; None: it is the newest.
+        look_back: number of commits to search.
     """
     if not is_durable():
         return
     log = table / LOG
     for version, text in _newest_first(table, newest, look_back):
-        own = nonce is None or nonce in text
-        if own:
+        is_own = nonce is None or nonce in text
+        if is_own:
             files = added_files(table, parse_entry(text.encode()) or [])
-            sync_all(path for path in files if path.exists())  # a merge right behind may have removed some
+            sync_all(path for path in files if path.exists())  # a merge directly after it may have removed some
             sync_path(entry_path(table, version))
             if version <= 1:
                 _sync_new(table)
@@ -184,7 +184,7 @@ def _newest_first(table: Path, newest: int, look_back: int) -> Iterator[tuple[in
 
 
 def _sync_new(table: Path) -> None:
-    """A table that was just created: its first entry, and the names of its folders."""
+    """Sync a table that was just created: its first entry, and the names of its folders."""
     first = entry_path(table, 0)
     if first.exists():
         sync_path(first)

@@ -1,7 +1,7 @@
-"""Mend a Delta table in a folder whose log or files are torn; and look at it as it would be, without touching it.
+"""Mend a Delta table in a folder whose log or files are torn; or show it as it would be mended, without changing it.
 
-A torn entry cannot be read back, so a commit of nothing takes its place and the log is whole again. What the commit wrote is then missing
-by name, and is written again as rows by whoever knows what they were. Nothing is deleted: damaged files are set aside.
+A torn entry cannot be restored, so an empty commit takes its place and the log is complete again. The rows of the lost commit are then
+missing by name, and a caller that knows them writes them again. No file is deleted: damaged files are set aside.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ def commit_of_nothing(now: datetime) -> bytes:
 def mend_log(
     table: Path, torn: Sequence[TornEntry], aside: Path | None, now: datetime, files: Path | None = None
 ) -> None:
-    """Put commits of nothing in the places of torn entries; the damaged files are moved to `aside` (None: overwritten).
+    """Replace torn entries with empty commits; the damaged files are moved to `aside` (None: overwritten).
 
-    The first entry holds the table's columns: they are read from a data file. Where none can be read, the whole log goes aside, and the
-    table is one that does not exist.
+    The first entry has the table's columns: they are read from a data file. If no file can be read, the whole log is moved aside, and the
+    table no longer exists.
 
     Args:
-        table: whose log it is.
+        table: the table's folder.
         torn: its torn entries.
-        aside: where the damaged files go.
-        now: the instant that the new entries bear.
-        files: the folder with the data files, if they do not lie in `table`.
+        aside: folder for the damaged files.
+        now: the instant in the new entries.
+        files: the folder with the data files, if it is not `table`.
     """
-    for one in torn:
-        path = entry_path(table, one.version)
-        entry = commit_of_nothing(now) if one.version else _first_entry(files or table)
+    for torn_entry in torn:
+        path = entry_path(table, torn_entry.version)
+        entry = commit_of_nothing(now) if torn_entry.version else _first_entry(files or table)
         if entry is None:
             _forget(table, aside)
             return
@@ -61,7 +61,7 @@ def mend_log(
 
 
 def _first_entry(table: Path) -> bytes | None:
-    """Return the entry that creates a table with the columns of its data files; None if none of them can be read."""
+    """Return the entry that creates a table with the columns of its data files; None if no file can be read."""
     for path in data_files(table):
         rows = read_files(table, [path], ())
         if rows is None:
@@ -81,7 +81,7 @@ def _forget(table: Path, aside: Path | None) -> None:
 
 
 def set_aside(path: Path, aside: Path) -> Path:
-    """Move a damaged file into a folder, under its own name; return where it lies now."""
+    """Move a damaged file into a folder, under its own name; return its new path."""
     make_folder(aside)
     target = aside / path.name
     shutil.move(path, target)
@@ -90,10 +90,10 @@ def set_aside(path: Path, aside: Path) -> Path:
 
 
 def drop_files(table: Path, broken: Sequence[Path], aside: Path, keep: Sequence[Path] = ()) -> int:
-    """Take data files that are gone or not whole out of the table, in one commit; return how many. What is left of them goes aside.
+    """Remove missing or incomplete data files from the table, in one commit; return how many. Their remains are moved aside.
 
-    Files of `keep` stay in the table, though one may be gone: empty files stand in their places meanwhile, for delta-rs takes out what is
-    not there. Left behind by a kill, one is a file of another size than the log says.
+    Files of `keep` stay in the table, even if one is missing: empty files replace them meanwhile, because delta-rs removes
+    missing files. If a kill leaves an empty file, it is a file with another size than in the log.
     """
     for path in broken:
         if path.exists():
@@ -103,11 +103,11 @@ def drop_files(table: Path, broken: Sequence[Path], aside: Path, keep: Sequence[
         make_folder(path.parent)
         path.touch()
     try:
-        found: dict[str, Any] = DeltaTable(str(table)).repair(dry_run=False)
+        metrics: dict[str, Any] = DeltaTable(str(table)).repair(dry_run=False)
     finally:
         for path in stand_ins:
             path.unlink()
-    return len(found["files_removed"])
+    return len(metrics["files_removed"])
 
 
 def delete_rows(table: Path, timeline: str, batch: int) -> None:
@@ -126,7 +126,7 @@ def _literal(value: str | int) -> str:
 
 
 def copy_as_mended(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], target: Path, now: datetime) -> None:
-    """Make a folder that reads as the table would once it is mended: its log is copied, its whole data files are linked."""
+    """Create a folder that reads like the mended table: its log is copied, its complete data files are linked."""
     shutil.copytree(table / LOG, target / LOG)
     mend_log(target, torn, None, now, table)
     skipped = set(broken)
@@ -140,16 +140,16 @@ def copy_as_mended(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path
 
 
 def data_files(table: Path) -> list[Path]:
-    """Return the data files that lie in a table's folder, whether a commit names them or not."""
+    """Return the data files in a table's folder, whether a commit names them or not."""
     return sorted(path for path in table.rglob("*.parquet") if LOG not in path.relative_to(table).parts)
 
 
 def unnamed_files(table: Path, mended: Path) -> list[Path]:
-    """Return the data files of a table that no readable commit names: of torn commits, of killed appends, of merges long ago.
+    """Return the data files that no readable commit names: from torn commits, killed appends, or old merges.
 
     Args:
-        table: whose files are looked at.
-        mended: the table, or its copy as mended, which can be opened.
+        table: the table whose files are checked.
+        mended: the table, or its mended copy, which can be opened.
     """
     opened = open_table(mended)
     named = (
@@ -163,7 +163,7 @@ def unnamed_files(table: Path, mended: Path) -> list[Path]:
 
 
 def read_files(table: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.Table | None:
-    """Return rows of data files, with their partition columns as texts; one that cannot be read, or lacks `columns`, is left out."""
+    """Return the rows of data files, with partition columns as texts; unreadable files, or files without `columns`, are left out."""
     tables = []
     for path in files:
         try:

@@ -1,4 +1,4 @@
-"""How delta-rs reaches a table: a folder as it is, an address on S3 with options from the environment."""
+"""How delta-rs accesses a table: a folder directly, an address on S3 with options from the environment."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def name_of(place: Place) -> str:
 def storage_options(place: Place) -> dict[str, str] | None:
     """Return delta-rs' options for a place; None for a folder.
 
-    The credentials are those that boto3 finds (environment, profile, instance), asked for again for every handle, for
-    they may be renewed meanwhile. They are handed over in memory and written nowhere.
+    The credentials are those that boto3 finds (environment, profile, instance). They are read again for every handle, because
+    they may be renewed meanwhile. They are passed in memory and never written.
     """
     if not is_s3(place):
         return None
@@ -47,7 +47,7 @@ def storage_options(place: Place) -> dict[str, str] | None:
 
 @lru_cache(maxsize=4)
 def _session(variables: tuple[tuple[str, str], ...]) -> Any:
-    """Return boto3's session for these variables; its credentials renew themselves where they can."""
+    """Return boto3's session for these variables; its credentials renew themselves if possible."""
     import boto3  # half a second to load; a local home never needs it
 
     return boto3.session.Session()
@@ -58,7 +58,7 @@ def require_writable(place: Place) -> None:
 
     Raises:
         ConfigError: the endpoint ignores conditions.
-        ServiceError: it does not answer or refuses the credentials.
+        ServiceError: the endpoint does not answer or refuses the credentials.
     """
     if is_s3(place):
         url = urlsplit(str(place))
@@ -66,7 +66,7 @@ def require_writable(place: Place) -> None:
 
 
 def read_log(place: str, newest: int, limit: int | None) -> list[dict[str, Any]]:
-    """Return the commit infos of a table's log, newest first, each with its `version`; commits cleaned up are left out."""
+    """Return the commit infos of a table's log, newest first, each with its `version`; removed commits are left out."""
     store = open_store(place)
     if limit is None:
         names = [key.rpartition("/")[2] for key in store.list(f"{_LOG}/0") if key.endswith(".json")]
@@ -74,8 +74,8 @@ def read_log(place: str, newest: int, limit: int | None) -> list[dict[str, Any]]
     else:
         versions = list(range(max(0, newest - limit + 1), newest + 1))
     with ThreadPoolExecutor(_WORKERS) as pool:
-        found = pool.map(lambda version: _commit_info(store, version), sorted(versions, reverse=True))
-        return [info for info in found if info is not None]
+        infos = pool.map(lambda version: _commit_info(store, version), sorted(versions, reverse=True))
+        return [info for info in infos if info is not None]
 
 
 def _commit_info(store: BlobStore, version: int) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Read Delta tables: rows as Arrow, and what their commits say of themselves."""
+"""Read Delta tables: rows as Arrow, and the metadata of their commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rivertwice.store.delta_place import read_log
 
 
 def equals(column: str, value: str) -> str:
-    """Return SQL that is true where a column is just this text."""
+    """Return SQL that is true if a column equals this text."""
     name, text = column.replace('"', '""'), value.replace("'", "''")
     return f"\"{name}\" = '{text}'"
 
@@ -32,17 +32,17 @@ def read(
 ) -> pa.Table | None:
     """Return a table's rows as Arrow, or None if the table does not exist.
 
-    Read through delta-rs' own query engine: `to_pyarrow_table` of deltalake 1.6.6 with pyarrow 26 now and then
-    aborts the process at exit ("terminate called without an active exception").
+    Read with delta-rs' own query engine: `to_pyarrow_table` of deltalake 1.6.6 with pyarrow 26 sometimes aborts the
+    process at exit ("terminate called without an active exception").
 
     Args:
         path: the table's folder.
         columns: columns to read; None reads all.
-        where: a pyarrow expression over the columns read; rows for which it is not true are left out.
-        between: (column, first, last): only rows whose value lies between the two whole numbers, both included; files whose
-            statistics rule that out are not read.
-        only: (column, value): only rows with just this text; of a partition column no other files are read.
-        at: an open handle, whose version is read; None: a fresh one.
+        where: a pyarrow expression over the columns read; only rows for which it is true are returned.
+        between: (column, first, last): only rows whose value is between the two whole numbers, both included; files that
+            cannot have such a row, by their statistics, are not read.
+        only: (column, value): only rows with exactly this text; for a partition column no other files are read.
+        at: an open handle, whose version is read; None: a new one.
     """
     table = at or open_table(path)
     if table is None:
@@ -60,20 +60,20 @@ def read(
         query += f" WHERE {equals(schema.field(only[0]).name, only[1])}"
 
     def run(_: object) -> pa.Table:
-        # Through pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and
+        # With pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and
         # a lease's renewal must not wait for a large table.
-        found = QueryBuilder().register("t", table).execute(query)
-        return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
+        stream = QueryBuilder().register("t", table).execute(query)
+        return pa.RecordBatchReader.from_stream(stream).read_all().cast(schema)
 
     rows = repeated(path, "reading it", run)
     return rows if where is None else rows.filter(where)
 
 
 def read_history(path: Place, table: Table, limit: int | None) -> list[dict[str, Any]]:
-    """Return what the newest `limit` commits say of themselves.
+    """Return the metadata of the newest `limit` commits.
 
     On S3 the log is read here: delta-rs' own `history` holds Python's lock while it waits for the network (ran), and a
-    lease's renewal must not wait for that.
+    lease's renewal must not wait for it.
     """
     if is_s3(path):
         return read_log(str(path), int(table.version()), limit)
@@ -81,17 +81,17 @@ def read_history(path: Place, table: Table, limit: int | None) -> list[dict[str,
 
 
 def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[int, Any]]:
-    """Return (table version, decoded metadata) of the newest `limit` commits that carry `key`, oldest first.
+    """Return (table version, decoded metadata) of the newest `limit` commits that have `key`, oldest first.
 
-    Other commits (a merge of small files, say) are passed over. Fewer are returned only if the log holds no more.
+    Other commits (for example, a merge of small files) are skipped. Fewer are returned only if the log has no more.
     """
     table = open_table(path)
     if table is None:
         return []
-    looked_at = limit
+    window = limit
     while True:
-        history = read_history(path, table, looked_at)
-        found = [(int(row["version"]), json.loads(row[key])) for row in history if key in row]
-        if limit is None or looked_at is None or len(found) >= limit or len(history) < looked_at:
-            return sorted(found, key=lambda pair: pair[0])[-limit if limit else 0 :]
-        looked_at *= 4
+        history = read_history(path, table, window)
+        decoded = [(int(row["version"]), json.loads(row[key])) for row in history if key in row]
+        if limit is None or window is None or len(decoded) >= limit or len(history) < window:
+            return sorted(decoded, key=lambda pair: pair[0])[-limit if limit else 0 :]
+        window *= 4

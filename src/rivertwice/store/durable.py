@@ -1,7 +1,7 @@
-"""Bring files and folders onto the disk, so that a power loss takes back nothing that counts as done.
+"""Sync files and folders to the disk, so that a power loss cannot undo finished work.
 
-A file's content and its name are two things: `fsync` of the file keeps the one, `fsync` of its folder the other. RIVERTWICE_DURABLE=off
-leaves both to the system (it writes within half a minute); for tests, and for homes that may be lost.
+A file's content and its name are stored separately: `fsync` of the file keeps its content, `fsync` of its folder keeps its name.
+RIVERTWICE_DURABLE=off leaves both to the system (it writes within half a minute); for tests, and for homes that may be lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VARIABLE = "RIVERTWICE_DURABLE"
 
 
 def is_durable() -> bool:
-    """Say whether what is written is brought onto the disk at once (RIVERTWICE_DURABLE, `on` unless it is `off`).
+    """Say whether writes are synced to the disk at once (RIVERTWICE_DURABLE, `on` unless it is `off`).
 
     Raises:
         ConfigError: the variable is neither.
@@ -31,7 +31,7 @@ def is_durable() -> bool:
 
 
 def sync_path(path: Path) -> None:
-    """Bring a file's content, or a folder's names, onto the disk; nothing with RIVERTWICE_DURABLE=off."""
+    """Sync a file's content, or a folder's names, to the disk; does nothing with RIVERTWICE_DURABLE=off."""
     if not is_durable():
         return
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -42,7 +42,7 @@ def sync_path(path: Path) -> None:
 
 
 def sync_all(files: Iterable[Path]) -> None:
-    """Bring files onto the disk, then the names of all of them."""
+    """Sync files to the disk, then the names of all files."""
     folders: dict[Path, None] = {}
     for path in files:
         sync_path(path)
@@ -52,12 +52,12 @@ def sync_all(files: Iterable[Path]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and what is missing above it, and bring the new names onto the disk."""
+    """Create a folder and its missing parents, and sync the new names to the disk."""
     missing = []
-    for one in (folder, *folder.parents):
-        if one.exists():
+    for ancestor in (folder, *folder.parents):
+        if ancestor.exists():
             break
-        missing.append(one)
+        missing.append(ancestor)
     folder.mkdir(parents=True, exist_ok=True)
-    for one in reversed(missing):
-        sync_path(one.parent)
+    for ancestor in reversed(missing):
+        sync_path(ancestor.parent)

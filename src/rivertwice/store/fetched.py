@@ -1,4 +1,4 @@
-"""Files of tables on S3 as local files, for readers that know no S3. A table's data files never change once written."""
+"""Files of tables on S3 as local files, for readers without S3. A table's data files never change once written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORKERS = 8
 
 
 def local_files(uris: Sequence[str], cache: Path) -> list[str]:
-    """Return a local path for each file; those on S3 are fetched into `cache` once. The cache may be deleted any time."""
+    """Return a local path for each file; files on S3 are downloaded into `cache` once. The cache may be deleted at any time."""
     with ThreadPoolExecutor(_WORKERS) as pool:
         return list(pool.map(lambda uri: _local(uri, cache), uris))
 

@@ -1,6 +1,6 @@
-"""Small files on the local disk: atomic and durable writes, put-if-absent, and records that name themselves when damaged.
+"""Small files on the local disk: atomic and durable writes, put-if-absent, and error messages that explain a damaged record.
 
-Every small file of a home is written here: a temporary file beside it, fsync, rename (or link), fsync of the folder.
+Every small file of a home is written here: a temporary file in the same folder, fsync, rename (or link), fsync of the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _write_temp(path: Path, data: bytes) -> Path:
             if is_durable():
                 os.fsync(file.fileno())
     except BaseException:
-        Path(name).unlink(missing_ok=True)  # on a full disk the rest would take room that is needed
+        Path(name).unlink(missing_ok=True)  # on a full disk the remains would take space that is needed
         raise
     return Path(name)
 
@@ -38,7 +38,7 @@ def replace_bytes(path: Path, data: bytes) -> None:
 
 
 def put_bytes_if_absent(path: Path, data: bytes) -> bool:
-    """Create a file with its whole content, atomically; return False if it is already there."""
+    """Create a file with its whole content, atomically; return False if it exists already."""
     temp = _write_temp(path, data)
     try:
         os.link(temp, path)
@@ -61,7 +61,7 @@ def replace_json(path: Path, value: Any) -> None:
 
 
 def put_json_if_absent(path: Path, value: Any) -> bool:
-    """Create a readable JSON file, atomically; return False if it is already there."""
+    """Create a readable JSON file, atomically; return False if it exists already."""
     return put_bytes_if_absent(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n")
 
 
@@ -69,7 +69,7 @@ def read_json(path: Path) -> Any | None:
     """Return the content of a JSON file, or None if there is none.
 
     Raises:
-        DamagedFileError: it holds something else; the message names the file, what it is for and what to do.
+        DamagedFileError: it is no JSON; the message names the file, its purpose and the remedy.
     """
     try:
         data = path.read_bytes()
@@ -79,10 +79,10 @@ def read_json(path: Path) -> Any | None:
 
 
 def parse_json(data: bytes, path: Path | str) -> Any:
-    """Return what the bytes of a JSON file hold; `path` is for the message.
+    """Return the content of a JSON file from its bytes; `path` is for the message.
 
     Raises:
-        DamagedFileError: they are no JSON.
+        DamagedFileError: the bytes are no JSON.
     """
     try:
         return json.loads(data)
@@ -115,13 +115,13 @@ _RECORDS = {
 
 
 def describe_damage(data: bytes, path: str) -> str:
-    """Return what to say of a JSON file that cannot be decoded: path, size, meaning and remedy. Pure."""
+    """Return the message about a JSON file that cannot be decoded: path, size, meaning and remedy. Pure."""
     name = path.rpartition("/")[2]
     meaning, remedy = _RECORDS.get(name, ("a record of rivertwice", "put the file back from a backup"))
     if name.startswith(("restore-", "rewind-")):
         meaning = "the record of an operation"
         remedy = "if it is over or was never begun in earnest, remove it (`rm {path}`); else put it back from a backup"
-    held = (
+    content = (
         "is empty"
         if not data
         else "holds only zeros"
@@ -129,6 +129,6 @@ def describe_damage(data: bytes, path: str) -> str:
         else f"holds {len(data)} bytes that are no JSON"
     )
     return (
-        f"{path} ({meaning}) {held}: a power loss, a full disk or a hand cut it short; it is not guessed at; "
+        f"{path} ({meaning}) {content}: a power loss, a full disk or a hand cut it short; it is not guessed at; "
         f"{remedy.format(path=path)}"
     )

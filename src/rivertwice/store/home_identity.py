@@ -1,9 +1,9 @@
-"""Which home it is: an id that no copy of its folder shares, on whatever disk, machine or mount.
+"""The identity of a home: an id that no copy of its folder shares, on any disk, machine or mount.
 
-The id decides one thing: whether an earlier holder of a lease ran *here*, where the local lock tells that it is dead. So it must never be
-equal for two homes; that it changes costs only a wait of `Terms.takeover_s`. It is made of a number by chance, kept in `home.json`; of
-that file's device and number, which differ in a copy; and of the machine's boot, which differs on a clone of the disk, and on another host
-that mounts the same folder, whose locks may not reach this one.
+The id decides one thing: whether an earlier holder of a lease ran *in this home*, where the free local lock shows that it is dead. So it must
+never be equal for two homes; a change of the id costs only a wait of `Terms.takeover_s`. It consists of three parts. A random number, stored
+in `home.json`. That file's device and inode number, which differ in a copy. And the machine's boot, which differs on a clone of the disk, and
+on another host that mounts the same folder, where this host's locks may not work.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _log = logging.getLogger(__name__)
 
 
 def home_id(folder: Path) -> str:
-    """Return the id of the home that a folder belongs to; a folder that was copied or moved gets one of its own, and a warning."""
+    """Return the id of a home's folder; a folder that was copied or moved gets a new id, and a warning is logged."""
     path, place = folder / "home.json", _place_of(folder)
     put_json_if_absent(path, {"format": FORMAT, "home": secrets.token_hex(8), "place": place})
     record = read_json(path) or {}
-    known = record.get("place")  # absent in format 1, of 0.1
-    if known != place:
-        told = describe_copy(folder)
-        if told is not None:
-            _log.warning("%s; it has an id of its own from now on", told)
+    recorded_place = record.get("place")  # absent in format 1, of 0.1
+    if recorded_place != place:
+        warning = describe_copy(folder)
+        if warning is not None:
+            _log.warning("%s; it has an id of its own from now on", warning)
         record = {"format": FORMAT, "home": secrets.token_hex(8), "place": place}
         replace_json(path, record)
     file = path.stat()
@@ -39,24 +39,24 @@ def home_id(folder: Path) -> str:
 
 
 def describe_copy(folder: Path) -> str | None:
-    """Return what to say of a home whose folder was copied or moved since something last ran in it; None if it was not. Reads only."""
+    """Return the warning about a home whose folder was copied or moved since it was last used; None if it was not. Reads only."""
     if not (folder / "home.json").exists():
         return None
-    known, place = (read_json(folder / "home.json") or {}).get("place"), _place_of(folder)
-    if known is None or known == place:
+    recorded_place, place = (read_json(folder / "home.json") or {}).get("place"), _place_of(folder)
+    if recorded_place is None or recorded_place == place:
         return None
     return (
-        f"the home {folder} was copied or moved here: it was made as {known} and is {place} now; if the other one is still there, run "
+        f"the home {folder} was copied or moved here: it was made as {recorded_place} and is {place} now; if the other one is still there, run "
         "each pipeline in one of them only (`rivertwice stop NAME` in the other), for without RIVERTWICE_SHARED nothing keeps them "
         "apart, and both would deliver"
     )
 
 
 def _place_of(folder: Path) -> str:
-    """Return what stays as long as a folder is neither copied nor taken to another machine: the machine's id, and the folder's number."""
+    """Return the machine's id and the folder's inode number: they stay the same unless the folder is copied or moved to another machine."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         machine = _MACHINE.read_bytes().strip()
-    except OSError:  # a container has none, often
+    except OSError:  # a container often has none
         machine = b""
     return f"{hashlib.sha256(machine).hexdigest()[:12]}:{folder.stat().st_ino:x}"

@@ -2,12 +2,12 @@
 
     s3://bucket/leases/PIPELINE/lease.json
 
-1. Take: read, decide (`decide_takeover`), replace the version read by epoch + 1. Of many, the store lets one win.
-2. Renew every `renew_s`: replace the version last written. Who finds another epoch there has lost the lease.
-3. Before each commit `check`: neither lost, nor silent for longer than was promised (`must_stop`).
-4. Release: replace once more, with `released`; a successor need not wait then.
+1. Take: read, decide (`decide_takeover`), replace the version that was read with epoch + 1. The store lets one of several win.
+2. Renew every `renew_s`: replace the version last written. A holder that reads another epoch has lost the lease.
+3. Before each commit `check`: the lease is not lost, and was renewed within the promised time (`must_stop`).
+4. Release: replace once more, with `released`; then a successor need not wait.
 
-Every write has a nonce in its bytes, so that no two versions are ever alike.
+Every write has a nonce in its bytes, so that no two versions are ever equal.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Clock = Callable[[], float]
 
 
 def forward_clock() -> float:
-    """Return seconds of a clock that nobody can set and that counts while the machine is suspended."""
+    """Return seconds of a clock that cannot be set and that counts while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def decode_held(data: bytes) -> Held:
-    """Return what a lease's bytes say.
+    """Return the lease in the object's bytes.
 
     Raises:
-        ConfigError: their format is not known.
+        ConfigError: the bytes are no lease, or their format is unknown.
     """
     try:
         values: dict[str, Any] = json.loads(data)
@@ -66,7 +66,7 @@ def decode_held(data: bytes) -> Held:
 
 
 def _named(by: Any) -> str:
-    """Return who took the lease, from a record that anybody may have written: short, on one line."""
+    """Return who took the lease, as a short text on one line; the record is untrusted."""
     if not isinstance(by, dict) or "pid" not in by or "host" not in by:
         return ""
     text = f"process {by['pid']} on host {by['host']}"
@@ -74,7 +74,7 @@ def _named(by: Any) -> str:
 
 
 def encode_held(held: Held, *, by: dict[str, Any], now: datetime) -> bytes:
-    """Return a lease's bytes; no two are alike. `by` and the instant are for people, nothing decides by them."""
+    """Return a lease's bytes; no two are equal. `by` and the instant are only for people, no decision uses them."""
     return encode_json(
         {
             "format": FORMAT,
@@ -91,7 +91,7 @@ def encode_held(held: Held, *, by: dict[str, Any], now: datetime) -> bytes:
 
 
 class Watch:
-    """One starter's view of the lease: what it says, and for how long it has said just that."""
+    """One starter's view of the lease: its content, and how long it has been unchanged."""
 
     def __init__(self, store: BlobStore, *, home: str, clock: Clock) -> None:
         self._store = store
@@ -105,23 +105,23 @@ class Watch:
     def look(self, floor: int = 0) -> Takeover:
         """Read the lease once more and decide."""
         now = self._clock()
-        found = self._store.get_versioned(KEY)
-        version = None if found is None else found.version
+        stored = self._store.get_versioned(KEY)
+        version = None if stored is None else stored.version
         if self.changes < 0 or version != self._version:
             self._version, self._since = version, now
             self.changes += 1
-        self.held = None if found is None else decode_held(found.data)
+        self.held = None if stored is None else decode_held(stored.data)
         return decide_takeover(self.held, home=self._home, unchanged_s=now - self._since, floor=floor)
 
     def replace(self, data: bytes) -> bool:
-        """Try to put `data` in the place of what was seen."""
+        """Try to replace the version that was read last with `data`."""
         if self._version is None:
             return self._store.put_if_absent(KEY, data)
         return self._store.put_if_version(KEY, data, self._version)
 
 
 class StoreClaim:
-    """An epoch held in a store. `start` renews it in a thread of its own; without it the owner calls `renew`."""
+    """An epoch held in a store. `start` renews it in a thread of its own; without `start` the owner calls `renew`."""
 
     def __init__(
         self,
@@ -160,18 +160,18 @@ class StoreClaim:
             self.renew()
 
     def renew(self) -> bool:
-        """Renew once; return whether that succeeded. A store that does not answer leaves the promise running out."""
+        """Renew once; return whether it succeeded. If the store does not answer, the promised time keeps running out."""
         with self._turn:
             sent_at = self._clock()
             try:
-                found = self._store.get_versioned(KEY)
-                seen = None if found is None else decode_held(found.data)
-                if found is None or is_lost(seen, self.epoch):
-                    self._lost = "nobody" if seen is None else seen.holder
+                stored = self._store.get_versioned(KEY)
+                current = None if stored is None else decode_held(stored.data)
+                if stored is None or is_lost(current, self.epoch):
+                    self._lost = "nobody" if current is None else current.holder
                     return False
                 data = encode_held(self._held, by=self._by, now=self._now())
-                if not self._store.put_if_version(KEY, data, found.version):
-                    return False  # somebody was faster: the next look says who
+                if not self._store.put_if_version(KEY, data, stored.version):
+                    return False  # another writer was faster: the next read shows who
             except (ServiceError, UnknownOutcomeError) as error:
                 self._trouble = str(error)
                 _log.warning("epoch %s could not renew its lease: %s", self.epoch, error)
@@ -181,7 +181,7 @@ class StoreClaim:
             return True
 
     def check(self) -> None:
-        """Raise LeaseLostError if somebody else holds the lease, or may hold it by now."""
+        """Raise LeaseLostError if another process holds the lease, or may hold it by now."""
         if self._lost is not None:
             message = (
                 f"{self._lost} holds the lease in {self._store}, this driver is epoch {self.epoch}: it no longer owns the "
@@ -199,15 +199,15 @@ class StoreClaim:
             raise LeaseLostError(message)
 
     def release(self) -> None:
-        """Give the epoch up, so that a successor need not wait; what fails here only costs that wait."""
+        """Release the epoch, so that a successor need not wait; a failure here only costs that wait."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout=self._held.terms.takeover_s)
         with self._turn, contextlib.suppress(RivertwiceError):
-            found = self._store.get_versioned(KEY)
-            if found is not None and not is_lost(decode_held(found.data), self.epoch):
+            stored = self._store.get_versioned(KEY)
+            if stored is not None and not is_lost(decode_held(stored.data), self.epoch):
                 self._held = Held(self.epoch, self._held.home, self._held.terms, released=True)
-                self._store.put_if_version(KEY, encode_held(self._held, by=self._by, now=self._now()), found.version)
+                self._store.put_if_version(KEY, encode_held(self._held, by=self._by, now=self._now()), stored.version)
                 self._lost = "nobody"
 
 
@@ -222,20 +222,20 @@ def take_claim(
     clock: Clock = forward_clock,
     pause: Callable[[float], object] = time.sleep,
 ) -> StoreClaim:
-    """Take the lease, waiting as long as its last holder was promised; the caller holds the home's local lock.
+    """Take the lease, after waiting as long as its last holder was promised; the caller holds the home's local lock.
 
     Args:
-        store: where the lease lies.
+        store: the store of the lease.
         home: id of this home.
         by: for people: process, host, timeline.
-        floor: newest epoch known from elsewhere.
-        terms: what this holder will promise.
+        floor: newest epoch that is known from another record.
+        terms: the terms that this holder will promise.
         now: the present instant, for people.
-        clock: a clock that only goes forward.
-        pause: how to wait.
+        clock: a monotonic clock.
+        pause: function that waits.
 
     Raises:
-        LeaseLostError: its holder renewed it meanwhile, or another starter was faster.
+        LeaseLostError: the holder renewed it meanwhile, or another starter was faster.
     """
     watch = Watch(store, home=home, clock=clock)
     while True:

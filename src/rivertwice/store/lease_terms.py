@@ -1,10 +1,10 @@
-"""When a lease that nobody releases may be taken over, and when its holder must stop by itself. Pure.
+"""When a lease that was not released may be taken over, and when its holder must stop by itself. Pure.
 
-On a store nobody sees a holder die. So the holder renews one object, and whoever wants the lease watches it: only an
-object that has stayed the same through all of `takeover_s` of the watcher's own clock may be replaced, and the store
-decides which replacement wins. The holder counts `valid_s` from before its last renewal that succeeded, and writes
-nothing after it. No instant of one host is ever compared with one of another: clocks may be wrong by hours. They must
-only run at about the same rate (within `valid_share`).
+A store does not show that a holder died. So the holder renews one object, and a process that wants the lease watches it.
+It may replace the object only if it has not changed for `takeover_s`, by the watcher's own clock; the store decides which
+replacement wins. The holder counts `valid_s` from before its last successful renewal, and writes nothing after it. Instants
+of two hosts are never compared: clocks may be wrong by hours. They must only run at about the same rate (within
+`VALID_SHARE`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ VALID_SHARE = 0.6  # of takeover_s; so one host's clock may run 1.6 times as fas
 
 @dataclass(frozen=True)
 class Terms:
-    """What a holder promises; stored with the lease, for a watcher must use the holder's terms, not its own.
+    """The promise of a holder; stored with the lease, because a watcher must use the holder's terms, not its own.
 
     Attributes:
         renew_s: seconds from one renewal to the next.
-        missed: so many renewals in a row must be missed before the lease may be taken.
+        missed: number of renewals in a row that must be missed before the lease may be taken.
     """
 
     renew_s: float = 2.0
@@ -39,14 +39,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Held:
-    """What the lease's object says.
+    """The content of the lease's object.
 
     Attributes:
-        epoch: of its holder; rises by one with every start and is never used twice.
+        epoch: epoch of the holder; it increases by one with every start and is never used twice.
         home: id of the holder's home, which is one host's folder.
-        terms: what the holder promised.
-        released: whether the holder gave it up.
-        by: the holder's process and host, for people; nothing decides by it.
+        terms: the terms that the holder promised.
+        released: whether the holder released it.
+        by: the holder's process and host, only for people; no decision uses it.
     """
 
     epoch: int
@@ -57,7 +57,7 @@ class Held:
 
     @property
     def holder(self) -> str:
-        """The holder as a person can find it."""
+        """The holder, in words with which a person can find it."""
         return f"epoch {self.epoch} ({self.by or 'of a process that did not say its name'})"
 
 
@@ -71,14 +71,14 @@ class Takeover:
 
 
 def decide_takeover(held: Held | None, *, home: str, unchanged_s: float, floor: int = 0) -> Takeover:
-    """Decide whether to try to take the lease; of several that try, the store lets one win.
+    """Decide whether to try to take the lease; if several try, the store lets one win.
 
     Args:
-        held: what the object says; None if there is none.
+        held: the lease in the object; None if there is none.
         home: id of the home that wants the lease, **whose local lock the caller holds**: a holder of the same home
             is therefore dead.
         unchanged_s: how long the caller has seen the object unchanged, by a clock of its own that counts suspension.
-        floor: newest epoch known from elsewhere (the ledger, the home), should the object have been lost.
+        floor: newest epoch known from the ledger or the home, in case the object was lost.
     """
     if held is None:
         return Takeover(True, floor + 1, "nobody ever held it")
@@ -91,19 +91,19 @@ def decide_takeover(held: Held | None, *, home: str, unchanged_s: float, floor: 
         return Takeover(
             True, epoch, f"epoch {held.epoch} has not renewed it for {unchanged_s:.1f} s ({held.terms.missed} renewals)"
         )
-    left = held.terms.takeover_s - unchanged_s
+    remaining_s = held.terms.takeover_s - unchanged_s
     return Takeover(
-        False, epoch, f"epoch {held.epoch} of another home may live; {left:.1f} s without a renewal are left"
+        False, epoch, f"epoch {held.epoch} of another home may live; {remaining_s:.1f} s without a renewal are left"
     )
 
 
 def must_stop(*, renewed_at: float, now: float, terms: Terms) -> bool:
-    """Say whether a holder must write no more, since somebody else may hold the lease by now.
+    """Say whether a holder must stop writing, because another process may hold the lease by now.
 
     Args:
-        renewed_at: when its last successful renewal was **sent**, by a clock that only goes forward.
-        now: by the same clock.
-        terms: what it promised.
+        renewed_at: when its last successful renewal was **sent**, by a monotonic clock.
+        now: the present, by the same clock.
+        terms: the terms that it promised.
     """
     return now - renewed_at >= terms.valid_s
 

@@ -1,4 +1,4 @@
-"""The object store on a local folder: hard links decide races, renames make writes whole."""
+"""The object store on a local folder: hard links decide races, renames make writes atomic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rivertwice.store.base import Versioned, is_temporary, require_key
 from rivertwice.store.durable import is_durable, make_folder, sync_path
 from rivertwice.store.files import put_bytes_if_absent, replace_bytes
 
-_LOCK = ".versions.tmp"  # named like a write in progress, so that no listing shows it
+_LOCK = ".versions.tmp"  # has a name like a write in progress, so that no listing shows it
 
 
 class LocalStore:
@@ -68,14 +68,14 @@ class LocalStore:
         start = self.root
         if "/" in prefix:
             start = self._path(prefix.rpartition("/")[0])
-        found = []
+        keys = []
         for folder, _, names in os.walk(start):
             base = Path(folder).relative_to(self.root)
-            found += [(base / name).as_posix() for name in names if not is_temporary(name)]
-        return sorted(key for key in found if key.startswith(prefix))
+            keys += [(base / name).as_posix() for name in names if not is_temporary(name)]
+        return sorted(key for key in keys if key.startswith(prefix))
 
     def delete(self, key: str) -> None:
-        """Remove an object, and the folders it leaves empty."""
+        """Remove an object, and the folders that become empty."""
         path = self._path(key)
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a folder that is not empty stays

@@ -1,9 +1,8 @@
-"""Logs that other processes write into: opened so that only their owner reads them, and kept small while they are written.
+"""Logs that other processes write: only their owner can read them, and they are kept small while they are written.
 
-A driver and its JVM hold the log open for weeks, and cannot be told to open another file. So a log that has grown is
-copied to `NAME.1` and cut to nothing; its writers append, so they go on at its new end. What is written in the very
-instant between the last look and the cut is lost, as with logrotate's `copytruncate`; nothing is derived from logs that
-is kept nowhere else.
+A driver and its JVM keep the log open for weeks, and cannot change to another file. So a log that has grown is copied to
+`NAME.1` and truncated to zero bytes; its writers append, so they continue at its new end. Lines that are written between
+the last read and the truncation are lost, as with logrotate's `copytruncate`. All facts in logs are also stored elsewhere.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ _PART = 1 << 20
 def open_log(path: Path) -> IO[bytes]:
     """Open a log for appending, readable by its owner only; one that is too large is rotated first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(OSError):  # a log that cannot be rotated now keeps nobody from starting; the agent tries it again
+    with suppress(OSError):  # a log that cannot be rotated now must not prevent a start; the agent tries it again
         rotate_log(path)
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.fchmod(handle, 0o600)  # one of an earlier version is open to all
+    os.fchmod(handle, 0o600)  # a log of an earlier version is readable for all
     return os.fdopen(handle, "ab", buffering=0)
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Append a line, whole or not at all; lines of several processes never mix.
+    """Append a line, completely or not at all; lines of several processes never mix.
 
-    On a disk that is all but full the system writes a part and says so. A part is taken back: the next line would be joined to it, and both
-    could not be read. Where it cannot be, for another process has appended meanwhile, the next line begins on one of its own.
+    On an almost full disk the system may write only a part, and reports it. The part is removed again, because the next line would be
+    joined to it, and both would be unreadable. If another process has appended meanwhile, the part stays, and the next line starts a new line.
 
     Args:
-        path: of the file; only its owner may read it.
-        line: with its end.
+        path: the file; only its owner may read it.
+        line: the line, with its newline.
 
     Raises:
-        OSError: there was no room for it; the file is as it was.
+        OSError: the disk had no space for it; the file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -60,10 +59,10 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def rotate_log(path: Path, limit: int = LOG_LIMIT, kept: int = LOGS_KEPT) -> bool:
-    """Copy a log of more than `limit` bytes to `NAME.1` and cut it; the oldest of `kept` copies goes. Return whether it was.
+    """Copy a log of more than `limit` bytes to `NAME.1` and truncate it; keep `kept` copies. Return whether it was done.
 
     Raises:
-        OSError: the disk has no room for the copy; the log is as it was.
+        OSError: the disk has no space for the copy; the log is unchanged.
     """
     try:
         if path.stat().st_size <= limit:
@@ -71,11 +70,11 @@ def rotate_log(path: Path, limit: int = LOG_LIMIT, kept: int = LOGS_KEPT) -> boo
     except FileNotFoundError:
         return False
     copy = path.with_name(f".{path.name}.rotating")
-    path.with_name(f"{path.name}.{kept}").unlink(missing_ok=True)  # first: its room may be needed
+    path.with_name(f"{path.name}.{kept}").unlink(missing_ok=True)  # first: its space may be needed
     try:
         with path.open("r+b") as log, open(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
             shutil.copyfileobj(log, target, _PART)
-            for _ in range(_LOOKS):  # what came meanwhile; a flood is not followed for ever
+            for _ in range(_LOOKS):  # lines that came meanwhile; limited, in case they never stop
                 part = log.read(_PART)
                 if not part:
                     break
@@ -94,7 +93,7 @@ def rotate_log(path: Path, limit: int = LOG_LIMIT, kept: int = LOGS_KEPT) -> boo
 
 
 def read_tail(path: Path, size: int) -> bytes:
-    """Return the last `size` bytes of a log, also those that were rotated away from before its end."""
+    """Return the last `size` bytes of a log, also those that were rotated to `NAME.1`."""
     tail = _last(path, size)
     if len(tail) < size:
         tail = _last(path.with_name(f"{path.name}.1"), size - len(tail)) + tail

@@ -1,4 +1,4 @@
-"""Files in a table's folder that its newest version does not name: left by writers that were killed, or of commits under way."""
+"""Files in a table's folder that its newest version does not name: from killed writers, or from commits in progress."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _OF_THE_LOG = re.compile(r"^(_last_checkpoint|\.?\d{20}\.(json|crc|checkpoint\.(
 
 
 def live_files(table: Table) -> set[str]:
-    """Return the data files of a handle's version, relative to the table; as they are named in the log and on disk."""
+    """Return the data files of a handle's version, relative to the table, with their names in the log and on disk."""
     paths = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
     return {name for path in paths for name in (str(path), unquote(str(path)))}
 
 
 def unnamed_files(place: Place, live: Collection[str]) -> list[str]:
-    """Return what lies in a table's folder and is neither a live file nor an entry of the log, relative to it, sorted.
+    """Return the files in a table's folder that are neither live nor entries of the log, relative to it, sorted.
 
-    Parts of a write under way are among them, which delta-rs' vacuum does not see: `FILE#1`, `_delta_log/_commit_*.json.tmp`.
+    They include parts of a write in progress, which delta-rs' vacuum does not see: `FILE#1`, `_delta_log/_commit_*.json.tmp`.
     """
     if isinstance(place, Path):
         names: Iterable[str] = (path.relative_to(place).as_posix() for path in files_below(place))
@@ -43,7 +43,7 @@ def _belongs_to_log(name: str) -> bool:
 
 
 def remove_files(place: Place, names: Iterable[str]) -> int:
-    """Delete files of a table's folder, and return how many were there; who else deletes them meanwhile is no trouble."""
+    """Delete files of a table's folder, and return how many existed; a file that is already deleted is no error."""
     removed = 0
     for name in names:
         if isinstance(place, Path):
@@ -53,7 +53,7 @@ def remove_files(place: Place, names: Iterable[str]) -> int:
             continue
         try:
             open_store(place).delete(name)
-        except RequestError:  # no name of ours: another program put it there
+        except RequestError:  # not a name of ours: another program wrote it
             continue
         removed += 1
     return removed

@@ -1,4 +1,4 @@
-"""Which store a place names: a local folder or `s3://bucket/prefix`."""
+"""Open the store at a place: a local folder or `s3://bucket/prefix`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def open_store(place: str | Path, *parts: str, answer_s: float | None = None) ->
     Args:
         place: the folder or address.
         parts: names below it.
-        answer_s: for S3, give a request up after so many seconds and one repetition; None is patient.
+        answer_s: for S3, give a request up after so many seconds and one repetition; None: the default patience.
 
     Raises:
-        ConfigError: the scheme is not known, or the endpoint cannot decide races.
+        ConfigError: the scheme is unknown, or the endpoint cannot decide races.
         ServiceError: the endpoint does not answer or refuses the credentials.
     """
     url = urlsplit(str(place))

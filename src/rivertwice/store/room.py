@@ -1,4 +1,4 @@
-"""Whether a disk has room."""
+"""Whether a disk has free space."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 
 RESERVE = 1 << 20
-"""Bytes that the agent keeps for a message about a full disk."""
+"""Bytes that the agent reserves for a message about a full disk."""
 
 
 def has_room(folder: Path) -> bool:
-    """Say whether the disk of a folder has room; the reserve that was given up for a message is none yet.
+    """Say whether the disk of a folder has free space; a released reserve alone does not count as space.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     return shutil.disk_usage(folder).free > 2 * RESERVE

@@ -1,7 +1,7 @@
-"""The object store on S3 through boto3. Only an endpoint that honours `If-None-Match` and `If-Match` is accepted.
+"""The object store on S3 with boto3. Only an endpoint that honours `If-None-Match` and `If-Match` is accepted.
 
-A conditional write whose answer is lost is sent again by the client, and the second try then fails against the first.
-So each such write carries a nonce in its metadata, and whoever is told "taken" looks whether the nonce is his own.
+If the answer to a conditional write is lost, the client sends the write again, and the second try fails because of the first.
+So each such write has a nonce in its metadata, and a writer that gets "taken" checks whether the nonce is its own.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from rivertwice.store.s3_client import (
 
 __all__ = ["S3Store", "s3_client"]
 
-_CONFLICT_TRIES = 8  # two creations met; S3 answers 409 and asks to try again
-_BODY_TRIES = 4  # a body that breaks off is not repeated by the client, nor is a look after a lost answer
+_CONFLICT_TRIES = 8  # two creations at once; S3 answers 409 and asks to try again
+_BODY_TRIES = 4  # the client repeats neither a body that breaks off nor the check after a lost answer
 _NONCE = "rivertwice-nonce"
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class S3Store:
     """A `BlobStore` on one prefix of one bucket.
 
     Raises:
-        ConfigError: the endpoint lets a second creation or a stale replacement of a key win: no race could be decided.
+        ConfigError: the endpoint accepts a second creation or a stale replacement of a key: no race could be decided.
         ServiceError: the endpoint does not answer or refuses the credentials.
     """
 
@@ -71,16 +71,16 @@ class S3Store:
             raise ConfigError(message)
 
     def _broken_condition(self) -> str | None:
-        """Return the condition that the endpoint ignores, tried on an object of its own; None if it honours both."""
+        """Return the condition that the endpoint ignores, tried on a probe object; None if it honours both."""
         key = f".probe-{uuid.uuid4().hex}"
         try:
             created = self.put_if_absent(key, b"first") and not self.put_if_absent(key, b"second")
-            there = self.get_versioned(key)
-            if not created or there is None or there.data != b"first":
+            current = self.get_versioned(key)
+            if not created or current is None or current.data != b"first":
                 return "If-None-Match"
-            if not self.put_if_version(key, b"third", there.version):
+            if not self.put_if_version(key, b"third", current.version):
                 return "If-Match"
-            return "If-Match" if self.put_if_version(key, b"fourth", there.version) else None
+            return "If-Match" if self.put_if_version(key, b"fourth", current.version) else None
         finally:
             self.delete(key)
 
@@ -121,11 +121,11 @@ class S3Store:
                 raise error
         if self._wrote(key, nonce, doing, error):
             return True
-        # Not seen is not refused: a request on its way may still arrive.
+        # An absent object does not mean a refusal: a request on its way may still arrive.
         raise UnknownOutcomeError(self._unknown(doing, error)) from error
 
     def _wrote(self, key: str, nonce: str, doing: str, cause: Exception) -> bool:
-        """Say whether the object there is the one this call wrote; asked again while the server answers wrongly."""
+        """Say whether the stored object was written by this call; retried while the server answers with errors."""
         try:
             asking = retry(_may_come, tries=_BODY_TRIES, first_wait_s=0.04)
             head = asking(self._client.head_object, Bucket=self.bucket, Key=self._key(key))
@@ -147,8 +147,8 @@ class S3Store:
 
     def get(self, key: str) -> bytes | None:
         """Return an object's bytes, or None."""
-        found = self.get_versioned(key)
-        return None if found is None else found.data
+        versioned = self.get_versioned(key)
+        return None if versioned is None else versioned.data
 
     def get_versioned(self, key: str) -> Versioned | None:
         """Return an object's bytes and ETag, or None."""
@@ -167,12 +167,12 @@ class S3Store:
 
     def list(self, prefix: str = "") -> list[str]:
         """Return all keys that start with `prefix`, sorted."""
-        found: list[str] = []
+        keys: list[str] = []
         with self._explained(f"listing {prefix or 'everything'}"):
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix + prefix):
-                found += [entry["Key"][len(self.prefix) :] for entry in page.get("Contents", [])]
-        return sorted(key for key in found if not is_temporary(key.rpartition("/")[2]))
+                keys += [entry["Key"][len(self.prefix) :] for entry in page.get("Contents", [])]
+        return sorted(key for key in keys if not is_temporary(key.rpartition("/")[2]))
 
     def delete(self, key: str) -> None:
         """Remove an object."""
@@ -215,12 +215,12 @@ def _is_conflict(error: BaseException) -> bool:
 
 
 def _may_come(error: BaseException) -> bool:
-    """Say whether the next try may be answered: not of what the store refuses, or has not."""
+    """Say whether the next try may succeed; not if the store refuses the request, or does not have the object."""
     return isinstance(error, ClientError | BotoCoreError) and not is_refusal(error)
 
 
 def _whole(read: Callable[[], T]) -> T:
-    """Read once more when an answer breaks off; the client itself repeats only what breaks off before the body."""
+    """Read again if an answer breaks off; the client itself repeats only a failure before the body."""
     return retry(lambda error: isinstance(error, UNANSWERED), tries=_BODY_TRIES, first_wait_s=0.05)(read)
 
 

@@ -1,4 +1,4 @@
-"""The boto3 client that stores share, and what its errors mean: absent, taken, denied, or not known."""
+"""The boto3 client that stores share, and the meaning of its errors: absent, taken, denied, or unknown."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ DENIED = frozenset(
         "TokenRefreshRequired",
     }
 )
-# The body of a refused read is read outside of what botocore wraps and repeats: its break is urllib3's own error.
+# botocore neither wraps nor repeats the reading of a refused read's body: if it breaks off, the error is urllib3's own.
 UNANSWERED = (BotoCoreError, HTTPError)
 DEFAULT_REGION = "us-east-1"
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a client waits for one answer, and how often it asks in all."""
+    """How long a client waits for one answer, and how often it asks in total."""
 
     connect_s: float = 5.0
     read_s: float = 30.0
@@ -68,17 +68,17 @@ def s3_client(endpoint: str | None = None, patience: Patience | None = None) -> 
 
 
 def code_of(error: ClientError) -> str:
-    """Return S3's word for an error, such as NoSuchKey."""
+    """Return S3's code of an error, such as NoSuchKey."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def was_repeated(error: ClientError) -> bool:
-    """Say whether the client had sent the request before the try that was answered with this error."""
+    """Say whether the client sent the request before the try that failed with this error."""
     return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
 
 
 def is_refusal(error: Exception) -> bool:
-    """Say whether the store has understood a request and refused it: then it certainly did nothing."""
+    """Say whether the store understood a request and refused it: then it certainly changed nothing."""
     if not isinstance(error, ClientError):
         return False
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -86,7 +86,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def describe_failure(place: str, doing: str, error: Exception) -> str:
-    """Return the sentence a person needs: what failed where, why, what follows, what to do."""
+    """Return the message for a person: what failed where, the cause, the consequence, the remedy."""
     if isinstance(error, ClientError) and code_of(error) in DENIED:
         return (
             f"the object store {place} refuses {doing}: {error}; nothing there can be read or written with these credentials "
@@ -105,7 +105,7 @@ def explained(place: str, doing: str) -> Iterator[None]:
         yield
     except (ClientError, *UNANSWERED) as error:
         raise ServiceError(describe_failure(place, doing, error)) from error
-    except Boto3Error as error:  # an upload's own wrapper; what happened is behind it
+    except Boto3Error as error:  # an upload's own wrapper around the cause
         cause = error.__cause__ or error.__context__
         shown = cause if isinstance(cause, ClientError) else error
         raise ServiceError(describe_failure(place, doing, shown)) from error

@@ -1,4 +1,4 @@
-"""Whether a bucket keeps what is deleted in it."""
+"""Whether a bucket keeps deleted objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rivertwice.store.s3_client import s3_client
 def explain_kept_versions(bucket: str) -> str | None:
     """Return in words what a bucket (`s3://NAME`) keeps of replaced and deleted objects; None if it keeps nothing.
 
-    What this host may not ask is said, not guessed.
+    If this host has no permission to ask, the text reports it and does not guess.
     """
     name = urlsplit(bucket).netloc
     end = "expire them with a life-cycle rule (NoncurrentVersionExpiration, AbortIncompleteMultipartUpload), or delete them"

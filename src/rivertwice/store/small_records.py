@@ -1,4 +1,4 @@
-"""Small JSON records in a place, a folder or S3: written once, read whole, listed by name."""
+"""Small JSON records in a place (a folder or S3): written once, read whole, listed by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rivertwice.store.places import open_store
 
 
 def put_record_if_absent(place: Place, key: str, value: Any) -> bool:
-    """Create a record; return False if it is already there."""
+    """Create a record; return False if it exists already."""
     if isinstance(place, Path):
         return put_json_if_absent(place / key, value)
     return open_store(place).put_if_absent(key, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n")
@@ -23,7 +23,7 @@ def read_record(place: Place, key: str) -> Any | None:
     """Return a record's content, or None if there is none.
 
     Raises:
-        DamagedFileError: it cannot be decoded.
+        DamagedFileError: the record cannot be decoded.
     """
     if isinstance(place, Path):
         return read_json(place / key)
@@ -32,7 +32,7 @@ def read_record(place: Place, key: str) -> Any | None:
 
 
 def delete_record(place: Place, key: str) -> None:
-    """Remove a record; one that is not there stays so."""
+    """Remove a record; an absent one is no error."""
     if isinstance(place, Path):
         (place / key).unlink(missing_ok=True)
     else:
@@ -40,7 +40,7 @@ def delete_record(place: Place, key: str) -> None:
 
 
 def list_records(place: Place, name: str) -> list[str]:
-    """Return the folders right below `place` that hold a record called `name`, sorted."""
+    """Return the folders directly below `place` that have a record called `name`, sorted."""
     if isinstance(place, Path):
         return sorted(path.parent.name for path in place.glob(f"*/{name}"))
     keys = open_store(place).list()

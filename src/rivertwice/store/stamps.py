@@ -1,4 +1,4 @@
-"""Notice cheaply that a table may have changed."""
+"""Detect at low cost that a table may have changed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rivertwice.store.delta import open_table
 def log_stamp(table: Place) -> int:
     """Return a number that changes with every commit to a table; -1 if it does not exist.
 
-    In a folder it is the time of the log's last change, as fine as the file system's clock: two commits within one of its
-    ticks look like one, so whoever waits by it also looks now and then without it. On S3 it is the table's version.
+    In a folder it is the time of the log's last change, with the precision of the file system's clock. Two commits within
+    one tick look like one, so a caller that waits for a change must also check at times without it. On S3 it is the table's version.
     """
     if isinstance(table, Path):
         try:

@@ -1,8 +1,8 @@
-"""Keep Delta tables small: merge their small files, and remove what no commit within the tables' own retention names.
+"""Keep Delta tables small: merge their small files, and remove files that no commit within the tables' retention names.
 
-How long old commits and removed files stay is a property of each table, written when it is created
-(`delta.logRetentionDuration`, `delta.deletedFileRetentionDuration`). Old commits go when a writer makes a checkpoint
-of the log; nothing that a commit within the retention names is ever removed.
+How long old commits and removed files are kept is a property of each table, written when it is created
+(`delta.logRetentionDuration`, `delta.deletedFileRetentionDuration`). Old commits are removed when a checkpoint of the log
+is made. A file that a commit within the retention names is never removed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_80
 
 @dataclass(frozen=True)
 class TableShape:
-    """How a table lies on disk.
+    """The files of a table on disk.
 
     Attributes:
         files: live data files.
-        small_in_one_partition: the most small files (below 16 MB) that one partition has.
-        removed_kept: how long removed files stay.
+        small_in_one_partition: the largest number of small files (below 16 MB) in one partition.
+        removed_kept: how long removed files are kept.
     """
 
     files: int
@@ -44,7 +44,7 @@ class TableShape:
 
 
 def retention(log: timedelta, removed: timedelta) -> dict[str, str]:
-    """Return the table properties that keep old commits and removed files for so long."""
+    """Return the table properties for these retention times of old commits and removed files."""
     return {
         LOG_RETENTION: f"interval {int(log.total_seconds())} seconds",
         REMOVED_RETENTION: f"interval {int(removed.total_seconds())} seconds",
@@ -52,7 +52,7 @@ def retention(log: timedelta, removed: timedelta) -> dict[str, str]:
 
 
 def parse_interval(text: str, default: timedelta) -> timedelta:
-    """Return the length of Delta's `interval N units`; the default for an absent or strange one."""
+    """Return the length of Delta's `interval N units`; the default if the text is absent or invalid."""
     words = text.lower().split()
     if len(words) != 3 or words[0] != "interval" or not words[1].isdigit() or words[2].rstrip("s") not in _UNITS:
         return default
@@ -69,16 +69,16 @@ def shape_of(path: Place) -> TableShape | None:
     sizes = actions["size_bytes"].to_pylist()
     keys: list[Any] = list(zip(*(actions[name].to_pylist() for name in partitions), strict=True)) or [()] * len(sizes)
     small = Counter(key for key, size in zip(keys, sizes, strict=True) if size < SMALL_BYTES)
-    kept = table.metadata().configuration.get(REMOVED_RETENTION) or ""
+    removed_kept = table.metadata().configuration.get(REMOVED_RETENTION) or ""
     return TableShape(
         files=len(sizes),
         small_in_one_partition=max(small.values(), default=0),
-        removed_kept=parse_interval(kept, timedelta(days=7)),
+        removed_kept=parse_interval(removed_kept, timedelta(days=7)),
     )
 
 
 def compact(path: Place) -> int:
-    """Merge a table's small files in one commit and return how many went; rows and transactions stay the same.
+    """Merge a table's small files in one commit and return how many were removed; rows and transactions do not change.
 
     Raises:
         LostRaceError: another writer removed one of the files first; nothing changed.
@@ -87,12 +87,12 @@ def compact(path: Place) -> int:
     if table is None:
         return 0
     try:
-        found: dict[str, Any] = table.optimize.compact()
+        metrics: dict[str, Any] = table.optimize.compact()
     except CommitFailedError as error:
         message = f"{name_of(path)} changed while its small files were merged ({error}); nothing was merged; it is tried again"
         raise LostRaceError(message) from error
-    _sync(path)  # what it replaced is swept later, and must not be all that a power loss leaves
-    return int(found["numFilesRemoved"])
+    _sync(path)  # the replaced files are swept later, so the new ones must survive a power loss
+    return int(metrics["numFilesRemoved"])
 
 
 def _sync(path: Place) -> None:
@@ -104,21 +104,21 @@ def _sync(path: Place) -> None:
 def sweep(path: Place) -> int:
     """Delete the data files that no commit within the table's retention names, drop old commits, write a checkpoint.
 
-    In this order: only commits that the checkpoint of an earlier sweep covers are dropped, so a reader that listed the
-    log a moment ago still finds every file it wants to read.
+    In this order: only commits that the checkpoint of an earlier sweep covers are dropped. So a reader that listed the
+    log a moment ago still finds every file that it needs.
 
     Returns:
         how many data files were deleted.
 
     Raises:
-        LostRaceError: another writer replaced rows meanwhile; what was deleted was named by nothing, the rest waits.
+        LostRaceError: another writer replaced rows meanwhile; only unnamed files were deleted, the rest waits.
     """
     table = open_table(path)
     if table is None:
         return 0
     try:
-        gone = table.vacuum(dry_run=False, enforce_retention_duration=False)  # None hours: the table's own property
-    except CommitFailedError as error:  # a vacuum commits what it did, and loses that race to an overwrite (ran)
+        deleted = table.vacuum(dry_run=False, enforce_retention_duration=False)  # None hours: the table's own property
+    except CommitFailedError as error:  # a vacuum commits its result, and this commit loses against an overwrite (ran)
         message = f"{name_of(path)} changed while it was swept ({error}); it is tried again"
         raise LostRaceError(message) from error
     table.cleanup_metadata()
@@ -126,34 +126,34 @@ def sweep(path: Place) -> int:
     if fresh is not None:
         fresh.create_checkpoint()
         _sync(path)
-    return len(gone)
+    return len(deleted)
 
 
 def set_retention(path: Place, log: timedelta, removed: timedelta) -> bool:
     """Write other retention properties into a table at rest; return False if it has them already.
 
-    A change of properties conflicts with an append at the same moment, so nothing may write meanwhile.
+    A change of properties conflicts with an append at the same moment, so no writer may run meanwhile.
     """
     table = open_table(path)
     if table is None:
         return False
-    wanted = retention(log, removed)
+    properties = retention(log, removed)
     have = table.metadata().configuration
-    if all(have.get(key) == value for key, value in wanted.items()):
+    if all(have.get(key) == value for key, value in properties.items()):
         return False
-    table.alter.set_table_properties(wanted)
+    table.alter.set_table_properties(properties)
     return True
 
 
 def purge(path: Place) -> int:
-    """Delete at once, of a table at rest, everything that its newest version does not name, and the log that tells of it.
+    """Delete all files of an idle table that its newest version does not name, and the log entries about them, at once.
 
-    Sweeping leaves removed files and old commits for the table's retention, so that whoever reads or resumes finds them; here
-    they must go, for they hold what may be kept no longer. Nothing may read the table meanwhile.
+    A sweep keeps removed files and old commits for the table's retention, so that readers and resumed streams find them. Here
+    they must be deleted, because they contain data that may no longer be kept. No reader may use the table meanwhile.
 
-    A file that no commit names may be left by an append that was killed, or be about to be committed. So: list them; change a
-    property, at which whoever opened the table before fails to commit (ran), and a file that was listed was written by such a one;
-    look which of them were committed before that; delete the others.
+    A file that no commit names may come from a killed append, or may be about to be committed. So this function lists such
+    files. Then it changes a property: writers that opened the table before the change now fail to commit (ran), and all listed
+    files were written by such writers. Then it reads which of the files were committed before the change, and deletes the others.
 
     Returns:
         how many data files were deleted.
@@ -167,25 +167,25 @@ def purge(path: Place) -> int:
     table.alter.set_table_properties(_fence(table.metadata().configuration))
     fresh = open_table(path)
     assert fresh is not None, "the table was there"
-    gone = fresh.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    deleted = fresh.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     fresh.create_checkpoint()
     fresh.cleanup_metadata()
     fresh.alter.set_table_properties(before)
     orphans = set(unnamed) - live_files(fresh)
-    return len(gone) + remove_files(path, orphans)
+    return len(deleted) + remove_files(path, orphans)
 
 
 _NONE_KEPT = ("interval 0 seconds", "interval 0 minutes")
 
 
 def _fence(now: Mapping[str, str]) -> dict[str, str]:
-    """Return properties that keep nothing and differ from those there are: a commit that changes them fails who came before."""
-    other = _NONE_KEPT[now.get(LOG_RETENTION) == _NONE_KEPT[0]]
-    return {LOG_RETENTION: other, REMOVED_RETENTION: other}
+    """Return properties that keep nothing and differ from the current ones: this change makes commits of earlier handles fail."""
+    changed = _NONE_KEPT[now.get(LOG_RETENTION) == _NONE_KEPT[0]]
+    return {LOG_RETENTION: changed, REMOVED_RETENTION: changed}
 
 
 def _kept_properties(now: Mapping[str, str]) -> dict[str, str]:
-    """Return how long the table keeps things; a purge that was killed left it at nothing, which is put right."""
+    """Return the table's retention properties; a value of zero, left by a killed purge, is replaced by the default."""
     return {
         key: RETENTION[key] if now[key] in _NONE_KEPT else now[key]
         for key in (LOG_RETENTION, REMOVED_RETENTION)

@@ -1,4 +1,4 @@
-"""Files of a folder in which somebody else works."""
+"""Files of a folder that other processes change."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield every file below a folder; what vanishes meanwhile, or is not there, is left out (`Path.rglob` fails at it)."""
+    """Yield every file below a folder; files that vanish meanwhile, or a missing folder, are skipped (`Path.rglob` fails)."""
     for place, _, names in os.walk(folder):
         yield from (Path(place) / name for name in names)
 
 
 def sizes_below(folder: Path) -> dict[Path, int]:
-    """Return path relative to the folder to bytes, of every file below it that is still there."""
+    """Return path relative to the folder to bytes, for every file below it that still exists."""
     sizes = {}
     for path in files_below(folder):
         try:
