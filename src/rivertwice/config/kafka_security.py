@@ -101,7 +101,7 @@ class KafkaSecurity:
                 raise ConfigError(message) from None
         if not password or not password.isprintable():
             message = (
-                f"{where} holds no password for Kafka (nothing, or characters that cannot be typed), so nobody can log in "
+                f"{where} holds no password for Kafka (it is empty, or has characters that cannot be typed), so no client can log in "
                 f"as {self.username}; set {PASSWORD} or {_PREFIX}PASSWORD_FILE"
             )
             raise ConfigError(message)

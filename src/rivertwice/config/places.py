@@ -51,7 +51,7 @@ def require_folder(path: Path) -> Path:
     odd = sorted(set(_ODD.findall(str(path))))
     if odd:
         message = (
-            f"state cannot lie in {str(path)!r}: Spark or Delta would take {' '.join(odd)} in it for something else, and not find "
+            f"state cannot be stored in {str(path)!r}: Spark or Delta would misread {' '.join(odd)} in it, and not find "
             "their files; choose a folder without it (RIVERTWICE_HOME, --home)"
         )
         raise ConfigError(message)

@@ -141,7 +141,7 @@ def plan_chunks(ranges: OffsetRanges, size: int) -> list[OffsetRanges]:
         RequestError: `size` is not positive.
     """
     if size < 1:
-        message = f"a chunk of {size} offsets holds nothing, so no chunk would ever be done; ask for at least 1"
+        message = f"a chunk of {size} offsets is empty, so no chunk would ever be done; ask for at least 1"
         raise RequestError(message)
     return list(_chunks(drop_empty(ranges), size))
 

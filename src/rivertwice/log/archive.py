@@ -175,7 +175,7 @@ class _Job:
         retained = {partition: (begin[partition], end[partition]) for partition in end}
         restart = behind_hole(reached, begin) if accept_hole else None
         if restart is not None:
-            LOG.warning("the archive of %s goes on behind a hole as segment %s: %s", topic, segment + 1, restart)
+            LOG.warning("the archive of %s continues after a hole as segment %s: %s", topic, segment + 1, restart)
             reached, segment = restart, segment + 1
         planned = plan_extension(reached, retained, upto)
         starts = {p: reached.get(p, bounds)[0] for p, bounds in planned.items()}

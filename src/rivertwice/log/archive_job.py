@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         topic = require_topic(arguments.topic)
         report = extend_archive(None, Settings.from_env(), topic, chunk_records=CHUNK_RECORDS, progress=_say)
     except LostRaceError as error:
-        _say(f"{arguments.topic}: left to whoever archives it too: {error}")
+        _say(f"{arguments.topic}: left to the other job that archives it: {error}")
         return 0
     except RivertwiceError as error:
         sys.stderr.write(f"archive of {arguments.topic}: {error.reason}: {error}\n")

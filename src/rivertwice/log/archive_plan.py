@@ -36,9 +36,9 @@ def plan_extension(archived: OffsetRanges, retained: OffsetRanges, upto: Mapping
         planned[partition] = (start, max(start, target))
     if gaps:
         message = (
-            f"Kafka has deleted {', '.join(gaps)} before it was archived, so the log has a hole that nothing can fill; "
-            "raise the topic's retention, then `rivertwice archive NAME --accept-hole` goes on behind it: what lies in the "
-            "hole stays NOT_COMPARABLE for ever"
+            f"Kafka has deleted {', '.join(gaps)} before it was archived, so the log has a hole that cannot be filled; "
+            "raise the topic's retention, then `rivertwice archive NAME --accept-hole` continues after it: records in the "
+            "hole stay NOT_COMPARABLE for ever"
         )
         raise LogGapError(message)
     return planned
@@ -60,7 +60,7 @@ def check_unmoved(archived: OffsetRanges, planned_from: OffsetRanges, topic: str
     """
     if archived and drop_empty(archived) != drop_empty(planned_from):  # a partition may have been added since
         message = (
-            f"the archive of {topic} was extended by somebody else while this chunk was read; nothing was written; "
+            f"the archive of {topic} was extended by another job while this chunk was read; nothing was written; "
             "run the archive job again"
         )
         raise LostRaceError(message)
@@ -74,7 +74,7 @@ def check_turn(turn: int, planned_at: int, topic: str) -> None:
     """
     if turn != planned_at:
         message = (
-            f"the archive of {topic} has {turn} commits and this chunk was planned from {planned_at}: somebody else extended it "
+            f"the archive of {topic} has {turn} commits and this chunk was planned from {planned_at}: another job extended it "
             "while the chunk was read; nothing was written; run the archive job again"
         )
         raise LostRaceError(message)

@@ -152,6 +152,6 @@ def require_sound(settings: Settings, topic: str, table: Table, files: Sequence[
         damage = "; ".join(f"{file.path} {file.how}" for file in broken[:5])
         message = (
             f"the archive of topic {topic} is damaged: {damage}; nothing was computed from it; `rivertwice repair NAME`, of a pipeline that "
-            "reads the topic, says which records that are, and writes them again while Kafka has them"
+            "reads the topic, lists the lost records, and writes them again while Kafka has them"
         )
         raise TableDamageError(message)

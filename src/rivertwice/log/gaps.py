@@ -133,9 +133,9 @@ def gap_message(gap: Gap) -> str:
         )
     return (
         f"gap {gap.id}: Kafka deleted records that the stream of {gap.pipeline} had not read: {gap.describe()}; "
-        f"{gap.lost} are lost for ever; the stream stops behind batch {gap.batch} of timeline {gap.timeline}, for going "
-        f"on would skip them; raise the topic's retention, then `rivertwice start {gap.pipeline} --accept-gap {gap.id}` "
-        "goes on behind the gap: windows it touches are never called equal"
+        f"{gap.lost} are lost for ever; the stream stops after batch {gap.batch} of timeline {gap.timeline}, because "
+        f"continuing would skip them; raise the topic's retention, then `rivertwice start {gap.pipeline} --accept-gap {gap.id}` "
+        "continues after the gap: windows it touches are never called equal"
         + (", and a backfill brings back what the archive has" if gap.archived else "")
     )
 

@@ -149,7 +149,7 @@ class Outbox:
                 raise self._explained(error) from error
             message = (
                 f"no answer came to the commit of a transaction of {self._name} ({cause}); it is not known whether it counts; "
-                "opening it again tells by the position"
+                "opening it again shows the outcome by the position"
             )
             raise UnknownOutcomeError(message) from error
 

@@ -58,7 +58,7 @@ def read_exactly(settings: Settings, topic: str, ranges: OffsetRanges, *, commit
                     del following[partition]
             if time.monotonic() - quiet_since > PATIENCE_S:
                 text = (
-                    f"Kafka at {settings.bootstrap_servers()} gave nothing of topic {topic} for {PATIENCE_S:.0f} s, "
+                    f"Kafka at {settings.bootstrap_servers()} gave no record of topic {topic} for {PATIENCE_S:.0f} s, "
                     f"{describe({p: (at, ranges_to_read[p][1]) for p, at in following.items()})} is outstanding; an open "
                     "transaction may hold it; see `rivertwice status`"
                 )

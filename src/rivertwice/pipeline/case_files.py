@@ -174,7 +174,7 @@ def source_of(event: CaseEvent, definition: Definition) -> Source:
     views = list(definition.sources)
     named = views[0] if event.source is None and len(views) == 1 else event.source
     if named not in definition.sources:
-        message = f"event {event.id!r} says source: {event.source}, but the sources of {definition.name} are {views}; name one of them"
+        message = f"event {event.id!r} has source: {event.source}, but the sources of {definition.name} are {views}; name one of them"
         raise DefinitionError(message)
     return definition.sources[named]
 

@@ -100,8 +100,8 @@ def run_cases(spark: SparkSession, folder: Path, definition: Definition | None =
 
     Args:
         spark: the session to run in.
-        folder: of the pipeline.
-        definition: of the pipeline; None: it is loaded.
+        folder: the pipeline's folder.
+        definition: the pipeline's definition; None: it is loaded.
     """
     definition = definition or load_definition(folder)
     for path in case_paths(folder):

@@ -48,7 +48,7 @@ class CheckReport:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not self.findings
 
     def require(self) -> None:
@@ -117,7 +117,7 @@ class Judgement:
     """One definition of a project, also if it is refused.
 
     Attributes:
-        name: of its folder.
+        name: name of its folder.
         bundle: the definition; None if it cannot be loaded.
         verdict: the result of the checks; None if it cannot be loaded or was not checked.
         broken: why it is refused, one sentence each.
@@ -152,7 +152,7 @@ def judge_folder(
 
     Args:
         settings: locations of the project and its home.
-        folder: of the definition.
+        folder: folder of the definition.
         spark: gives the session to check in; None: only a stored verdict is taken.
         now: the present instant.
         again: check it even if a verdict is stored.

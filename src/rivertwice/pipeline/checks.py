@@ -125,7 +125,7 @@ def _examine_result(
         result_rows = check.run(spark, definition, samples, plan).toArrow().to_pylist()
     except (PySparkException, Py4JJavaError) as error:
         examined.unchecked.append(
-            "window and count column were not checked over made-up rows, for they stop the SQL "
+            "window and count column were not checked over made-up rows, because these stop the SQL "
             f"({describe_refusal(error, 'it throws')}); show by a case that real ones do not"
         )
         return
@@ -212,10 +212,10 @@ def _fast_findings(spark: SparkSession, definition: Definition) -> list[str]:
     absent = [name for name in (RECORD, definition.fast.key) if name not in result.columns]
     if absent:
         findings.append(
-            f"it yields {result.columns}, but not {absent[0]!r}; select `record`, which tells a row's record, and the key"
+            f"it yields {result.columns}, but not {absent[0]!r}; select `record`, which identifies a row's record, and the key"
         )
     elif computed_keys(result, [RECORD]):
-        findings.append("it computes `record`; select it as it is, for it tells which record a row is of")
+        findings.append("it computes `record`; select it unchanged, because it identifies the record of a row")
     return findings
 
 

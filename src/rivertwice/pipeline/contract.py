@@ -50,4 +50,6 @@ def _watermark_text(definition: Definition) -> str:
         return f"{delays[0]} behind the largest event time; it rises between batches"
     each = ", ".join(f"{view} {delay}" for view, delay in zip(definition.streams, delays, strict=True))
     which = "slowest" if definition.watermark_policy == "min" else "fastest"
-    return f"each source's own behind its largest event time ({each}), of these the {which}; it rises between batches"
+    return (
+        f"each source has its own, behind its largest event time ({each}); the {which} counts; it rises between batches"
+    )

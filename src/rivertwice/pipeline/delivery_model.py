@@ -191,7 +191,7 @@ def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, f
             return f"deliver: {name[:80]!r} is no allowed name; use at most 64 of a-z, 0-9, _ and -"
         if sink.rows == NEWEST and not folds:
             return (
-                f"deliver.{name} says rows: newest, which is of folds: a fold emits every change of a key, and the newest row is what it "
+                f"deliver.{name} has rows: newest, which is for folds: a fold emits every change of a key, and the newest row is what it "
                 "is now; a window has one row for each key anyway; remove rows"
             )
         if isinstance(sink, KafkaDelivery) and sink.topic in topics:

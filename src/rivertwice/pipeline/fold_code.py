@@ -105,7 +105,7 @@ def _impurities(tree: ast.Module) -> Iterator[str]:
     for statement in tree.body:
         if not _is_constant_statement(statement):
             yield (
-                f"line {statement.lineno}: at the top level only imports, functions, classes and constants may stand, for what is "
+                f"line {statement.lineno}: at the top level only imports, functions, classes and constants are allowed, because what is "
                 "kept there outlives an event; move it into fold, or write a constant"
             )
     for node in ast.walk(tree):

@@ -53,12 +53,12 @@ def find_fold_conflict(definition: DefinitionFile) -> str | None:
     """Return which part of a definition conflicts with a fold; None if no part does."""
     for view, source in definition.sources.items():
         if source.is_table:
-            return f"source {view!r} says role: table, which is of intervals: a fold takes each of its records as an event; remove role and table_keys"
+            return f"source {view!r} has role: table, which is for intervals: a fold takes each of its records as an event; remove role and table_keys"
         if source.has_watermark:
-            return f"source {view!r} has a watermark, but nothing of a fold waits or is late; remove it"
+            return f"source {view!r} has a watermark, but no record of a fold waits or is late; remove it"
     if definition.count_column is not None:
         return (
-            f"count_column is {definition.count_column!r}, but rows of a fold are told apart by their record; remove it"
+            f"count_column is {definition.count_column!r}, but rows of a fold are identified by their record; remove it"
         )
     return _key_conflict(definition) or _type_conflict(definition) or _order_conflict(definition)
 
@@ -67,7 +67,7 @@ def find_stray_fold_part(definition: DefinitionFile) -> str | None:
     """Return which part of a definition that is no fold belongs to folds, or which source lacks a watermark; else None."""
     given = [name for name in ("by", "state", "types", "deleted") if getattr(definition, name)]
     for name in (*given, *({"order"} & definition.model_fields_set)):
-        return f"{name} is of folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
+        return f"{name} is for folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
     return next(filter(None, itertools.starmap(_source_conflict, definition.sources.items())), None)
 
 
@@ -79,7 +79,7 @@ def _source_conflict(view: str, source: Source) -> str | None:
             return f"{name} of source {view!r} is for folds and tables: a transform cannot see what became of a record; remove it"
     if source.has_watermark:
         return None
-    return f"source {view!r} has no watermark; say how far it stays behind, for instance '10 minutes'"
+    return f"source {view!r} has no watermark; declare how far it stays behind, for instance '10 minutes'"
 
 
 def _key_conflict(definition: DefinitionFile) -> str | None:
@@ -94,9 +94,7 @@ def _key_conflict(definition: DefinitionFile) -> str | None:
         return conflict
     absent = [name for name in definition.by if name not in definition.keys]
     if absent:
-        return (
-            f"by names {absent[0]!r}, which is not among keys {definition.keys}; add it, so that a row says whose it is"
-        )
+        return f"by names {absent[0]!r}, which is not among keys {definition.keys}; add it, so that a row names its key"
     return (
         None if definition.state else "a fold needs state: the names and types of what it keeps of a key; declare them"
     )
@@ -130,7 +128,7 @@ def _type_conflict(definition: DefinitionFile) -> str | None:
         return f"types names {unknown[0]!r}, which is neither a key nor a column; add it to the result, or correct it"
     missing = [name for name in columns if name not in definition.types and name not in definition.by]
     if missing:
-        return f"{missing[0]!r} has no type; add it to types: they are of every key and column but those of by"
+        return f"{missing[0]!r} has no type; add it to types: every key and column needs one, except those of by"
     for view, source in definition.sources.items():
         for name, field in definition.by_fields(view).items():
             kind, had = definition.row_types[name], source.schema_[field]
@@ -150,7 +148,7 @@ def _type_conflict(definition: DefinitionFile) -> str | None:
         if special in definition.columns and definition.types[special] != needed:
             return f"column {special!r} is {definition.types[special]}; it must be {needed}"
     if definition.deleted is not None and definition.deleted not in definition.columns:
-        return f"deleted {definition.deleted!r} is no column; name the boolean column that says that a key is gone"
+        return f"deleted {definition.deleted!r} is no column; name the boolean column that marks a key as deleted"
     return None
 
 
@@ -161,7 +159,7 @@ def _order_conflict(definition: DefinitionFile) -> str | None:
         return "order: any is what a reconcile checks, but compare is false; remove one of them"
     if definition.window.at in definition.keys:
         return (
-            f"order: any says that the newest row of a key does not depend on the order, but the keys hold {definition.window.at!r}, the "
+            f"order: any declares that the newest row of a key does not depend on the order, but the keys hold {definition.window.at!r}, the "
             "time of an event, so each event has a key of its own; make it a column"
         )
     return None

@@ -53,7 +53,7 @@ def find_hanging(definition: Definition, orders: Mapping[str, pa.Table]) -> Hang
     The event's time is not compared: it only identifies the last event.
 
     Args:
-        definition: of the fold.
+        definition: the fold's definition.
         orders: name to numbered rows; the others are compared with the first.
     """
     (first, rows), *others = ((name, _newest_rows(definition, table)) for name, table in orders.items())

@@ -20,7 +20,7 @@ def format_finding(kind: str, framing: str, schema_ids: list[str], *, optional: 
         )
     if kind == "protobuf" and optional:
         return (
-            "schema_id_optional does not go with framed Protobuf: without the prefix nobody knows whether the list of "
+            "schema_id_optional does not go with framed Protobuf: without the prefix it is unknown whether the list of "
             "message indexes is there; remove it"
         )
     wrong = [each for each in schema_ids if not _NUMBER.match(each) or int(each) > MAX_ID]

@@ -35,7 +35,7 @@ class LatePolicy(Strict):
         stray = sorted({"debounce", "horizon"} & self.model_fields_set)
         if stray and self.policy != "correct":
             message = (
-                f"{stray[0]} is of policy correct, but the policy is {self.policy}; remove it, or say policy: correct"
+                f"{stray[0]} is for policy correct, but the policy is {self.policy}; remove it, or say policy: correct"
             )
             raise ValueError(message)
         return self

@@ -23,7 +23,7 @@ class AlertLimits(BaseModel):
     dead_share: float = Field(default=0.01, ge=0, le=1, description="Share of dead letters among the newest records.")
 
     dead_age: Duration = Field(
-        default=timedelta(days=1), description="A dead letter waits longer for somebody to amend or discard it."
+        default=timedelta(days=1), description="A dead letter waits longer to be amended or discarded."
     )
 
     def number(self, name: str) -> float | None:

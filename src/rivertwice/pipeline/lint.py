@@ -164,9 +164,9 @@ def _ambiguous(definition: Definition) -> LintFinding:
             NOT_CHECKED,
             f"{', '.join(optional)} may be null and is a key: all records without a value make one group; whether there are any, "
             "the data shows",
-            f"list it under required, then such records become dead letters; a case shows what becomes of one now: `rivertwice test {name}`",
+            f"list it under required, then such records become dead letters; a case shows what happens to one now: `rivertwice test {name}`",
         )
     if taken:
-        text = f"{', '.join(taken)}: a tombstone is taken for an event, as `tombstones` says; that the rows then are right, a case shows"
+        text = f"{', '.join(taken)}: a tombstone counts as an event, as `tombstones` declares; a case shows whether its rows are right"
         return LintFinding(check, NOT_CHECKED, text, f"run `rivertwice test {name}`")
     return LintFinding(check, HOLDS, "tombstones are dead letters, and every key that is a field is required")

@@ -27,7 +27,7 @@ def retention_finding(definition: Definition, topic: str, facts: TopicFacts | No
         return LintFinding(
             check,
             BROKEN,
-            f"{text}; a savepoint may be {format_duration(age)} old before anybody is told: its range may be gone by then",
+            f"{text}; a savepoint may be {format_duration(age)} old before an alert fires: its range may be gone by then",
             f"keep the topic for at least {format_duration(2 * age)}, or lower alerts.savepoint_age",
         )
     return LintFinding(check, HOLDS, text)

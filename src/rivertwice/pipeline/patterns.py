@@ -136,9 +136,9 @@ class _Reader:
         """Return how many ways there are through `items`, what may come first, and whether they may be empty.
 
         Args:
-            items: of the parse.
+            items: the items of the parse.
             follow: what may come after them.
-            bounded: nothing may be repeated without bound.
+            bounded: refuse any repetition without bound.
         """
         ways, first, is_empty = 1, follow, True
         for kind, value in reversed(list(items)):

@@ -31,7 +31,7 @@ class InSet(_Rule):
 
 
 class Range(_Rule):
-    """The field, if it has a value, lies between `min` and `max`, both included."""
+    """The field, if it has a value, is between `min` and `max`, both included."""
 
     rule: Literal["range"]
     min: int | None = None

@@ -74,7 +74,7 @@ class Source(Strict):
         description="How far the watermark stays behind the largest event time; required, except for folds and tables, which have none.",
         json_schema_extra=_no_default,
     )
-    max_future: Duration = Field(description="How far event time may lie after the record's own timestamp.")
+    max_future: Duration = Field(description="How far event time may be after the record's own timestamp.")
     schema_ids: list[str] = Field(
         default_factory=list,
         description="Accepted values of the header `schema-id`, or of the ids in framed JSON; empty: not checked.",
@@ -195,7 +195,7 @@ class Source(Strict):
 
     @property
     def key_fields(self) -> list[str]:
-        """The fields that a tombstone's Kafka key names; empty where tombstones delete nothing."""
+        """The fields that a tombstone's Kafka key names; empty if tombstones delete no rows."""
         if isinstance(self.key_field, list):
             return self.key_field
         return [] if self.key_field is None else [self.key_field]

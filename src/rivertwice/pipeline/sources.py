@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 def find_sources_conflict(definition: DefinitionFile) -> str | None:
     """Return why a definition may not have so many sources, or None."""
     if not definition.streams:
-        return "every source is a table, so nothing happens that results could be computed of; add a stream"
+        return "every source is a table, so there are no events to compute results from; add a stream"
     if len(definition.sources) > 1 and not definition.window.kind.takes_several_sources:
         return (
-            f"sources are {list(definition.sources)}, but windows and sessions take exactly one; keep one, or let the window be of intervals "
+            f"sources are {list(definition.sources)}, but windows and sessions take exactly one; keep one, or let the window have intervals "
             "(every, lookback, lookahead, at), which join several, or a fold (fold, at), which follows keys through several"
         )
     return None
@@ -27,7 +27,7 @@ def find_topics_conflict(definition: DefinitionFile) -> str | None:
     if twice:
         views = [view for view, source in definition.sources.items() if source.topic == twice[0]]
         return (
-            f"sources {' and '.join(views)} both read topic {twice[0]!r}, so it could not be told whose a record is; give each "
+            f"sources {' and '.join(views)} both read topic {twice[0]!r}, so a record's source would be unknown; give each "
             "source a topic of its own, or read the topic by one source"
         )
     if "watermark_policy" not in definition.model_fields_set:

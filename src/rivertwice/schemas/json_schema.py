@@ -157,7 +157,7 @@ def _compare(reader: Node, writer: Node, path: str) -> Iterator[str]:
         return
     at = path or "/"
     if isinstance(reader, bool):
-        yield f"nothing may stand at {at} any more"
+        yield f"no value is allowed at {at} any more"
         return
     writer = {} if isinstance(writer, bool) else writer
     unknown = sorted(_not_compared(reader, writer))
@@ -177,7 +177,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def _not_compared(reader: Mapping[str, Any], writer: Mapping[str, Any]) -> set[str]:
-    """Return the reader's demands about which nothing can be proved. A demand of the writer alone only restricts its documents."""
+    """Return the reader's demands that cannot be proved. A demand of the writer alone only restricts its documents."""
     beside = {"items"} if "prefixItems" in writer else set()
     beside |= {"properties", "additionalProperties"} if "patternProperties" in writer else set()
     same = {name for name in _ALONE if name in writer and _same(reader.get(name), writer[name])}

@@ -127,7 +127,7 @@ def require_whole(path: Place, cause: BaseException | None = None) -> None:
     torn = find_torn(path) if isinstance(path, Path) else []
     if torn:
         message = (
-            f"{describe_torn(Path(path), torn)}; what these commits wrote is not read, so nothing goes on over them; "
+            f"{describe_torn(Path(path), torn)}; the rows of these commits cannot be read, so no job continues; "
             f"{_way_out(Path(path))}"
         )
         raise TableDamageError(message) from cause
@@ -136,7 +136,7 @@ def require_whole(path: Place, cause: BaseException | None = None) -> None:
 def _way_out(table: Path) -> str:
     if table.parent.name == "tables" or table.parent.parent.name == "tables":
         pipeline = (table.parent if table.parent.name == "tables" else table.parent.parent).parent.name
-        return f"`rivertwice repair {pipeline}` says what that means and what can be written again"
+        return f"`rivertwice repair {pipeline}` explains the damage and what can be written again"
     return f"put the file back from a backup, or move {table} away and archive its records again while Kafka has them"
 
 

@@ -94,13 +94,13 @@ _REMOVE = "remove it (`rm {path}`): it is only a note of what a process last did
 _RECORDS = {
     "intent.json": (
         "what is wanted of the stream",
-        "remove it (`rm {path}`) and say again what is wanted (`rivertwice start NAME`)",
+        "remove it (`rm {path}`) and give the command again (`rivertwice start NAME`)",
     ),
     "timeline.json": (
-        "the record of a timeline, without which nobody knows which batches count",
+        "the record of a timeline, without which it is unknown which batches count",
         "put the file back from a backup",
     ),
-    "heartbeat.json": ("what a process last said of itself", _REMOVE),
+    "heartbeat.json": ("the last report of a process about itself", _REMOVE),
     "exit.json": ("why the last driver ended", _REMOVE),
     "owner.json": ("who runs the stream", "stop that process, then " + _REMOVE),
     "retention.json": ("when the log's records run out", _REMOVE),
@@ -120,7 +120,7 @@ def describe_damage(data: bytes, path: str) -> str:
     meaning, remedy = _RECORDS.get(name, ("a record of rivertwice", "put the file back from a backup"))
     if name.startswith(("restore-", "rewind-")):
         meaning = "the record of an operation"
-        remedy = "if it is over or was never begun in earnest, remove it (`rm {path}`); else put it back from a backup"
+        remedy = "if it is over or has changed nothing yet, remove it (`rm {path}`); else put it back from a backup"
     content = (
         "is empty"
         if not data

@@ -47,7 +47,7 @@ def describe_copy(folder: Path) -> str | None:
         return None
     return (
         f"the home {folder} was copied or moved here: it was made as {recorded_place} and is {place} now; if the other one is still there, run "
-        "each pipeline in one of them only (`rivertwice stop NAME` in the other), for without RIVERTWICE_SHARED nothing keeps them "
+        "each pipeline in one of them only (`rivertwice stop NAME` in the other), because without RIVERTWICE_SHARED no lock keeps them "
         "apart, and both would deliver"
     )
 

@@ -59,8 +59,8 @@ def decode_held(data: bytes) -> Held:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         message = (
-            f"the lease's object is no lease ({type(error).__name__}), so nobody may start: somebody else wrote to it; put the "
-            "newest epoch's record back, and never delete it, for the epoch would start again"
+            f"the lease's object is no lease ({type(error).__name__}), so no driver may start: another program wrote to it; put the "
+            "newest epoch's record back, and never delete it, because the epochs would start again"
         )
         raise ConfigError(message) from error
 
@@ -193,7 +193,7 @@ class StoreClaim:
             why = f" ({self._trouble})" if self._trouble else ""
             message = (
                 f"epoch {self.epoch} has not renewed its lease in {self._store} for {now - self._renewed_at:.1f} s{why}, and may "
-                f"write only {self._held.terms.valid_s:.1f} s after a renewal, for somebody else may take it over: the driver "
+                f"write only {self._held.terms.valid_s:.1f} s after a renewal, because another driver may take it over: the driver "
                 "stops without writing; the agent starts another one when the store answers again"
             )
             raise LeaseLostError(message)

@@ -93,7 +93,7 @@ def describe_failure(place: str, doing: str, error: Exception) -> str:
             "on this prefix; renew them or allow it, then start again: nothing is lost meanwhile, the lag only grows"
         )
     return (
-        f"the object store {place} failed at {doing}: {error}; what lies there cannot be read or written now; check "
+        f"the object store {place} failed at {doing}: {error}; its objects cannot be read or written now; check "
         "RIVERTWICE_SAVEPOINTS, RIVERTWICE_SHARED, AWS_ENDPOINT_URL and the credentials"
     )
 

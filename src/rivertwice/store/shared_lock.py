@@ -28,7 +28,7 @@ def shared_lock(
     Args:
         place: the place of this lock only.
         home: id of this home, **whose local lock for the same work the caller holds**.
-        what: the locked thing, for the message.
+        what: name of the locked work, for the message.
         patience_s: how long to wait while another host renews the lock.
         terms: the terms that this holder promises; None: the defaults.
 

@@ -44,7 +44,7 @@ HOOK = "h: {to: webhook, url_env: HOOK, guarantee: at_least_once}"
         ("{to: kafka, topic: rivertwice-positions, guarantee: exactly_once}", "rivertwice's own"),
         ("{to: postgres, table: 't; drop table x', guarantee: at_least_once}", "cannot name a table"),
         ("{to: webhook, url_env: 'https://user:pw@host/', guarantee: at_least_once}", "names no environment variable"),
-        ("{to: kafka, topic: out, guarantee: exactly_once, rows: newest}", "which is of folds"),
+        ("{to: kafka, topic: out, guarantee: exactly_once, rows: newest}", "which is for folds"),
         ("{to: kafka, topic: out}", "guarantee"),
     ],
 )

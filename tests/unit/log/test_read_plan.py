@@ -57,7 +57,7 @@ def test_the_archive_goes_on_where_it_ended_and_stops_where_it_is_told() -> None
 
 
 def test_records_deleted_before_they_were_archived_are_named() -> None:
-    with pytest.raises(LogGapError, match=r"partition 0 \[4, 6\).*nothing can fill"):
+    with pytest.raises(LogGapError, match=r"partition 0 \[4, 6\).*cannot be filled"):
         plan_extension({0: (0, 4)}, {0: (6, 9)}, None)
 
 

@@ -85,8 +85,8 @@ def test_windows_of_a_fold_are_closed_at_once_and_others_by_the_watermark() -> N
         (("{fold: 1 day, at: at}", "{fold: 1 day}"), "a fold needs at"),
         (("{fold: 1 day, at: at}", "{fold: 1 day, at: total}"), "window.at 'total' is no key or column of type timestamp"),
         (("{fold: 1 day, at: at}", "{fold: 1 day, at: at, slide: 1 hour}"), "nor do folds"),
-        (("{fold: 1 day, at: at}", "{fold: 1 day, at: at, lookback: 1 day}"), "are of intervals"),
-        (("    max_future", "    watermark: 1 minute\n    max_future"), "nothing of a fold waits or is late"),
+        (("{fold: 1 day, at: at}", "{fold: 1 day, at: at, lookback: 1 day}"), "are for intervals"),
+        (("    max_future", "    watermark: 1 minute\n    max_future"), "no record of a fold waits or is late"),
         (("keys: [k]", "count_column: total\nkeys: [k]"), "count_column is 'total'"),
         (("columns: {at", "columns: {record: {}, at"), "'record' is given twice"),
         (("keys: [k]", "deleted: total\nkeys: [k]"), "column 'total' is bigint; it must be boolean"),
@@ -110,12 +110,12 @@ def test_what_belongs_to_folds_is_refused_for_other_windows() -> None:
     plain = plain.replace("    max_future", "    watermark: 0 s\n    max_future")
     files = {"pipeline.yaml": plain.encode(), "transform.sql": sql.encode()}
     assert parse_files(files, "p").window.closed_ms(5) == 5
-    with pytest.raises(DefinitionError, match="by is of folds"):
+    with pytest.raises(DefinitionError, match="by is for folds"):
         parse_files({**files, "pipeline.yaml": (plain + "by: [k]\n").encode()}, "p")
     changed = plain.replace("    max_future", "    envelope: debezium\n    max_future")
     with pytest.raises(DefinitionError, match="envelope of source 'events' is for folds"):
         parse_files({**files, "pipeline.yaml": changed.encode()}, "p")
-    with pytest.raises(DefinitionError, match=r"fold\.py is of folds"):
+    with pytest.raises(DefinitionError, match=r"fold\.py is for folds"):
         parse_files({**files, "fold.py": FOLD.encode()}, "p")
 
 

@@ -85,7 +85,7 @@ def test_rows_name_their_source_and_each_source_names_its_own_key() -> None:
         (("key_field: [user_id, order_id]", "key_field: []"), "key_field is empty"),
         (("key_field: [user_id, order_id]", "key_field: [user_id, amount]"), "key_field 'amount' is not required"),
         (("    event_time: placed\n", "    event_time: placed\n    watermark: 1 minute\n"), "source 'orders' has a watermark"),
-        (("    event_time: placed\n", "    event_time: placed\n    role: table\n    table_keys: [order_id, user_id]\n"), "role: table, which is of intervals"),
+        (("    event_time: placed\n", "    event_time: placed\n    role: table\n    table_keys: [order_id, user_id]\n"), "role: table, which is for intervals"),
         (("order: any", "order: any\nwatermark_policy: max"), "watermark_policy is 'max', but a fold has no watermark"),
         (("order: any", "order: any\ncompare: false"), "order: any is what a reconcile checks"),
         (("keys: [user_id]\ncolumns: {at: {}, ", "keys: [user_id, at]\ncolumns: {"), "the keys hold 'at'"),
@@ -111,7 +111,7 @@ def test_several_sources_with_windows_are_refused_and_order_is_of_folds() -> Non
 
     with pytest.raises(DefinitionError, match=r"windows and sessions take exactly one.*or a fold"):
         parse()
-    with pytest.raises(DefinitionError, match="order is of folds"):
+    with pytest.raises(DefinitionError, match="order is for folds"):
         parse(sources={"users": plain["sources"]["users"]}, order="read", keys=["id"])
 
 

@@ -47,7 +47,7 @@ def test_an_interval_s_window_reaches_back_and_ahead_and_steps_by_every() -> Non
     window = define().window
     assert window.kind == INTERVALS
     assert (window.length, window.step, window.passes) == (timedelta(minutes=8), timedelta(minutes=1), 8)
-    assert window.text == "intervals of 1 minute that see 5 minutes before and 2 minutes behind"
+    assert window.text == "intervals of 1 minute that see 5 minutes before and 2 minutes after"
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_an_interval_s_window_reaches_back_and_ahead_and_steps_by_every() -> Non
     [
         ("{every: 1 minute}", "intervals need at"),
         ("{every: 1 minute, size: 1 minute, at: at}", "give exactly one"),
-        ("{size: 1 minute, lookback: 1 minute}", "are of intervals"),
-        ("{size: 1 minute, at: at}", "are of intervals"),
+        ("{size: 1 minute, lookback: 1 minute}", "are for intervals"),
+        ("{size: 1 minute, at: at}", "are for intervals"),
         ("{every: 2 minutes, lookback: 3 minutes, at: at}", "lookback 3 minutes is no multiple of every 2 minutes"),
         ("{every: 1 s, lookback: 1 hour, at: at}", "3601 times every"),
         ("{every: 1 minute, slide: 30 s, at: at}", "intervals do not slide"),

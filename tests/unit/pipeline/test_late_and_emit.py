@@ -32,7 +32,7 @@ def test_sessions_keep_late_rows_but_queue_nothing() -> None:
 
 
 def test_nothing_of_a_fold_is_late() -> None:
-    with pytest.raises(DefinitionError, match="nothing of a fold waits or is late; remove it"):
+    with pytest.raises(DefinitionError, match="no record of a fold waits or is late; remove it"):
         changed("fold", "emit: final\n", f"emit: final\n{LATE}")
 
 

@@ -61,7 +61,7 @@ class Compiler(ABC):
 
         Args:
             spark: the session.
-            definition: of the pipeline.
+            definition: the pipeline's definition.
             rows: the accepted rows of each view; offsets increase over all views.
             batch_of: the micro-batch that read the record, by offset.
         """

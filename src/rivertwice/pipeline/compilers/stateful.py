@@ -17,7 +17,7 @@ from rivertwice.pipeline.relations import with_batch
 class StatefulCompiler(Compiler):
     """A Python function with a state of each key, in stream and batch."""
 
-    plan_check = None  # made-up events show nothing: the function may rightly refuse each of them
+    plan_check = None  # made-up events prove nothing: the function may rightly refuse each of them
 
     def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:
         """Return the rows of the function, event by event."""

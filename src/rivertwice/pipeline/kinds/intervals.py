@@ -50,7 +50,7 @@ class Intervals(Kind):
 
     def text(self, window: Window) -> str:
         """Return the windows in words."""
-        reach = f"{format_duration(window.lookback)} before and {format_duration(window.lookahead)} behind"
+        reach = f"{format_duration(window.lookback)} before and {format_duration(window.lookahead)} after"
         return f"intervals of {format_duration(self.step(window))} that see {reach}"
 
     def find_window_conflict(self, window: Window) -> str | None:

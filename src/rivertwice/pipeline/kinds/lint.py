@@ -40,7 +40,7 @@ class WindowLint:
         """Return the findings for passed checks. The first one reports that the definition holds."""
         text = (
             f"Spark resolves every view, column and function, the result has the columns {', '.join(definition.result_columns)}, "
-            "and the plan holds nothing for which stream and recompute could differ"
+            "and the plan has no part for which stream and recompute could differ"
         )
         return [LintFinding(DEFINITION, HOLDS, text)]
 
@@ -89,7 +89,7 @@ class WindowLint:
             return LintFinding(
                 LATE_DROPS,
                 BROKEN,
-                "compare is false: late records are dropped and nobody counts them",
+                "compare is false: late records are dropped and not counted",
                 "let the pipeline be compared, or count late records elsewhere",
             )
         text = (

@@ -14,7 +14,7 @@ MOST_PASSES = 60
 def find_stray_reach(window: Window, *, takes_at: bool = False) -> str | None:
     """Return why the fields of intervals do not fit another kind, or None."""
     if window.lookback or window.lookahead or (window.at is not None and not takes_at):
-        return "lookback, lookahead and at are of intervals; remove them, or give every instead of size or session"
+        return "lookback, lookahead and at are for intervals; remove them, or give every instead of size or session"
     return None
 
 

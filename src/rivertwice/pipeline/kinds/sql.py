@@ -40,7 +40,7 @@ def find_stray_fold_file(definition: DefinitionFile, files: Mapping[str, str]) -
     if FOLD_FILE not in files:
         return None
     return (
-        f"{FOLD_FILE}: the window is {definition.window.text}, and {FOLD_FILE} is of folds; remove it, or give "
+        f"{FOLD_FILE}: the window is {definition.window.text}, and {FOLD_FILE} is for folds; remove it, or give "
         "window: {fold: 1 day, at: COLUMN}"
     )
 

@@ -73,9 +73,7 @@ class StatefulLint(WindowLint):
             )
             remedy = f"{command}; say order: any, if the newest row of a key does not depend on it"
             return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, remedy)
-        text = (
-            f"a fold follows each {by} in the order of the log; a key that lies in several partitions is NOT_COMPARABLE"
-        )
+        text = f"a fold follows each {by} in the order of the log; a key with records in several partitions is NOT_COMPARABLE"
         return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, f"{command}; {keyed}")
 
     def clock(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
@@ -157,7 +155,7 @@ class Stateful(Kind):
         """Return why a late policy conflicts with such windows, or None."""
         if not late.keeps_rows:
             return None
-        return f"late.policy is {late.policy}, but nothing of a fold waits or is late; remove it"
+        return f"late.policy is {late.policy}, but no record of a fold waits or is late; remove it"
 
     def find_window_conflict(self, window: Window) -> str | None:
         """Return that the column of the event's time is missing, or which fields do not fit a fold, or None."""
@@ -201,9 +199,7 @@ class Stateful(Kind):
     def find_upgrade_obstacle(self, *, chooses_records: bool) -> str | None:
         """Return why a changed component cannot be carried over, or None."""
         del chooses_records
-        return (
-            "a fold goes on from states that it would have folded otherwise: none of its later rows could be compared"
-        )
+        return "a fold would continue from states that it would have computed differently: none of its later rows could be compared"
 
     def case_keys(self, definition: Definition, expected: list[dict[str, Any]]) -> list[str]:
         """Return the columns for the id of the event, and for the number of its row."""
