@@ -198,7 +198,7 @@ def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, f
             return f"deliver.{name} writes to {sink.topic}, which the pipeline reads: it would feed itself; name another topic"
         if isinstance(sink, KafkaDelivery) and sink.topic.startswith("rivertwice-"):
             return f"deliver.{name}: topics that begin with rivertwice- are rivertwice's own; name another topic"
-        other = places.setdefault(sink.place, name)
-        if other != name:
-            return f"deliver.{other} and deliver.{name} write to the same place, {sink.place}; keep one"
+        first_name = places.setdefault(sink.place, name)
+        if first_name != name:
+            return f"deliver.{first_name} and deliver.{name} write to the same place, {sink.place}; keep one"
     return None

@@ -58,8 +58,8 @@ def append_line(path: Path, line: bytes) -> None:
         os.close(handle)
 
 
-def rotate_log(path: Path, limit: int = LOG_LIMIT, kept: int = LOGS_KEPT) -> bool:
-    """Copy a log of more than `limit` bytes to `NAME.1` and truncate it; keep `kept` copies. Return whether it was done.
+def rotate_log(path: Path, limit: int = LOG_LIMIT, copies: int = LOGS_KEPT) -> bool:
+    """Copy a log of more than `limit` bytes to `NAME.1` and truncate it; keep `copies` of them. Return whether it was done.
 
     Raises:
         OSError: the disk has no space for the copy; the log is unchanged.
@@ -70,7 +70,7 @@ def rotate_log(path: Path, limit: int = LOG_LIMIT, kept: int = LOGS_KEPT) -> boo
     except FileNotFoundError:
         return False
     copy = path.with_name(f".{path.name}.rotating")
-    path.with_name(f"{path.name}.{kept}").unlink(missing_ok=True)  # first: its space may be needed
+    path.with_name(f"{path.name}.{copies}").unlink(missing_ok=True)  # first: its space may be needed
     try:
         with path.open("r+b") as log, open(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
             shutil.copyfileobj(log, target, _PART)
@@ -84,7 +84,7 @@ def rotate_log(path: Path, limit: int = LOG_LIMIT, kept: int = LOGS_KEPT) -> boo
     except OSError:
         copy.unlink(missing_ok=True)
         raise
-    for number in range(kept - 1, 0, -1):
+    for number in range(copies - 1, 0, -1):
         older = path.with_name(f"{path.name}.{number}")
         if older.exists():
             older.replace(path.with_name(f"{path.name}.{number + 1}"))
