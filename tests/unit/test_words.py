@@ -14,7 +14,7 @@ LONGEST_LINE = 100
 GENERATED = {"fault-report.md"}
 RARE = ("anew", "nought", "hence", "owed", "is gone on with", "what stands there", "apart from one another")
 OLD_NAMES = ("def silent", "def filled", "class Owed", "class Apart", "class Family", "nursery", "meanings.py")
-ALLOWED = {"docs": {"behind": 30, "told": 2, "tells": 0}, "src": {"behind": 198, "told": 261, "mine": 121}}
+ALLOWED = {"docs": {"behind": 28, "told": 2, "tells": 0}, "src": {"behind": 13, "told": 10, "mine": 0}}
 """Places that are left; a number can only fall."""
 
 

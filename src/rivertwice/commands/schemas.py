@@ -52,7 +52,7 @@ def schema(ctx: click.Context, file: Path | None) -> None:
 @pass_frame
 def list_versions(frame: Frame, subject: str | None) -> None:
     """List the versions of SUBJECT, or of all subjects, with the ids that records carry."""
-    from rivertwice.schemas.registry import open_registry
+    from rivertwice.schemas.registries import open_registry
 
     registry = open_registry(frame.settings.project)
     versions = {name: registry.versions(name) for name in ([subject] if subject else registry.subjects())}
@@ -72,7 +72,7 @@ def list_versions(frame: Frame, subject: str | None) -> None:
 @pass_frame
 def show(frame: Frame, subject: str | None, number: int | None, schema_id: int | None) -> None:
     """Print one schema: the newest of SUBJECT, a version of it, or the one that has an id."""
-    from rivertwice.schemas.registry import open_registry
+    from rivertwice.schemas.registries import open_registry
 
     registry = open_registry(frame.settings.project)
     if (subject is None) == (schema_id is None):
@@ -101,7 +101,8 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     `forward`: they can read its records; `full`: both. A changed meaning (milliseconds for microseconds, another scale)
     is a break too, though Avro alone would accept it.
     """
-    from rivertwice.schemas.registry import check_new, open_registry
+    from rivertwice.schemas.registries import open_registry
+    from rivertwice.schemas.registry import check_new
 
     kind, text = _read(file)
     registry = open_registry(frame.settings.project)
@@ -125,7 +126,7 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 
     The very same schema again changes nothing and prints its version. No pipeline changes by it: `refresh` does that.
     """
-    from rivertwice.schemas.registry import open_registry
+    from rivertwice.schemas.registries import open_registry
 
     kind, text = _read(file)
     made = open_registry(frame.settings.project).register(subject, kind, text, rule)
@@ -158,7 +159,7 @@ def refresh(
     from rivertwice.pipeline.definition import load_draft
     from rivertwice.schemas.pins import read_pinned, split_name
     from rivertwice.schemas.refresh import plan_refresh
-    from rivertwice.schemas.registry import open_registry
+    from rivertwice.schemas.registries import open_registry
     from rivertwice.store.files import replace_bytes
 
     folder = frame.settings.definitions / frame.known_pipeline(name)

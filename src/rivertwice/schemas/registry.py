@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
 from rivertwice.errors import ConfigError, RequestError
@@ -62,20 +59,6 @@ class Registry(Protocol):
     def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:
         """Add a version unless the same schema is one already."""
         ...
-
-
-def open_registry(project: Path, env: Mapping[str, str] | None = None) -> Registry:
-    """Return the registry at RIVERTWICE_SCHEMA_REGISTRY; without it the folder `schemas/` of the project.
-
-    Raises:
-        ConfigError: the address is not allowed.
-    """
-    from rivertwice.schemas.confluent import ConfluentRegistry
-    from rivertwice.schemas.folder import FolderRegistry
-
-    env = os.environ if env is None else env
-    url = env.get(URL_ENV)
-    return ConfluentRegistry.from_env(url, env) if url else FolderRegistry(project / "schemas")
 
 
 def require_subject(subject: str) -> str:

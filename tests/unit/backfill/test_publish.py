@@ -99,7 +99,7 @@ def test_a_writer_that_always_loses_gives_up_and_publishes_nothing(made, monkeyp
 
     monkeypatch.setattr(publish_module, "publish", lose)
     monkeypatch.setattr(publish_module, "ATTEMPTS", 3)
-    with pytest.raises(LostRaceError, match="lost 3 races for the sequence of p, the last one so: lost; nothing was"):
+    with pytest.raises(LostRaceError, match="lost 3 races for the sequence of p, the last one with: lost; nothing was"):
         publish_backfill(settings, plan)
     assert len(read_sequence(home)) == 1
 

@@ -14,7 +14,8 @@ from homes.orders import REGISTERED
 from homes.project import REPOSITORY
 from rivertwice.errors import ConfigError, RequestError, RivertwiceError, ServiceError
 from rivertwice.schemas.confluent import ConfluentRegistry
-from rivertwice.schemas.registry import URL_ENV, open_registry
+from rivertwice.schemas.registries import open_registry
+from rivertwice.schemas.registry import URL_ENV
 
 V1, V2 = ((REGISTERED / "orders-value" / f"{number}.avsc").read_text() for number in (1, 2))
 ANSWERS: dict[str, Any] = {
