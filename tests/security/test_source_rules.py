@@ -177,7 +177,7 @@ def test_spark_gets_kafka_options_from_its_source_and_never_as_confs():
             if called(node) == "spark_options":
                 unpacked.append(path)
     fast = ["src/rivertwice/fast/job.py"] * 2  # source and sink
-    assert sorted(unpacked) == [*fast, "src/rivertwice/log/records.py", "src/rivertwice/stream/source.py"]
+    assert sorted(unpacked) == [*fast, "src/rivertwice/log/client_options.py", "src/rivertwice/stream/source.py"]
 
 
 def test_the_options_of_both_clients_are_a_fixed_list(tmp_path):
@@ -265,6 +265,6 @@ def test_only_the_schema_commands_ask_a_registry():
     }
     assert taken == {
         ("src/rivertwice/commands/schemas.py", "open_registry"),
-        ("src/rivertwice/schemas/registry.py", "ConfluentRegistry"),
-        ("src/rivertwice/schemas/registry.py", "FolderRegistry"),
+        ("src/rivertwice/schemas/registries.py", "ConfluentRegistry"),
+        ("src/rivertwice/schemas/registries.py", "FolderRegistry"),
     }

@@ -63,6 +63,18 @@ def spark_options(settings: Settings) -> dict[str, str]:
     return options
 
 
+def range_options(settings: Settings) -> dict[str, str]:
+    """Return the options of Spark's Kafka source for a batch read of exact ranges, whose partitions are assigned.
+
+    Spark keeps a consumer for each group and partition. With one group for all these reads they use the consumers of earlier
+    ones; without it each read leaves consumers that nobody uses again. Nothing is committed under the group.
+
+    Raises:
+        ConfigError: no address or no password is known.
+    """
+    return {**spark_options(settings), "kafka.group.id": "rivertwice-ranges"}
+
+
 def jaas_config(security: KafkaSecurity, password: str) -> str:
     """Return the login in Java's format. Pure.
 

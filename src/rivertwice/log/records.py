@@ -20,16 +20,11 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
 from rivertwice.log.archive_sums import require_sound
 from rivertwice.log.archive_table import archived_segments, count_archived
-from rivertwice.log.client_options import spark_options
+from rivertwice.log.client_options import range_options
 from rivertwice.store.delta import open_table
 from rivertwice.store.fetched import local_files
 
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-GROUP = "rivertwice-ranges"
-"""Spark keeps a consumer for each group and partition; without a fixed name, each read leaves consumers that are not used again.
-
-No offset is committed under it. Partitions are assigned, so readers of one group do not divide them among themselves.
-"""
 _HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
 _ARCHIVE = T.StructType(
     [
@@ -201,13 +196,12 @@ def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: Offs
     ends = {str(partition): end for partition, (_, end) in wanted.items()}
     return (
         spark.read.format("kafka")
-        .options(**spark_options(settings))
+        .options(**range_options(settings))
         .option("assign", json.dumps({topic: sorted(wanted)}))
         .option("startingOffsets", json.dumps({topic: starts}))
         .option("endingOffsets", json.dumps({topic: ends}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
-        .option("kafka.group.id", GROUP)
         .load()
         .select(*KAFKA_COLUMNS)
     )
