@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.reconcile.derive import batch_marks, tag_batches
+from rivertwice.reconcile.gaps import GAP_INDEX
 
 pytestmark = pytest.mark.spark
 
 
 def tagged(
     spark: SparkSession, records: list[tuple[int, int]], ranges: list[OffsetRanges]
-) -> dict[tuple[int, int], int]:
+) -> dict[tuple[int, int], int | None]:
     table = pa.table(
         {
             "_partition": pa.array([p for p, _ in records], pa.int32()),
@@ -54,3 +55,35 @@ def test_tags_equal_a_search_through_random_ranges(spark: SparkSession, seed: in
     records = list(wanted)
     chance.shuffle(records)
     assert tagged(spark, records, ranges) == wanted
+
+
+def test_no_record_is_sorted_or_moved_to_find_its_batch(spark: SparkSession) -> None:
+    records = spark.range(100).selectExpr("cast(id % 2 as int) as _partition", "id as _offset")
+    ranges: list[OffsetRanges] = [{0: (0, 50), 1: (0, 50)}, {0: (50, 100), 1: (50, 100)}]
+    rows = tag_batches(records, batch_marks(spark, ranges))
+    plan = rows._jdf.queryExecution().executedPlan().toString()
+    assert "BroadcastHashJoin" in plan
+    assert "Sort" not in plan
+    assert "Exchange hashpartitioning" not in plan
+    assert rows.where("_index is null").count() == 0
+
+
+def test_a_record_outside_all_ranges_belongs_to_no_batch(spark: SparkSession) -> None:
+    assert tagged(spark, [(0, 1), (0, 9), (5, 3)], [{0: (2, 4), 1: (0, 1)}]) == {
+        (0, 1): None,
+        (0, 9): None,
+        (5, 3): None,
+    }
+
+
+def test_a_gap_that_was_skipped_has_an_index_of_its_own(spark: SparkSession) -> None:
+    table = pa.table({"_partition": pa.array([0] * 6, pa.int32()), "_offset": pa.array(range(6), pa.int64())})
+    marks = batch_marks(spark, [{0: (0, 2)}, {0: (4, 6)}], [{0: (2, 4)}])
+    rows = tag_batches(spark.createDataFrame(table), marks).orderBy("_offset").toArrow().to_pylist()
+    assert [row["_index"] for row in rows] == [0, 0, GAP_INDEX, GAP_INDEX, 1, 1]
+
+
+def test_a_range_much_longer_than_the_others_is_found_everywhere(spark: SparkSession) -> None:
+    ranges: list[OffsetRanges] = [{0: (number, number + 1)} for number in range(50)] + [{0: (50, 5_000_000)}]
+    records = [(0, 49), (0, 50), (0, 2_500_000), (0, 4_999_999)]
+    assert tagged(spark, records, ranges) == dict(zip(records, [49, 50, 50, 50], strict=True))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
@@ -28,6 +30,9 @@ from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 
 _HEAVY = ("_key", "_value", "_headers")
+_SLOTS = (
+    2**31 - 1
+)  # a partition and a slot are two ints, which Spark looks up as one long; a slot that comes twice does no harm
 
 
 class DerivedLog:
@@ -216,7 +221,7 @@ def _places(definition: Definition) -> dict[str, tuple[str, str]]:
     return {view: (source.topic, source.event_time) for view, source in definition.sources.items()}
 
 
-def _tagged(raw: DataFrame, source: Source, marks: DataFrame) -> DataFrame:
+def _tagged(raw: DataFrame, source: Source, marks: BatchMarks) -> DataFrame:
     return tag_batches(decode(raw, source).drop(*_HEAVY), marks).persist(StorageLevel.MEMORY_AND_DISK)
 
 
@@ -246,41 +251,69 @@ def _counts(views: Mapping[str, DataFrame], definition: Definition, topic: str) 
     }
 
 
-def tag_batches(records: DataFrame, marks: DataFrame) -> DataFrame:
-    """Return `records` with `_index`: the newest mark at or below each record's offset in its partition.
+@dataclass(frozen=True)
+class BatchMarks:
+    """Which batch read which offsets of one topic, ready to be looked up for each record.
+
+    Attributes:
+        frame: `_mark_partition`, `_mark_slot`, `_mark_start`, `_mark_end` (half-open), `_index`: a row for each slot that a range
+            touches, about three for each range.
+        width: offsets in a slot.
+    """
+
+    frame: DataFrame
+    width: int
+
+
+def tag_batches(records: DataFrame, marks: BatchMarks) -> DataFrame:
+    """Return `records` with `_index`: the path index of the batch whose range contains the offset, null if none does.
+
+    The marks are broadcast and looked up by partition and slot, so no record moves to another task and nothing is sorted.
 
     Args:
         records: `_partition`, `_offset` and any other columns.
-        marks: `_partition`, `_offset`, `_index`: where each batch begins; contiguous ranges need no ends.
+        marks: of the same topic.
     """
-    both = records.withColumn("_record", F.lit(1)).unionByName(
-        marks.withColumn("_record", F.lit(0)), allowMissingColumns=True
+    slot = F.expr(f"cast(_offset div {marks.width} % {_SLOTS} as int)")
+    holds = (
+        (F.col("_partition") == F.col("_mark_partition"))
+        & (slot == F.col("_mark_slot"))
+        & F.col("_offset").between(F.col("_mark_start"), F.col("_mark_end") - 1)
     )
-    before = Window.partitionBy("_partition").orderBy("_offset", "_record")
-    tagged = both.withColumn("_index", F.last("_index", ignorenulls=True).over(before))
-    return tagged.where("_record = 1").drop("_record")
+    return records.join(F.broadcast(marks.frame), holds, "left").select(*records.columns, "_index")
 
 
-def batch_marks(spark: SparkSession, ranges: Sequence[OffsetRanges], skipped: Sequence[OffsetRanges] = ()) -> DataFrame:
-    """Return where each batch of one topic begins: `_partition`, `_offset` and its path index; empty ranges have no row.
+def batch_marks(
+    spark: SparkSession, ranges: Sequence[OffsetRanges], skipped: Sequence[OffsetRanges] = ()
+) -> BatchMarks:
+    """Return which batch read which offsets of one topic, by path index.
 
-    A gap that no batch read (`skipped`) begins with GAP_INDEX.
+    A gap that no batch read (`skipped`) has GAP_INDEX. Between two ranges of a partition nothing is left out: a range reaches
+    to the start of the next one.
     """
     marks = [
-        (partition, start, index)
-        for index, batch in enumerate(ranges)
+        (partition, start, end, index)
+        for index, batch in [*enumerate(ranges), *((GAP_INDEX, gap) for gap in skipped)]
         for partition, (start, end) in batch.items()
         if start < end
     ]
-    marks += [(p, start, GAP_INDEX) for gap in skipped for p, (start, _) in gap.items()]
+    partition, start, end, index = np.array(sorted(marks), np.int64).reshape(-1, 4).T
+    follows = partition[1:] == partition[:-1]
+    end[:-1] = np.where(follows, start[1:], end[:-1])
+    width = max(1, int((end - start).sum()) // max(1, len(marks)))
+    slots = (end - 1) // width - start // width + 1
+    mark = np.repeat(np.arange(len(marks)), slots)
+    within = np.arange(len(mark)) - np.repeat(np.cumsum(slots) - slots, slots)
     table = pa.table(
         {
-            "_partition": pa.array([mark[0] for mark in marks], pa.int32()),
-            "_offset": pa.array([mark[1] for mark in marks], pa.int64()),
-            "_index": pa.array([mark[2] for mark in marks], pa.int32()),
+            "_mark_partition": pa.array(partition[mark], pa.int32()),
+            "_mark_slot": pa.array(((start // width)[mark] + within) % _SLOTS, pa.int32()),
+            "_mark_start": pa.array(start[mark], pa.int64()),
+            "_mark_end": pa.array(end[mark], pa.int64()),
+            "_index": pa.array(index[mark], pa.int32()),
         }
     )
-    return spark.createDataFrame(table)
+    return BatchMarks(spark.createDataFrame(table), width)
 
 
 def _span(ranges: Sequence[OffsetRanges]) -> OffsetRanges:
