@@ -16,7 +16,7 @@ from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.pipeline.relations import accepted
-from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.committed import committed_batches
 
 
 def read_source(
@@ -50,7 +50,9 @@ def cured(
         return letter.address.offset < as_of.get(letter.topic, {}).get(letter.address.partition, 0)
 
     known = [
-        cure for cure in read_cures(home, path_ledger(home)) if cure.holds_at(amendments) and is_below(cure.letter)
+        cure
+        for cure in read_cures(home, committed_batches(home))
+        if cure.holds_at(amendments) and is_below(cure.letter)
     ]
     cures = amended_rows(spark, definition, known)
     return {view: with_cures(view_rows, cures.get(view)) for view, view_rows in rows.items()}

@@ -57,10 +57,10 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
 def _letters(frame: Frame, name: str) -> list[DeadLetter]:
     """Return the dead letters that count, without their bytes."""
     from rivertwice.deadletters.summary import read_brief
-    from rivertwice.timeline.lineage import path_ledger
+    from rivertwice.timeline.committed import committed_batches
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
-    return read_brief(home, path_ledger(home))
+    return read_brief(home, committed_batches(home))
 
 
 def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[DeadLetter]:

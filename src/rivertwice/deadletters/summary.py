@@ -25,8 +25,7 @@ from rivertwice.deadletters.model import (
 )
 from rivertwice.errors import RequestError
 from rivertwice.store import delta
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.committed import CommittedBatches, committed_batches
 
 BRIEF = ("_timeline", "_batch", "reason", "detail", "topic", "topic_id", "partition", "offset", "record_time")
 """Columns of the table without the records' own bytes: enough to count, and cheap to read often."""
@@ -35,18 +34,15 @@ Judge = Callable[[DeadLetter, bytes], str | None]
 
 
 def select_valid(
-    rows: Iterable[Mapping[str, Any]], ledger: Iterable[LedgerRow], decisions: Mapping[RecordAddress, Amendment]
+    rows: Iterable[Mapping[str, Any]], committed: CommittedBatches, decisions: Mapping[RecordAddress, Amendment]
 ) -> list[DeadLetter]:
     """Return the dead letters that count: those of committed batches on the head's path, by topic, partition and offset.
 
     Pure. Key, value and headers are None if the rows were read without them (`BRIEF`).
     """
-    batches = list(ledger)
-    counted = {(row.timeline, row.batch) for row in batches}
-    several = any(len(row.topic_ids) > 1 for row in batches)
     letters = []
     for row in rows:
-        if (row["_timeline"], row["_batch"]) not in counted:
+        if (row["_timeline"], row["_batch"]) not in committed:
             continue
         address = RecordAddress(row["topic_id"], row["partition"], row["offset"])
         letters.append(
@@ -62,7 +58,7 @@ def select_valid(
                 value=row.get("value"),
                 headers=_headers(row.get("headers")),
                 amendment=decisions.get(address),
-                named=several,
+                named=committed.has_several_topics,
             )
         )
     return sorted(letters, key=lambda letter: (letter.topic, letter.address.partition, letter.address.offset))
@@ -74,12 +70,12 @@ def _headers(headers: Sequence[Mapping[str, Any]] | None) -> list[Header] | None
 
 def read_letters(home: PipelineHome) -> list[DeadLetter]:
     """Return every dead letter that counts, with its bytes and what was decided about it."""
-    return _read(home, path_ledger(home), None)
+    return _read(home, committed_batches(home), None)
 
 
-def read_brief(home: PipelineHome, ledger: Sequence[LedgerRow]) -> list[DeadLetter]:
-    """Return every dead letter that counts, without its bytes. `ledger`: the head's path, which the caller has read."""
-    return _read(home, ledger, BRIEF)
+def read_brief(home: PipelineHome, committed: CommittedBatches) -> list[DeadLetter]:
+    """Return every dead letter that counts, without its bytes. `committed`: of the head's path, which the caller has read."""
+    return _read(home, committed, BRIEF)
 
 
 def with_bytes(home: PipelineHome, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
@@ -108,25 +104,24 @@ def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield start, last
 
 
-def _read(home: PipelineHome, ledger: Sequence[LedgerRow], columns: Sequence[str] | None) -> list[DeadLetter]:
+def _read(home: PipelineHome, committed: CommittedBatches, columns: Sequence[str] | None) -> list[DeadLetter]:
     rows = delta.read(home.tables.dead_letters, columns=columns)
     if rows is None:
         return []
-    return select_valid(rows.to_pylist(), ledger, newest_by_address(read_amendments(home)))
+    return select_valid(rows.to_pylist(), committed, newest_by_address(read_amendments(home)))
 
 
-def read_cures(home: PipelineHome, ledger: Sequence[LedgerRow]) -> list[Cure]:
-    """Return every cure of the dead letters on a path (`ledger`), in order of decision; without amendments none are read."""
+def read_cures(home: PipelineHome, committed: CommittedBatches) -> list[Cure]:
+    """Return every cure of the dead letters on a path, in order of decision; without amendments no letters are read."""
     amendments = read_amendments(home)
     rows = delta.read(home.tables.dead_letters) if amendments else None
-    return [] if rows is None else cures_of(select_valid(rows.to_pylist(), ledger, {}), amendments)
+    return [] if rows is None else cures_of(select_valid(rows.to_pylist(), committed, {}), amendments)
 
 
-def summarise_dead_letters(home: PipelineHome, ledger: Sequence[LedgerRow]) -> DeadLetterSummary:
-    """Return the summary of the dead letters. `ledger`: the head's path, which the caller has read."""
-    letters = read_brief(home, ledger)
-    committed = {(row.timeline, row.batch): row.committed_at for row in ledger}
-    since = [committed[letter.timeline, letter.batch] for letter in letters if letter.state == OPEN]
+def summarise_dead_letters(home: PipelineHome, committed: CommittedBatches) -> DeadLetterSummary:
+    """Return the summary of the dead letters. `committed`: of the head's path, which the caller has read."""
+    letters = read_brief(home, committed)
+    since = [committed.committed_at((letter.timeline, letter.batch)) for letter in letters if letter.state == OPEN]
     return DeadLetterSummary(count_states(letters), min(since, default=None), last_amendment(home))
 
 

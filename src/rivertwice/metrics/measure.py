@@ -30,12 +30,14 @@ from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, list_savepoints, select_newest
 from rivertwice.store.trees import sizes_below
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_rows
+from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import head
 from rivertwice.verdicts import DEFECT
 
 LOG = logging.getLogger(__name__)
+NEWEST = 1_000
+"""Batches whose rows are looked at; sums are over all."""
 
 
 def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetime) -> Measures:
@@ -53,15 +55,17 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     definition = load_definition(settings.definitions / name)
     home = settings.pipeline(name)
     measures = _from_view(name, view, now)
-    rows = path_ledger(home)
+    path = head_path(home)
+    committed = committed_batches(home, path)
+    rows = newest_rows(home, committed, path, NEWEST)
     batches = batch_figures(rows)
-    committed = rows[-1].end_offsets if rows else {}
-    measures = _from_batches(measures, batches, definition.stream.max_offsets_per_trigger, now)
-    measures = _from_log(measures, settings, definition, committed, now)
-    measures = _from_dead_letters(measures, home, rows, now)
+    ends = rows[-1].end_offsets if rows else {}
+    measures = _from_batches(measures, batches, committed, definition.stream.max_offsets_per_trigger, now)
+    measures = _from_log(measures, settings, definition, ends, now)
+    measures = _from_dead_letters(measures, home, committed, now)
     measures = _from_delivery(measures, home, definition)
     measures = _from_checkpoint(measures, home)
-    measures = _from_savepoints(measures, home, rows[0].committed_at if rows else None, now)
+    measures = _from_savepoints(measures, home, committed.began_at, now)
     return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
 
 
@@ -81,7 +85,9 @@ def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
     )
 
 
-def _from_batches(measures: Measures, batches: Sequence[BatchFigures], cap: int, now: datetime) -> Measures:
+def _from_batches(
+    measures: Measures, batches: Sequence[BatchFigures], committed: CommittedBatches, cap: int, now: datetime
+) -> Measures:
     if not batches:
         return measures
     p50, p95, p99 = batch_quantiles(batches)
@@ -95,10 +101,10 @@ def _from_batches(measures: Measures, batches: Sequence[BatchFigures], cap: int,
         backpressure_s=backpressure_seconds(batches, cap),
         watermark_lag_s=(now - from_ms(batches[-1].watermark_ms)).total_seconds() if batches[-1].watermark_ms else None,
         event_lag_s=None if event_ms is None else (now - from_ms(event_ms)).total_seconds(),
-        read_total=sum(batch.read for batch in batches),
-        bad_total=sum(batch.bad for batch in batches),
-        accepted_total=sum(batch.accepted for batch in batches),
-        emitted_total=sum(batch.emitted for batch in batches),
+        read_total=committed.total("read"),
+        bad_total=committed.total("bad"),
+        accepted_total=committed.total("accepted"),
+        emitted_total=committed.total("emitted"),
         dead_share=dead_share(batches),
     )
 
@@ -130,8 +136,8 @@ def _from_log(
     return replace(measures, lag_records=sum(lags.values()), lag_s=age, partition_lag=named)
 
 
-def _from_dead_letters(measures: Measures, home: PipelineHome, rows: Sequence[LedgerRow], now: datetime) -> Measures:
-    summary = summarise_dead_letters(home, rows)
+def _from_dead_letters(measures: Measures, home: PipelineHome, committed: CommittedBatches, now: datetime) -> Measures:
+    summary = summarise_dead_letters(home, committed)
     oldest = 0.0 if summary.oldest_open is None else (now - summary.oldest_open).total_seconds()
     return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest)
 

@@ -16,8 +16,8 @@ from rivertwice.store.files import read_json
 from rivertwice.supervise.health import OK, classify_health, observe_stream
 from rivertwice.supervise.lag_words import lag_text, stale_lag_text
 from rivertwice.supervise.view import view_stream
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import head_path, path_ledger
+from rivertwice.timeline.committed import committed_batches, newest_rows
+from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import served_stamp
 from rivertwice.verdicts import AGREES, BY_GRAVITY
@@ -39,7 +39,7 @@ def describe_pipeline(settings: Settings, definition: Definition, now: datetime)
         "description": definition.description,
         "now": to_iso(now),
         "stream": _stream(settings, definition.name, now),
-        "ledger": describe_ledger(path_ledger(home)),
+        "ledger": _ledger(home),
         "timeline": _timeline(home),
         "savepoints": _savepoints(home),
         "reconcile": _reconcile(home, runs),
@@ -50,17 +50,19 @@ def describe_pipeline(settings: Settings, definition: Definition, now: datetime)
     }
 
 
-def describe_ledger(rows: Sequence[LedgerRow]) -> dict[str, Any] | None:
+def _ledger(home: PipelineHome) -> dict[str, Any] | None:
     """Return the sums over the head's path and its last batch; None before the first batch."""
-    if not rows:
+    path = head_path(home)
+    committed = committed_batches(home, path)
+    if not len(committed):
         return None
-    last = rows[-1]
+    last = newest_rows(home, committed, path, 1)[-1]
     return {
-        "batches": len(rows),
-        "read": sum(row.read for row in rows),
-        "accepted": sum(row.accepted for row in rows),
-        "dead": sum(row.bad for row in rows),
-        "emitted": sum(row.emitted for row in rows),
+        "batches": len(committed),
+        "read": committed.total("read"),
+        "accepted": committed.total("accepted"),
+        "dead": committed.total("bad"),
+        "emitted": committed.total("emitted"),
         "last": {
             "batch": last.batch,
             "timeline": last.timeline,

@@ -25,6 +25,7 @@ from rivertwice.reconcile.model import Finding, LateRow, RowColumns, RowId, Serv
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.store import delta
 from rivertwice.stream.seal import app_of
+from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, list_timelines, load_timeline, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence, select_head
@@ -205,7 +206,7 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
         late=delta.read(home.tables.late_rows),
         served=served,
         served_stamp=stamp,
-        cures=read_cures(home, rows),
+        cures=read_cures(home, CommittedBatches.of(rows)),
         jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),
         corrections=read_corrections(home, publications),
         copies=copies,

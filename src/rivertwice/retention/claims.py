@@ -14,7 +14,8 @@ from rivertwice.errors import RequestError
 from rivertwice.log.leases import RetentionClaim
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.stream.gaps import next_offsets
-from rivertwice.timeline.lineage import head_path, load_timeline, path_ledger
+from rivertwice.timeline.committed import committed_batches, newest_rows
+from rivertwice.timeline.lineage import load_timeline, path_of
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
 
@@ -77,12 +78,14 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
         message = f"{pipeline} never ran in {settings.home}, so no record of its log is needed yet; `rivertwice start {pipeline}`"
         raise RequestError(message)
     line = load_timeline(home, name)
-    ledger = path_ledger(home)
-    root = load_timeline(home, head_path(home)[0].timeline)
+    path = path_of(home, name)
+    batches = committed_batches(home, path)
+    ledger = newest_rows(home, batches, path, 1)
+    root = load_timeline(home, path[0].timeline)
     savepoints = list_savepoints(home)
     published = {publication.backfill for publication in publications_of(entries)}
     plans = [load_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
-    letters = [letter.address for letter in read_brief(home, ledger) if letter.state == OPEN]
+    letters = [letter.address for letter in read_brief(home, batches) if letter.state == OPEN]
     topic_claims = []
     for topic, topic_id in line.topic_ids.items():
         committed = _place(ledger[-1].end_offsets, topic) if ledger else {}

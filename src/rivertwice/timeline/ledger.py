@@ -8,7 +8,7 @@ is missing after a crash between the two. Rows of format 1, which have no `by_to
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -187,31 +187,32 @@ def read_ledger(home: PipelineHome, first_batch: int | None = None) -> list[Ledg
     """
     table = delta.read(home.tables.ledger, between=None if first_batch is None else ("batch", first_batch, _MOST))
     rows = [] if table is None else from_table(table)
-    missing = missing_rows(home, rows)
+    missing = commits_missing(home, {(row.timeline, row.batch) for row in rows})
     return rows + [row for row in missing if first_batch is None or row.batch >= first_batch]
 
 
-def missing_rows(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerRow]:
-    """Return ledger rows that the changelog's newest commits have and the table lacks, oldest first."""
-    known_keys = {(row.timeline, row.batch) for row in known}
-    missing: list[LedgerRow] = []
+def read_keys(home: PipelineHome) -> set[tuple[str, int]]:
+    """Return (timeline, batch) of every row of the ledger's table."""
+    table = delta.read(home.tables.ledger, columns=["timeline", "batch"])
+    return set() if table is None else set(zip(table["timeline"].to_pylist(), table["batch"].to_pylist(), strict=True))
+
+
+def commits_missing(home: PipelineHome, known: Set[tuple[str, int]], *, whole: bool = False) -> list[LedgerRow]:
+    """Return ledger rows that the changelog's newest commits have and the table lacks, oldest first.
+
+    Args:
+        home: of the pipeline.
+        known: (timeline, batch) of the table's rows.
+        whole: look at every commit that the changelog still has, also those before one that the table has.
+    """
     limit = 16
     while True:
-        commits = delta.commits(home.tables.changelog, METADATA_KEY, limit=limit)
-        missing = [
-            row
-            for row in (LedgerRow.from_json(data) for _, data in commits)
-            if (row.timeline, row.batch) not in known_keys
-        ]
-        if len(missing) < len(commits) or len(commits) < limit:
+        commits = delta.commits(home.tables.changelog, METADATA_KEY, limit=None if whole else limit)
+        rows = [LedgerRow.from_json(data) for _, data in commits]
+        missing = [row for row in rows if (row.timeline, row.batch) not in known]
+        if whole or len(missing) < len(commits) or len(commits) < limit:
             return missing
         limit *= 8
-
-
-def _all_missing(home: PipelineHome, known: Sequence[LedgerRow]) -> list[LedgerRow]:
-    known_keys = {(row.timeline, row.batch) for row in known}
-    rows = [LedgerRow.from_json(data) for _, data in delta.commits(home.tables.changelog, METADATA_KEY)]
-    return [row for row in rows if (row.timeline, row.batch) not in known_keys]
 
 
 def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow]) -> None:
@@ -228,8 +229,6 @@ def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:
 
     With `whole` every commit that the changelog still has is read, also those before one that the table has.
     """
-    table = delta.read(home.tables.ledger)
-    known = [] if table is None else from_table(table)
-    missing = _all_missing(home, known) if whole else missing_rows(home, known)
+    missing = commits_missing(home, read_keys(home), whole=whole)
     append_ledger(home, missing)
     return len(missing)

@@ -37,8 +37,9 @@ from rivertwice.deadletters.summary import (
 )
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.store import delta
+from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import Timeline, create_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
 
 LATER = NOW + timedelta(hours=1)
@@ -76,20 +77,22 @@ def decision(offset: int, seq: int, kind: str = AMEND) -> Amendment:
 
 def test_only_letters_of_committed_batches_on_the_heads_path_count() -> None:
     rows = [stored(1), stored(2, batch=9), stored(3, timeline="t2"), stored(0)]
-    letters = select_valid(rows, [ledger_row(0)], {})
+    letters = select_valid(rows, CommittedBatches.of([ledger_row(0)]), {})
     assert [one.address.offset for one in letters] == [0, 1]
 
 
 def test_a_letter_is_open_until_a_decision_and_the_newest_one_holds() -> None:
     book = [decision(1, seq=1), decision(1, seq=3, kind=DISCARD), decision(2, seq=2)]
-    letters = select_valid([stored(1), stored(2), stored(3)], [ledger_row(0)], newest_by_address(book))
+    letters = select_valid(
+        [stored(1), stored(2), stored(3)], CommittedBatches.of([ledger_row(0)]), newest_by_address(book)
+    )
     assert [one.state for one in letters] == [DISCARDED, AMENDED, OPEN]
-    as_of_two = select_valid([stored(1)], [ledger_row(0)], newest_by_address(book, upto=2))
+    as_of_two = select_valid([stored(1)], CommittedBatches.of([ledger_row(0)]), newest_by_address(book, upto=2))
     assert [one.state for one in as_of_two] == [AMENDED]
 
 
 def test_the_desk_counts_by_reason_and_knows_the_oldest_open_one(home: PipelineHome) -> None:
-    desk = summarise_dead_letters(home, path_ledger(home))
+    desk = summarise_dead_letters(home, committed_batches(home))
     assert desk.counts == {
         "json": {OPEN: 2, AMENDED: 0, DISCARDED: 0},
         "schema": {OPEN: 1, AMENDED: 0, DISCARDED: 0},
@@ -143,7 +146,7 @@ def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> N
         "ana",
     )
     assert after[0].value == b"broken"
-    assert summarise_dead_letters(home, path_ledger(home)).oldest_open == LATER
+    assert summarise_dead_letters(home, committed_batches(home)).oldest_open == LATER
     assert [one.seq for one in read_amendments(home)] == [1, 2]
 
 
@@ -176,7 +179,7 @@ def test_a_place_without_a_dead_letter_is_named(home: PipelineHome) -> None:
 def test_of_several_topics_a_place_names_its_topic(home: PipelineHome) -> None:
     ledger = [ledger_row(0, topic_ids={"flights": "id", "weather": "iw"})]
     rows = [stored(3), stored(3, topic="weather", topic_id="iw"), stored(4, topic="weather", topic_id="iw")]
-    letters = select_valid(rows, ledger, {})
+    letters = select_valid(rows, CommittedBatches.of(ledger), {})
     assert [one.place for one in letters] == ["flights/0@3", "weather/0@3", "weather/0@4"]
     assert find_letter(letters, parse_place("weather/0@3"), "p").topic == "weather"
     assert find_letter(letters, parse_place("0@4"), "p").topic == "weather"
@@ -214,12 +217,16 @@ def test_a_book_of_a_newer_format_is_not_guessed_at(home: PipelineHome) -> None:
 
 def test_letters_and_amendments_without_tables_are_none(tmp_path: Path) -> None:
     empty = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
-    assert (read_letters(empty), read_amendments(empty), summarise_dead_letters(empty, []).oldest_open) == (
+    assert (
+        read_letters(empty),
+        read_amendments(empty),
+        summarise_dead_letters(empty, CommittedBatches.of([])).oldest_open,
+    ) == (
         [],
         [],
         None,
     )
-    assert summarise_dead_letters(empty, []).total(OPEN) == 0
+    assert summarise_dead_letters(empty, CommittedBatches.of([])).total(OPEN) == 0
 
 
 def test_every_cure_says_from_which_to_which_decision_it_held() -> None:
@@ -230,7 +237,7 @@ def test_every_cure_says_from_which_to_which_decision_it_held() -> None:
         decision(1, seq=4, kind=DISCARD),
         decision(9, seq=5),
     ]
-    letters = select_valid([stored(1), stored(2), stored(3)], [ledger_row(0)], {})
+    letters = select_valid([stored(1), stored(2), stored(3)], CommittedBatches.of([ledger_row(0)]), {})
     cures = cures_of(letters, reversed(book))
     assert [(one.letter.address.offset, one.first_seq, one.until_seq) for one in cures] == [
         (1, 1, 3),
