@@ -30,7 +30,7 @@ from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, list_savepoints, select_newest
 from rivertwice.store.trees import sizes_below
-from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_rows
+from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import head
 from rivertwice.verdicts import DEFECT
@@ -57,7 +57,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     measures = _from_view(name, view, now)
     path = head_path(home)
     committed = committed_batches(home, path)
-    rows = newest_rows(home, committed, path, NEWEST)
+    rows = newest_batches(home, committed, path, NEWEST)
     batches = batch_figures(rows)
     ends = rows[-1].end_offsets if rows else {}
     measures = _from_batches(measures, batches, committed, definition.stream.max_offsets_per_trigger, now)

@@ -16,7 +16,7 @@ from rivertwice.store.files import read_json
 from rivertwice.supervise.health import OK, classify_health, observe_stream
 from rivertwice.supervise.lag_words import lag_text, stale_lag_text
 from rivertwice.supervise.view import view_stream
-from rivertwice.timeline.committed import committed_batches, newest_rows
+from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import served_stamp
@@ -56,7 +56,7 @@ def _ledger(home: PipelineHome) -> dict[str, Any] | None:
     committed = committed_batches(home, path)
     if not len(committed):
         return None
-    last = newest_rows(home, committed, path, 1)[-1]
+    last = newest_batches(home, committed, path, 1)[-1]
     return {
         "batches": len(committed),
         "read": committed.total("read"),

@@ -14,7 +14,7 @@ from rivertwice.errors import RequestError
 from rivertwice.log.leases import RetentionClaim
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.stream.gaps import next_offsets
-from rivertwice.timeline.committed import committed_batches, newest_rows
+from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.lineage import load_timeline, path_of
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
@@ -80,7 +80,7 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
     line = load_timeline(home, name)
     path = path_of(home, name)
     batches = committed_batches(home, path)
-    ledger = newest_rows(home, batches, path, 1)
+    ledger = newest_batches(home, batches, path, 1)
     root = load_timeline(home, path[0].timeline)
     savepoints = list_savepoints(home)
     published = {publication.backfill for publication in publications_of(entries)}

@@ -253,16 +253,43 @@ def replace_rows(
     Raises:
         LostRaceError: another writer committed (also an append) after the handle was opened; nothing was written.
     """
+    predicate = None if only is None else equals(*only)
+    return _write_at(
+        path, at or opened(path), rows, metadata, "replacing rows", {"mode": "overwrite", "predicate": predicate}
+    )
+
+
+def append_rows(path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None = None, at: Table) -> int:
+    """Append rows in one commit that directly follows the handle's version, or is not made; return the new version.
+
+    Args:
+        path: the table.
+        rows: in the table's columns; may be empty.
+        metadata: values are stored as JSON texts in the commit.
+        at: the handle with which the input of the rows was read.
+
+    Raises:
+        LostRaceError: another writer committed after the handle was opened; nothing was written.
+    """
+    return _write_at(path, at, rows, metadata, "appending rows", {"mode": "append"})
+
+
+def _write_at(
+    path: Place,
+    table: Table,
+    rows: pa.Table,
+    metadata: Mapping[str, Any] | None,
+    doing: str,
+    how: Mapping[str, Any],
+) -> int:
     require_writable(path)
-    table = at or opened(path)
     nonce = uuid.uuid4().hex
     try:
-        with explained(path, "replacing rows"):
+        with explained(path, doing):
             write_deltalake(
                 table,
                 rows,
-                mode="overwrite",
-                predicate=None if only is None else equals(*only),
+                **how,
                 commit_properties=_properties({**(metadata or {}), _NONCE: nonce}, None, only_at_once=True),
                 post_commithook_properties=_AFTER_COMMIT,
             )

@@ -102,7 +102,7 @@ def _of_segment(table: pa.Table, segment: Segment) -> pa.Table:
     return rows.filter(pa.concat_arrays([pa.array([True]), is_new]))
 
 
-def newest_rows(
+def newest_batches(
     home: PipelineHome, committed: CommittedBatches, path: Sequence[Segment], count: int
 ) -> list[LedgerRow]:
     """Return the ledger rows of the newest `count` batches of a path, in order; numbers rise along a path.
@@ -117,3 +117,9 @@ def newest_rows(
         return []
     first = committed.table["batch"][max(0, len(committed) - count)].as_py()
     return select_on_path(read_ledger(home, first_batch=first), path)
+
+
+def newest_batch(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | None:
+    """Return the last committed batch of a path, None before the first."""
+    rows = newest_batches(home, committed_batches(home, path), path, 1)
+    return rows[-1] if rows else None

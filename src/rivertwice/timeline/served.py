@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from rivertwice.locks import lock
 from rivertwice.pipeline.definition import Definition
 from rivertwice.retry import retry
 from rivertwice.store import delta
+from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intact import check_corrections, check_stream_rows
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, path_ledger, path_of, path_semantics, select_on_path
@@ -52,14 +53,16 @@ class ServedReport:
     Attributes:
         stamp: what the table shows now; None if there is nothing to serve yet.
         rebuilt: False if it showed that already.
-        rows: rows of the table; 0 if it was not rebuilt.
+        rows: rows written: of the whole table, or those that were appended; 0 if it was not rebuilt.
         published: how many of them come from publications.
+        is_appended: whether only the rows of new batches were written.
     """
 
     stamp: ServedStamp | None
     rebuilt: bool
     rows: int = 0
     published: int = 0
+    is_appended: bool = False
 
 
 def publications_of(entries: Sequence[Entry]) -> list[Publication]:
@@ -81,7 +84,11 @@ def _stream_rows(home: PipelineHome, path: Sequence[Segment], ledger: Sequence[L
     rows = delta.read(home.tables.changelog)
     if rows is None or not ledger:
         return None
-    last = ledger[-1]
+    return rows.filter(_on_path(path, ledger[-1]))
+
+
+def _on_path(path: Sequence[Segment], last: LedgerRow) -> pc.Expression:
+    """Return the condition that a changelog row is of a batch on the path, up to the last committed one."""
     keep = pc.scalar(False)
     for segment in path:
         inside = (pc.field("_timeline") == segment.timeline) & (pc.field("_batch") >= segment.first)
@@ -89,7 +96,7 @@ def _stream_rows(home: PipelineHome, path: Sequence[Segment], ledger: Sequence[L
             end for end in (segment.last, last.batch if segment.timeline == last.timeline else None) if end is not None
         ]
         keep = keep | (inside & (pc.field("_batch") <= min(ends)) if ends else inside)
-    return rows.filter(keep)
+    return keep
 
 
 def newest_rows(rows: pa.Table, definition: Definition) -> pa.Table:
@@ -125,8 +132,9 @@ def open_rows(newest: pa.Table, definition: Definition, watermark_ms: int) -> pa
 def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = False) -> ServedReport:
     """Make the served table show the newest sequence and the last committed batch, in one commit; not if rows are gone.
 
-    1. Read sequence, path and ledger. 2. Stop if the table has that stamp already. 3. Choose the rows. 4. Overwrite, with
-    the stamp in the commit. A crash before 4 or after it does no harm. 5. For a pipeline that emits updates, do the same with
+    1. Read sequence, path and the newest batch. 2. Stop if the table has that stamp already. 3. If nothing but batches came
+    since its stamp, append the rows that they emitted, with the new stamp in the commit, and stop. Else choose all rows.
+    4. Overwrite, with the stamp in the commit. A crash before a commit or after it does no harm. 5. For a pipeline that emits updates, do the same with
     `provisional`: a window that has just closed is in both for a moment, never in none.
 
     The handles that write were opened before step 1: a commit in between, of another host or an erasure, is never hidden.
@@ -148,18 +156,27 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
         head = select_head(entries)
         if head is None:
             return ServedReport(None, rebuilt=False)
-        ledger = select_on_path(read_ledger(home), path_of(home, head))
-        if not ledger:
+        path = path_of(home, head)
+        last = newest_batch(home, path)
+        if last is None:
             return ServedReport(None, rebuilt=False)
-        stamp = ServedStamp(entries[-1].seq, ledger[-1].timeline, ledger[-1].batch)
+        stamp = ServedStamp(entries[-1].seq, last.timeline, last.batch)
         # Step 2.
         tables = home.tables
         wanted = [tables.served, tables.provisional] if definition.has_updates else [tables.served]
-        if not force and all(_stamp_of(table) == stamp for table in wanted):
+        stamps = [_stamp_of(table) for table in wanted]
+        if not force and all(shown == stamp for shown in stamps):
             return ServedReport(stamp, rebuilt=False)
         # Step 3.
         delta.require_whole(tables.changelog)
         delta.require_whole(tables.corrections)
+        handle = handles[tables.served]
+        if not force and handle is not None and _may_append(stamps[0], definition, entries, path):
+            report = _append_new(home, definition, entries, path, stamps[0].batch, handle)
+            if report is not None:
+                return report
+        ledger = select_on_path(read_ledger(home), path)
+        stamp = ServedStamp(entries[-1].seq, ledger[-1].timeline, ledger[-1].batch)
         emitted = _stream_rows(home, _head_path(home, entries), ledger)
         check_stream_rows(home, ledger, emitted)
         stream = None if emitted is None else newest_rows(emitted, definition)
@@ -183,6 +200,62 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
             delta.overwrite(tables.provisional, still_open, metadata=metadata, at=handles[tables.provisional])
         published = pc.sum(pc.equal(served["_status"], "published")).as_py() or 0
         return ServedReport(stamp, rebuilt=True, rows=served.num_rows, published=published)
+
+
+def _may_append(
+    shown: ServedStamp | None, definition: Definition, entries: Sequence[Entry], path: Sequence[Segment]
+) -> TypeGuard[ServedStamp]:
+    """Say whether what is served can only have grown since a build: the same head and publications, rows emitted once. Pure.
+
+    A published session covers sessions of the stream that start later, so what sessions serve is chosen from all of them.
+    """
+    return (
+        shown is not None
+        and shown.sequence == entries[-1].seq
+        and not definition.has_updates
+        and (definition.session_keys is None or not publications_of(entries))
+        and any(segment.contains(shown.timeline, shown.batch) for segment in path)
+    )
+
+
+def _append_new(
+    home: PipelineHome,
+    definition: Definition,
+    entries: list[Entry],
+    path: Sequence[Segment],
+    shown: int,
+    handle: delta.Table,
+) -> ServedReport | None:
+    """Append what the batches after `shown` add, in one commit after the handle's version; None: a whole build is needed.
+
+    Raises:
+        TableDamageError: the changelog lost rows of these batches.
+        LostRaceError: another process committed to the table meanwhile.
+    """
+    rows = select_on_path(read_ledger(home, first_batch=shown), path)
+    if len(rows) < 2 or [rows[0].batch, rows[1].batch] != [shown, shown + 1]:
+        return None
+    before, fresh, last = rows[0], rows[1:], rows[-1]
+    if _has_open_publication(publications_of(entries), definition, before.batch_watermark_ms):
+        return None
+    emitted = delta.read(home.tables.changelog, between=("_batch", fresh[0].batch, last.batch))
+    if emitted is None:
+        return None
+    emitted = emitted.filter(_on_path(path, last))
+    check_stream_rows(home, fresh, emitted)
+    if open_rows(emitted, definition, last.batch_watermark_ms).num_rows:
+        return None
+    served = _select(home, definition, entries, fresh, emitted, None)
+    stamp = ServedStamp(entries[-1].seq, last.timeline, last.batch)
+    delta.append_rows(home.tables.served, served, metadata={METADATA_KEY: asdict(stamp)}, at=handle)
+    return ServedReport(stamp, rebuilt=True, rows=served.num_rows, is_appended=True)
+
+
+def _has_open_publication(publications: Sequence[Publication], definition: Definition, watermark_ms: int) -> bool:
+    """Say whether a publication covers windows that are not closed at a watermark: after a rewind its rows wait for that. Pure."""
+    closed_ms = definition.window.closed_ms(watermark_ms)
+    length_ms = definition.window.length // timedelta(milliseconds=1)
+    return any(end + length_ms > closed_ms for publication in publications for _, end in publication.ranges)
 
 
 def rows_served_by(

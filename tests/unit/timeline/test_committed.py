@@ -14,7 +14,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.metrics import measure
 from rivertwice.store import delta
 from rivertwice.timeline import ledger
-from rivertwice.timeline.committed import COLUMNS, SUMMED, CommittedBatches, committed_batches, newest_rows
+from rivertwice.timeline.committed import COLUMNS, SUMMED, CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline, head_path, path_ledger
 from rivertwice.timeline.sequence import move_head
@@ -80,7 +80,7 @@ def test_columns_sums_and_newest_rows_are_those_of_the_whole_rows(tmp_path: Path
     }
     assert not any(batch in committed for batch in others)
     for count in (1, 4, 1_000):
-        assert newest_rows(home, committed, head_path(home), count) == rows[-count:]
+        assert newest_batches(home, committed, head_path(home), count) == rows[-count:]
 
 
 def test_before_the_first_start_nothing_is_committed(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_before_the_first_start_nothing_is_committed(tmp_path: Path) -> None:
     committed = committed_batches(home)
     assert (len(committed), committed.total("read"), committed.began_at) == (0, 0, None)
     assert committed.table.column_names == list(COLUMNS)
-    assert newest_rows(home, committed, [], 5) == []
+    assert newest_batches(home, committed, [], 5) == []
 
 
 def test_a_reader_of_the_newest_rows_makes_no_row_of_the_history(
@@ -109,7 +109,7 @@ def test_a_reader_of_the_newest_rows_makes_no_row_of_the_history(
 
     monkeypatch.setattr(ledger, "from_table", counted)
     committed = committed_batches(home)
-    rows = newest_rows(home, committed, head_path(home), measure.NEWEST)
+    rows = newest_batches(home, committed, head_path(home), measure.NEWEST)
     assert len(committed) == 3_000
     assert [rows[0].batch, rows[-1].batch] == [2_000, 2_999]
     assert made == [1_000]

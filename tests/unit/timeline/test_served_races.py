@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from homes.ledger import ledger_row
 from rivertwice.errors import LostRaceError
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.store import delta
+from rivertwice.timeline import served
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.served import read_served, rebuild_served, served_stamp
@@ -31,18 +33,29 @@ def add_batch(world: ErasureWorld, batch: int) -> None:
 
 
 def between(patch: pytest.MonkeyPatch, act: Any, times: int) -> None:
-    """Do something before an overwrite, so many times."""
-    real, left = delta.overwrite, [times]
+    """Do something before a write of a build, so many times."""
+    left = [times]
 
-    def overwrite(path: Any, rows: pa.Table, **rest: Any) -> int:
-        if left[0]:
-            left[0] -= 1
-            act()
-        return real(path, rows, **rest)
+    def before(real: Callable[..., int]) -> Callable[..., int]:
+        def write(path: Any, rows: pa.Table, **rest: Any) -> int:
+            if left[0]:
+                left[0] -= 1
+                act()
+            return real(path, rows, **rest)
 
-    patch.setattr(delta, "overwrite", overwrite)
+        return write
+
+    for name in ("overwrite", "append_rows"):
+        patch.setattr(delta, name, before(getattr(delta, name)))
 
 
+@pytest.fixture(params=["appended", "whole"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "whole":
+        monkeypatch.setattr(served, "_may_append", lambda *_: False)
+
+
+@pytest.mark.usefixtures("_way")
 def test_an_older_look_does_not_hide_a_newer_one(world: ErasureWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     definition = load_definition(world.hosts[0].definitions / "p")
     here, there = (host.pipeline("p") for host in world.hosts)
@@ -64,6 +77,7 @@ def test_an_older_look_does_not_hide_a_newer_one(world: ErasureWorld, monkeypatc
     assert rows["k"].to_pylist().count("new") == 2
 
 
+@pytest.mark.usefixtures("_way")
 def test_a_rebuild_that_always_loses_says_so_and_writes_nothing(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
