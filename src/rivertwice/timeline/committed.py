@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.store import delta
-from rivertwice.timeline.ledger import SCHEMA, LedgerRow, commits_missing, read_ledger
+from rivertwice.timeline.ledger import METADATA_KEY, SCHEMA, LedgerRow, commits_missing, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, load_timeline, select_on_path
 
 SUMMED = ("read", "bad", "accepted", "emitted")
+_NEWEST_COMMITS = 16
 COLUMNS = ("timeline", "batch", *SUMMED, "committed_at")
 _SCHEMA = pa.schema([SCHEMA.field(name) for name in COLUMNS])
 
@@ -81,11 +83,24 @@ def committed_batches(home: PipelineHome, path: Sequence[Segment] | None = None)
     path = head_path(home) if path is None else path
     stored = delta.read(home.tables.ledger, columns=list(COLUMNS))
     table = _SCHEMA.empty_table() if stored is None else stored.cast(_SCHEMA)
-    known = set(zip(table["timeline"].to_pylist(), table["batch"].to_pylist(), strict=True))
-    missing = CommittedBatches.of(commits_missing(home, known)).table
+    missing = CommittedBatches.of(commits_missing(home, _Keys(table))).table
     parts = [_of_segment(pa.concat_tables([table, missing]), segment) for segment in path]
     several = any(len(load_timeline(home, segment.timeline).topic_ids) > 1 for segment in path)
     return CommittedBatches(pa.concat_tables([_SCHEMA.empty_table(), *parts]), several)
+
+
+class _Keys:
+    """Whether a table has a row for a batch, as (timeline, number), without an object for each row."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._batches: dict[str, pa.Array] = {}
+
+    def __contains__(self, key: object) -> bool:
+        timeline, batch = cast("tuple[str, int]", key)
+        if timeline not in self._batches:
+            self._batches[timeline] = self._table.filter(pc.field("timeline") == timeline)["batch"]
+        return bool(pc.index(self._batches[timeline], batch).as_py() >= 0)
 
 
 def _of_segment(table: pa.Table, segment: Segment) -> pa.Table:
@@ -120,6 +135,14 @@ def newest_batches(
 
 
 def newest_batch(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | None:
-    """Return the last committed batch of a path, None before the first."""
+    """Return the last committed batch of a path, None before the first.
+
+    The newest commits of the changelog have it, unless the path's last timeline has no batch of its own yet.
+    """
+    newest = delta.commits(home.tables.changelog, METADATA_KEY, limit=_NEWEST_COMMITS) if path else []
+    for _, data in reversed(newest):
+        row = LedgerRow.from_json(data)
+        if row.timeline == path[-1].timeline:
+            return row
     rows = newest_batches(home, committed_batches(home, path), path, 1)
     return rows[-1] if rows else None

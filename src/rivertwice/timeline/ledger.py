@@ -8,7 +8,7 @@ is missing after a crash between the two. Rows of format 1, which have no `by_to
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -197,7 +197,7 @@ def read_keys(home: PipelineHome) -> set[tuple[str, int]]:
     return set() if table is None else set(zip(table["timeline"].to_pylist(), table["batch"].to_pylist(), strict=True))
 
 
-def commits_missing(home: PipelineHome, known: Set[tuple[str, int]], *, whole: bool = False) -> list[LedgerRow]:
+def commits_missing(home: PipelineHome, known: Container[tuple[str, int]], *, whole: bool = False) -> list[LedgerRow]:
     """Return ledger rows that the changelog's newest commits have and the table lacks, oldest first.
 
     Args:

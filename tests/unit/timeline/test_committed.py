@@ -14,7 +14,14 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.metrics import measure
 from rivertwice.store import delta
 from rivertwice.timeline import ledger
-from rivertwice.timeline.committed import COLUMNS, SUMMED, CommittedBatches, committed_batches, newest_batches
+from rivertwice.timeline.committed import (
+    COLUMNS,
+    SUMMED,
+    CommittedBatches,
+    committed_batches,
+    newest_batch,
+    newest_batches,
+)
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline, head_path, path_ledger
 from rivertwice.timeline.sequence import move_head
@@ -79,6 +86,7 @@ def test_columns_sums_and_newest_rows_are_those_of_the_whole_rows(tmp_path: Path
         (each.timeline, each.batch) for each in rows
     }
     assert not any(batch in committed for batch in others)
+    assert newest_batch(home, head_path(home)) == rows[-1]
     for count in (1, 4, 1_000):
         assert newest_batches(home, committed, head_path(home), count) == rows[-count:]
 
@@ -89,6 +97,7 @@ def test_before_the_first_start_nothing_is_committed(tmp_path: Path) -> None:
     assert (len(committed), committed.total("read"), committed.began_at) == (0, 0, None)
     assert committed.table.column_names == list(COLUMNS)
     assert newest_batches(home, committed, [], 5) == []
+    assert newest_batch(home, []) is None
 
 
 def test_a_reader_of_the_newest_rows_makes_no_row_of_the_history(
