@@ -19,7 +19,7 @@ from rivertwice.metrics.measure import NEWEST
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.store import delta
 from rivertwice.timeline.committed import committed_batches, newest_batches
-from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import head_path, path_ledger
 from rivertwice.timeline.served import rebuild_served
 
@@ -46,7 +46,11 @@ def fill(home: PipelineHome, bundle: Bundle, first: int, last: int) -> None:
         emitted("t1", batch, *[(batch - 1, f"k{key}", batch) for key in range(KEYS)]) for batch in range(first, last)
     ]
     delta.append(
-        home.tables.changelog, pa.concat_tables(tables), transactions={"p#t1": last - 1}, partition_by=["_day"]
+        home.tables.changelog,
+        pa.concat_tables(tables),
+        transactions={"p#t1": last - 1},
+        metadata={METADATA_KEY: rows[-1].to_json()},
+        partition_by=["_day"],
     )
 
 
