@@ -17,27 +17,33 @@ from pathlib import Path
 
 from rivertwice.errors import ServiceError
 from rivertwice.locks import try_lock
+from rivertwice.waits import Deadline
 
 FIRST, LAST = 15_000, 29_999
 _TRIES = 1_000
+PATIENCE_S = 3.0
 
 
 @contextmanager
-def held_ports(count: int, before: Sequence[int] | None = None) -> Iterator[tuple[int, ...]]:
+def held_ports(
+    count: int, before: Sequence[int] | None = None, patience_s: float = PATIENCE_S
+) -> Iterator[tuple[int, ...]]:
     """Give free ports that no other process of ours gets meanwhile; hold them until their server has bound them.
 
     Args:
         count: number of ports.
-        before: the `count` ports of the last run; each is given again if it is still free.
+        before: the `count` ports of the last run; each is given again if it is free.
+        patience_s: how long to wait for those: a child of a server that was killed may listen a moment longer.
 
     Raises:
         ServiceError: no free port was found.
     """
     with ExitStack() as locks:
         held: list[int] = []
+        waiting = Deadline.after(patience_s)
         for number in range(count):
-            is_kept = before is not None and _hold(before[number], locks)
-            held.append(before[number] if before is not None and is_kept else _hold_any(locks))
+            kept = None if before is None else _hold_again(before[number], locks, waiting)
+            held.append(_hold_any(locks) if kept is None else kept)
         yield tuple(held)
 
 
@@ -50,6 +56,10 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _hold_again(port: int, locks: ExitStack, waiting: Deadline) -> int | None:
+    return port if waiting.wait_until(lambda: _hold(port, locks), every=0.1) else None
 
 
 def _hold_any(locks: ExitStack) -> int:

@@ -92,3 +92,22 @@ def test_nothing_is_left_when_the_ports_are_bound() -> None:
         assert all(is_free(number) for number in numbers)
         assert all(list(folder.glob(f"rivertwice-ports-*/{number}")) for number in numbers)
     assert not any(list(folder.glob(f"rivertwice-ports-*/{number}")) for number in numbers)
+
+
+def test_the_port_of_the_last_run_is_waited_for_while_something_still_listens() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        threading.Timer(0.4, listener.close).start()
+        with held_ports(1, [port], patience_s=10.0) as (kept,):
+            assert kept == port
+
+
+def test_a_port_that_stays_taken_is_given_up_for_another() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with held_ports(1, [port], patience_s=0.2) as (other,):
+            assert other != port
