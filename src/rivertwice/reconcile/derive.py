@@ -258,11 +258,11 @@ class BatchMarks:
     Attributes:
         frame: `_mark_partition`, `_mark_slot`, `_mark_start`, `_mark_end` (half-open), `_index`: a row for each slot that a range
             touches, about three for each range.
-        width: offsets in a slot.
+        bits: a slot has 2^bits offsets.
     """
 
     frame: DataFrame
-    width: int
+    bits: int
 
 
 def tag_batches(records: DataFrame, marks: BatchMarks) -> DataFrame:
@@ -274,7 +274,7 @@ def tag_batches(records: DataFrame, marks: BatchMarks) -> DataFrame:
         records: `_partition`, `_offset` and any other columns.
         marks: of the same topic.
     """
-    slot = F.expr(f"cast(_offset div {marks.width} % {_SLOTS} as int)")
+    slot = (F.shiftright("_offset", marks.bits) % F.lit(_SLOTS)).cast("int")
     holds = (
         (F.col("_partition") == F.col("_mark_partition"))
         & (slot == F.col("_mark_slot"))
@@ -300,20 +300,20 @@ def batch_marks(
     partition, start, end, index = np.array(sorted(marks), np.int64).reshape(-1, 4).T
     follows = partition[1:] == partition[:-1]
     end[:-1] = np.where(follows, start[1:], end[:-1])
-    width = max(1, int((end - start).sum()) // max(1, len(marks)))
-    slots = (end - 1) // width - start // width + 1
+    bits = max(0, int((end - start).sum()) // max(1, len(marks)) - 1).bit_length()
+    slots = ((end - 1) >> bits) - (start >> bits) + 1
     mark = np.repeat(np.arange(len(marks)), slots)
     within = np.arange(len(mark)) - np.repeat(np.cumsum(slots) - slots, slots)
     table = pa.table(
         {
             "_mark_partition": pa.array(partition[mark], pa.int32()),
-            "_mark_slot": pa.array(((start // width)[mark] + within) % _SLOTS, pa.int32()),
+            "_mark_slot": pa.array(((start >> bits)[mark] + within) % _SLOTS, pa.int32()),
             "_mark_start": pa.array(start[mark], pa.int64()),
             "_mark_end": pa.array(end[mark], pa.int64()),
             "_index": pa.array(index[mark], pa.int32()),
         }
     )
-    return BatchMarks(spark.createDataFrame(table), width)
+    return BatchMarks(spark.createDataFrame(table), bits)
 
 
 def _span(ranges: Sequence[OffsetRanges]) -> OffsetRanges:
