@@ -94,7 +94,7 @@ def test_nothing_is_left_when_the_ports_are_bound() -> None:
     assert not any(list(folder.glob(f"rivertwice-ports-*/{number}")) for number in numbers)
 
 
-def test_the_port_of_the_last_run_is_waited_for_while_something_still_listens() -> None:
+def test_the_last_run_s_port_is_waited_for_while_something_listens() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
