@@ -32,6 +32,7 @@ def retry(
     longest_wait_s: float = 60.0,
     spread: bool = False,
     sleep: Callable[[float], Any] = time.sleep,
+    say: Callable[[BaseException], object] | None = None,
 ) -> Retrying:
     """Return an object that calls a function up to `tries` times, with doubling waits; the last failure is raised unchanged.
 
@@ -44,9 +45,10 @@ def retry(
         longest_wait_s: limit of each wait.
         spread: wait for a random part of that time, so that writers that collided do not collide again.
         sleep: function that waits.
+        say: is passed each failure that is retried.
     """
     waiting = wait_random_exponential if spread else wait_exponential
-    return _retrying(when, stop_after_attempt(tries), waiting(multiplier=first_wait_s, max=longest_wait_s), sleep)
+    return _retrying(when, stop_after_attempt(tries), waiting(multiplier=first_wait_s, max=longest_wait_s), sleep, say)
 
 
 def retry_for(

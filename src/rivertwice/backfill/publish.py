@@ -74,8 +74,12 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
         logger.info("backfill %s of %s is published as %s", plan.id, plan.pipeline, entry.seq)
         return entry
 
+    def say(error: BaseException) -> None:
+        logger.info("backfill %s lost a race: %s", plan.id, error)
+
+    publishing = retry(LostRaceError, tries=ATTEMPTS, first_wait_s=0.02, longest_wait_s=0.4, spread=True, say=say)
     try:
-        return retry(LostRaceError, tries=ATTEMPTS, first_wait_s=0.02, longest_wait_s=0.4, spread=True)(publish_once)
+        return publishing(publish_once)
     except LostRaceError as error:
         message = (
             f"backfill {plan.id} lost {ATTEMPTS} races for the sequence of {plan.pipeline}, the last one with: {error}; "

@@ -125,7 +125,10 @@ def extend_archive(
         def was_extended(error: BaseException) -> bool:
             return isinstance(error, LostRaceError) and kafka.topic_id(settings, topic) == origin.topic_id
 
-        retry(was_extended, tries=RACES)(extend)  # another host extended it meanwhile: plan again
+        def say(_error: BaseException) -> None:
+            LOG.info("the archive of %s was extended by another host; planned again", topic)
+
+        retry(was_extended, tries=RACES, say=say)(extend)
     return ArchiveReport(topic, origin.topic_id, drop_empty(job.added), job.ends, job.records, job.commits)
 
 
