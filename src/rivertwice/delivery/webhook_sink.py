@@ -196,7 +196,6 @@ class WebhookSink:
             ServerFailsError: its server failed each time, with a status of 5xx.
             ServiceError: it did not take the request this time.
         """
-        assert self._client is not None, "open comes first"
         headers = {"Content-Type": "application/json", "Idempotency-Key": hashlib.sha256(body).hexdigest()}
         failures: list[_NotTakenError] = []
 

@@ -26,7 +26,7 @@ from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.store import delta
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_ledger
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_keys, read_ledger
 from rivertwice.timeline.lineage import Segment, list_timelines, load_timeline, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import (
@@ -220,14 +220,11 @@ def _observe_copies(home: PipelineHome, path: Sequence[Segment], publications: S
         LedgerRow.from_json(data)
         for _, data in delta.commits(home.tables.changelog, METADATA_KEY, limit=COMMITS_COMPARED)
     ]
-    ledger_keys = delta.read(home.tables.ledger, columns=["timeline", "batch"])
     names = [segment.timeline for segment in path]
     applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
     return Copies(
         commits=commits,
-        table=frozenset()
-        if ledger_keys is None
-        else frozenset(map(tuple, zip(*ledger_keys.to_pydict().values(), strict=True))),
+        table=frozenset(read_keys(home)),
         timelines={name: load_timeline(home, name) for name in names},
         known=list_timelines(home),
         applied={name: version for name, version in applied.items() if version is not None},

@@ -43,9 +43,8 @@ def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iter
     name = home.root.name
     marker = marker_of(by, now)
     existing = read_json(home.drain) or {}
-    if "pid" in existing and may_live(
-        existing["pid"], existing["pid_started"]
-    ):  # a marker whose writer died does not count
+    # A marker whose writer died does not count.
+    if "pid" in existing and may_live(existing["pid"], existing["pid_started"]):
         message = (
             f"another operation keeps the stream of {name} at rest ({home.drain} exists); try again when it is done"
         )

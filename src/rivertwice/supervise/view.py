@@ -14,9 +14,9 @@ from rivertwice.supervise.backoff import consecutive_failures, next_attempt
 from rivertwice.supervise.health import UNRESPONSIVE, StreamObservation, classify_health, observe_stream
 from rivertwice.supervise.launch import agent_status
 from rivertwice.supervise.memory import Memory
+from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intent import Heartbeat
-from rivertwice.timeline.ledger import read_ledger
-from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.sequence import last_seq, read_sequence, select_head
 
 
@@ -95,9 +95,7 @@ def view_stream(
 
 def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> Heartbeat:
     """Return a heartbeat of another timeline with the head's own position; the lag after that position is not known yet."""
-    line = load_timeline(home, timeline)
-    rows = select_on_path(read_ledger(home, first_batch=line.first_batch - 1), path_of(home, timeline))
-    last = rows[-1] if rows else None
+    last = newest_batch(home, path_of(home, timeline))
     return Heartbeat(
         epoch=beat.epoch,
         pid=beat.pid,
