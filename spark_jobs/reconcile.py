@@ -1,4 +1,4 @@
-"""Reconcile a pipeline: `spark-submit spark_jobs/reconcile.py --pipeline NAME [--from ISO --to ISO] [--run NAME]`.
+"""Reconcile a pipeline: `spark-submit spark_jobs/reconcile.py --pipeline NAME [--from ISO --to ISO | --full] [--run NAME]`.
 
 Exit 0: it ran, and the verdicts are data. 2: the request was refused. 1: it could not run.
 """
@@ -8,10 +8,14 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings, require_name
 from rivertwice.errors import ConfigError, RequestError, RivertwiceError
 from rivertwice.instants import TimeRange, utc_now
+
+if TYPE_CHECKING:
+    from rivertwice.reconcile.run import ReconcileReport
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,6 +26,9 @@ def main(argv: list[str] | None = None) -> int:
         "--from", dest="start", help="judge windows from this instant, for instance 2013-06-30T04:00:00Z"
     )
     parser.add_argument("--to", dest="end", help="judge windows before this instant")
+    parser.add_argument(
+        "--full", action="store_true", help="judge everything, not only what changed since the last seal"
+    )
     parser.add_argument("--run", help="name of the run; the same name stores its rows only once")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -37,9 +44,18 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"refused: {error}\n")
         return 2
     from rivertwice.pipeline.engine import spark_session
-    from rivertwice.reconcile.run import reconcile
+    from rivertwice.reconcile.run import reconcile, reconcile_unchanged
 
     settings = Settings.from_env()
+    try:
+        unchanged = None
+        if wanted is None and not arguments.full:
+            unchanged = reconcile_unchanged(settings, pipeline, now=utc_now(), run=run, progress=_say)
+    except RivertwiceError as error:
+        sys.stderr.write(f"{error.reason}: {error}\n")
+        return 1
+    if unchanged is not None:
+        return _report(unchanged)
     spark = spark_session(settings, f"reconcile-{pipeline}")
     try:
         report = reconcile(
@@ -47,6 +63,7 @@ def main(argv: list[str] | None = None) -> int:
             settings,
             pipeline,
             range=wanted,
+            full=arguments.full,
             now=utc_now(),
             run=run,
             progress=_say,
@@ -56,6 +73,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     finally:
         spark.stop()
+    return _report(report)
+
+
+def _report(report: ReconcileReport) -> int:
     for pair, counts in report.counts.items():
         _say(f"{pair}: {', '.join(f'{verdict} {count}' for verdict, count in counts.items())}")
     for alert in report.gate.alerts:

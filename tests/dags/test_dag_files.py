@@ -20,7 +20,7 @@ from rivertwice.config import Settings
 
 pytestmark = pytest.mark.airflow
 
-VERBS = ("archive", "backfill", "reconcile", "rotate", "supervise")
+VERBS = ("archive", "backfill", "reconcile", "reconcile_full", "rotate", "supervise")
 HEAVY = (
     "pyspark",
     "pandas",
@@ -139,6 +139,7 @@ def test_every_dag_runs_once_at_a_time_and_reports_its_failure(loaded: dict[str,
 def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict[str, Any]) -> None:
     dags = loaded["dags"]
     first = {"archive": "check", "backfill": "plan", "reconcile": "validate", "rotate": "take", "supervise": "watch"}
+    first["reconcile_full"] = "validate"
     for dag_id, dag in dags.items():
         verb = dag_id.partition("__")[0]
         assert dag["tasks"][0] == first[verb]

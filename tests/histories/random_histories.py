@@ -43,7 +43,7 @@ from rivertwice.reconcile.kinds.tumbling_hopping import with_watermarks
 from rivertwice.reconcile.model import Finding, OrderDependentRows
 from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
-from rivertwice.reconcile.run import draw_balance
+from rivertwice.reconcile.totals import count_records, draw_balance
 from rivertwice.reconcile.view import DefinitionVersion, HeadView
 from rivertwice.schemas.encode import encode_avro, prefixed
 from rivertwice.schemas.proto_read import encode_proto
@@ -227,9 +227,8 @@ def run_histories(
     evidence, late = gather_evidence(view, derived, {0: judge})
     broken = (record for batch in batches for record in batch if record.event_s is None)
     dead = Counter(places[record.partition] for record in broken)
-    partitions, total = draw_balance(
-        derived, dead, judge.pairs(), evidence, definition, judge, records_without_output(judge)
-    )
+    records = count_records(derived, dead, judge.pairs())
+    partitions, total = draw_balance(derived, records, evidence, definition, judge, records_without_output(judge))
     for one in tagged.values():
         one.unpersist()
     kept_rows = 0 if kept is None else kept.num_rows

@@ -42,7 +42,7 @@ def report(
     streamed_two_days: StreamedRun, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> ReconcileReport:
     copy = copy_run(streamed_two_days, tmp_path_factory.mktemp("judged"))
-    return reconcile(spark, copy.settings, copy.pipeline, now=utc_now())
+    return reconcile(spark, copy.settings, copy.pipeline, full=True, now=utc_now())
 
 
 def test_the_log_holds_the_flights_of_the_file(streamed_two_days: StreamedRun, records: list[Record]) -> None:

@@ -45,7 +45,7 @@ class Desk:
 
     def judge(self) -> ReconcileReport:
         rebuild_served(self.home, load_definition(self.settings.definitions / NAME))
-        report = reconcile(self.spark, self.settings, NAME, now=utc_now(), progress=lambda _: None)
+        report = reconcile(self.spark, self.settings, NAME, full=True, now=utc_now(), progress=lambda _: None)
         for counts in report.counts.values():
             assert (counts["DEFECT"], counts["NOT_COMPARABLE"]) == (0, 0), report.verdicts
         assert report.total.unexplained == 0

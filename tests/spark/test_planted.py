@@ -48,7 +48,7 @@ class Made:
 
 
 def judge(spark: SparkSession, settings: Settings) -> ReconcileReport:
-    return reconcile(spark, settings, PIPELINE, now=utc_now(), progress=lambda _: None)
+    return reconcile(spark, settings, PIPELINE, full=True, now=utc_now(), progress=lambda _: None)
 
 
 def window_of(at: str) -> str:

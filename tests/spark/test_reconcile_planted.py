@@ -30,7 +30,7 @@ Judge = Callable[[StreamedRun], ReconcileReport]
 
 @pytest.fixture(scope="module")
 def judge(spark: SparkSession) -> Judge:
-    return lambda run: reconcile(spark, run.settings, run.pipeline, now=utc_now(), progress=lambda _: None)
+    return lambda run: reconcile(spark, run.settings, run.pipeline, full=True, now=utc_now(), progress=lambda _: None)
 
 
 @pytest.fixture(scope="module")

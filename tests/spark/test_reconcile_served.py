@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def judge(spark: SparkSession, run: StreamedRun) -> ReconcileReport:
-    return reconcile(spark, run.settings, run.pipeline, now=utc_now(), progress=lambda _: None)
+    return reconcile(spark, run.settings, run.pipeline, full=True, now=utc_now(), progress=lambda _: None)
 
 
 def verdicts(report: ReconcileReport, pair: str) -> dict[RowId, str]:

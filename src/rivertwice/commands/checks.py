@@ -18,31 +18,42 @@ PAIRS = ("stream", "served")
 @click.command(
     epilog=example(
         "rivertwice reconcile flight_delays",
+        "rivertwice reconcile flight_delays --full",
         "rivertwice reconcile flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z",
     )
 )
 @click.argument("name")
 @range_options
+@click.option("--full", is_flag=True, help="Compare everything from the first batch on, and check all seals.")
 @pass_frame
-def reconcile(frame: Frame, name: str, start: str | None, end: str | None) -> None:
+def reconcile(frame: Frame, name: str, start: str | None, end: str | None, full: bool) -> None:
     """Recompute NAME from the log and name the cause of every differing row.
+
+    A run that passes ends with a seal. The next run starts there: it computes what came since, and does nothing if nothing
+    came. --full computes everything again, and so does a run with a range.
 
     Exit 3 if the gate did not pass: a DEFECT, a finding about a table, records without a cause, or nothing that could
     be compared. Warnings do not change the exit code.
     """
     asked = parse_range(start, end)
+    if full and asked is not None:
+        message = "--full compares all windows and --from and --to a range of them, so both cannot hold; leave one out"
+        raise RequestError(message)
     frame.known_pipeline(name)
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.engine import spark_session
     from rivertwice.reconcile.results import reconcile_runs
     from rivertwice.reconcile.run import reconcile as run_reconcile
+    from rivertwice.reconcile.run import reconcile_unchanged
 
-    settings = frame.settings
-    spark = spark_session(settings, f"rivertwice-reconcile-{name}")
-    try:
-        report = run_reconcile(spark, settings, name, range=asked, now=utc_now(), progress=frame.progress)
-    finally:
-        spark.stop()
+    settings, now = frame.settings, utc_now()
+    report = None if full or asked else reconcile_unchanged(settings, name, now=now, progress=frame.progress)
+    if report is None:
+        spark = spark_session(settings, f"rivertwice-reconcile-{name}")
+        try:
+            report = run_reconcile(spark, settings, name, range=asked, full=full, now=now, progress=frame.progress)
+        finally:
+            spark.stop()
     own = next(run for run in reconcile_runs(settings.pipeline(name)) if run["run"] == report.run)
     stored: dict[str, Any] = to_plain(own)
     frame.emit(stored, lambda: summary_text(stored))

@@ -78,6 +78,11 @@ class Tables:
         """One row per reconcile run: counts, balance, gate."""
         return below(self.root, "reconciles")
 
+    @property
+    def seals(self) -> Place:
+        """One row per reconcile that passed: up to where the past is proved."""
+        return below(self.root, "seals")
+
 
 @dataclass(frozen=True)
 class PipelineHome:

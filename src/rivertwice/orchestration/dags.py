@@ -27,6 +27,7 @@ from rivertwice.pipeline.definition import Definition
 
 ROTATE_EVERY = "*/15 * * * *"
 RECONCILE_EVERY = "5 * * * *"
+RECONCILE_FULL_EVERY = "25 3 * * 0"
 ARCHIVE_EVERY = "35 * * * *"
 BACKFILL_EVERY = "45 2 * * *"
 CORRECT_EVERY = "*/10 * * * *"
@@ -128,6 +129,22 @@ def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
         arguments = _step("validate", steps.check_reconcile)(name)
         compare = ReconcileOperator(
             task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-{name}"
+        )
+        compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
+    return dag
+
+
+def reconcile_full_dag(settings: Settings, definition: Definition) -> DAG:
+    """Compare everything with the log once a week, the past that the hourly runs build on too; fail on a defect."""
+    name = definition.name
+    with DAG(
+        dag_id=f"reconcile_full__{name}",
+        schedule=_cron(RECONCILE_FULL_EVERY),
+        **_common(name, "reconcile", "Compares everything from the first batch on, and checks all seals."),
+    ) as dag:
+        arguments = _step("validate", steps.check_reconcile_full)(name)
+        compare = ReconcileOperator(
+            task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-full-{name}"
         )
         compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
     return dag

@@ -62,7 +62,7 @@ def check_form(verb: str, conf: Mapping[str, Any], now: datetime) -> None:
         read_reconcile(conf, conf, now)
     elif verb == "rotate":
         read_rotate(conf, conf)
-    elif verb in ("archive", "correct"):
+    elif verb in ("archive", "correct", "reconcile_full"):
         read_nothing(conf)
 
 

@@ -105,6 +105,15 @@ def check_reconcile(pipeline: str) -> list[str]:
     return arguments
 
 
+def check_reconcile_full(pipeline: str) -> list[str]:
+    """Check the form and return the arguments of a job that compares everything."""
+    context = get_current_context()
+    with refusals():
+        read_nothing(_conf(context))
+        _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
+    return ["--pipeline", pipeline, "--full"]
+
+
 def gate_reconcile(pipeline: str) -> dict[str, Any]:
     """Read the reconcile of this DAG run: report what its gate found and what is over, fail on anything critical.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 
 from rivertwice.log.addresses import Part
@@ -48,11 +49,13 @@ from rivertwice.reconcile.rederive import (
     check_ledger,
     derive_chain,
     derive_chain_of_many,
+    derive_ranges,
     select_touching,
 )
 from rivertwice.reconcile.view import HeadView, Served, counted_publications, shape_of
 from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.served import newest_rows
+from rivertwice.timeline.serving import to_epoch_ms
 from rivertwice.timeline.watermarks import rule_of
 
 
@@ -104,12 +107,26 @@ def _by_topic(view: HeadView, by_partition: Mapping[tuple[int, Part], BatchCount
     return list(by_batch)
 
 
+def observed_ranges(view: HeadView) -> tuple[list[Ranges], list[LedgerDefect]]:
+    """Return each batch's offset ranges, and the ledger fields that disagree; those of a sealed prefix were proved before."""
+    if view.prefix is None:
+        jumps = {jump.index: jump.start for jump in view.jumps}
+        return derive_ranges(view.rows, view.topics, view.genesis, jumps)
+    first = view.first_new
+    sealed = [
+        {part: pair for part, pair in row.parts().items() if part.topic in view.topics} for row in view.rows[:first]
+    ]
+    fresh, defects = derive_ranges(view.rows[first:], view.topics, view.prefix.end_offsets)
+    return [*sealed, *fresh], [replace(defect, index=defect.index + first) for defect in defects]
+
+
 def _chain(view: HeadView, counts: Sequence[BatchCounts], by_topic: Sequence[Mapping[str, BatchCounts]]) -> Chain:
     if len(view.topics) > 1:
         rules = [rule_of(version.definition) for version in view.versions]
         return derive_chain_of_many(by_topic, [rules[group] for group in view.groups], view.rows)
     delays = [view.versions[group].definition.source[1].watermark for group in view.groups]
-    return derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays])
+    sealed = None if view.prefix is None else Chain(view.prefix.late_ms, view.prefix.batch_ms)
+    return derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays], sealed)
 
 
 def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[Evidence, list[LateRow]]:
@@ -119,8 +136,8 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
     """
     definition, judge = view.newest.definition, judges[view.groups[-1]]
     shape = shape_of(definition)
-    truth = unique_rows(judge.truth(definition), shape)
-    expected = unique_rows(judge.expected(definition), shape)
+    truth = unique_rows(_in_scope(view, judge.truth(definition)), shape)
+    expected = unique_rows(_in_scope(view, judge.expected(definition)), shape)
     batches = [row.batch for row in view.rows]
     late, amended = late_rows(judge, shape, batches), amended_rows(judge, shape)
     stream = _stream_rows(view, derived, judge)
@@ -165,6 +182,17 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
         updates=definition.has_updates,
     )
     return judge.evidence(common, batches), late
+
+
+def _in_scope(view: HeadView, rows: pa.Table) -> pa.Table:
+    """Return the rows of the windows that are judged; of others an incremental run has not read all records."""
+    if view.prefix is None:
+        return rows
+    starts = to_epoch_ms(rows["window_start"])
+    keep = np.zeros(len(starts), dtype=bool)
+    for low, high in view.prefix.scope.starts:
+        keep |= (starts >= low) & (starts < high)
+    return rows.filter(pa.array(keep))
 
 
 def _stream_rows(view: HeadView, derived: Derived, judge: Judge) -> dict[RowId, list[StreamRow]]:

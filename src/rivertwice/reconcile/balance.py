@@ -11,7 +11,7 @@ count pairs. It must hold per partition, and in the total with `emitted` as the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from rivertwice.log.addresses import Part
@@ -54,6 +54,11 @@ class Account:
     def to_json(self) -> dict[str, Any]:
         """Return the account with its derived figures."""
         return {**asdict(self), "unexplained": self.unexplained, "late_share": self.late_share}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Account:
+        """Read what `to_json` returned."""
+        return cls(**{column.name: data[column.name] for column in fields(cls)})
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,8 +52,12 @@ class DerivedLog:
         jumps: Sequence[Jump] = (),
         older: Mapping[int, Definition] | None = None,
         groups: Sequence[int] = (),
+        *,
+        has_holes: bool = False,
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous but for `jumps`.
+
+        With `has_holes` they are batches of an incremental run: records between two ranges that do not meet are not read.
 
         `older` are the definitions that ran before the newest one (`definition`), by their number in `groups`, which has one
         entry per batch too. What a batch read is counted as its own definition decodes it.
@@ -67,7 +72,7 @@ class DerivedLog:
         self._jumps = jumps
         self._older = older or {}
         self._groups = groups
-        self._reads: dict[str, tuple[str, ReadPlan]] = {}
+        self._reads: dict[str, list[tuple[str, ReadPlan]]] = {}
         self.tagged: dict[str, DataFrame] = {}
         other_decodes = {
             number: candidate for number, candidate in self._older.items() if not _decodes_alike(candidate, definition)
@@ -78,10 +83,14 @@ class DerivedLog:
             topic_ranges = [of_topic(batch, topic) for batch in ranges]
             skipped = [jump.gap.ranges for jump in jumps if jump.gap.topic == topic]
             topic_id = (topic_ids or {}).get(topic) or kafka.topic_id(settings, topic)
-            plan = observe_read(settings, topic, _span([*topic_ranges, *skipped]), topic_id)
-            self._reads[topic] = (topic_id, plan)
-            missing += [(Part(topic, partition), start, end) for partition, start, end in plan.missing]
-            raw = read_plan(spark, settings, topic, plan, topic_id)
+            spans = read_spans(topic_ranges) if has_holes else [_span([*topic_ranges, *skipped])]
+            plans = [observe_read(settings, topic, span, topic_id) for span in spans]
+            self._reads[topic] = [(topic_id, plan) for plan in plans]
+            missing += [
+                (Part(topic, partition), start, end) for plan in plans for partition, start, end in plan.missing
+            ]
+            frames = [read_plan(spark, settings, topic, plan, topic_id) for plan in plans]
+            raw = functools.reduce(DataFrame.unionByName, frames)
             marks = batch_marks(spark, topic_ranges, skipped)
             self.tagged[view] = _tagged(raw, source, marks)
             for number, older_definition in other_decodes.items():
@@ -113,7 +122,8 @@ class DerivedLog:
             if self._is_of(index, number)
         }
         for topic in self._definition.topics:
-            check_same_topic(self._settings, topic, *self._reads[topic])
+            for topic_id, plan in self._reads[topic]:
+                check_same_topic(self._settings, topic, topic_id, plan)
         return counted
 
     def _by_definition(self) -> list[tuple[int | None, Definition, Mapping[str, DataFrame]]]:
@@ -323,3 +333,19 @@ def _span(ranges: Sequence[OffsetRanges]) -> OffsetRanges:
             low, high = span.get(partition, (start, end))
             span[partition] = (min(low, start), max(high, end))
     return span
+
+
+def read_spans(ranges: Sequence[OffsetRanges]) -> list[OffsetRanges]:
+    """Return what is read in one piece each: offsets by partition, without a hole between two batches of a partition. Pure.
+
+    Args:
+        ranges: of some batches, in the order of the path.
+    """
+    spans: list[OffsetRanges] = [{}]
+    for batch in ranges:
+        if any(partition in spans[-1] and spans[-1][partition][1] < start for partition, (start, _) in batch.items()):
+            spans.append({})
+        for partition, (start, end) in batch.items():
+            low, high = spans[-1].get(partition, (start, end))
+            spans[-1][partition] = (min(low, start), max(high, end))
+    return spans

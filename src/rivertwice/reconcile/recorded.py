@@ -34,7 +34,7 @@ def check_emitted(view: HeadView) -> list[Finding]:
         for stamp, row in zip(stamps, plain, strict=True):
             by_batch.setdefault(stamp, []).append(row)
     findings = []
-    for ledger_row in view.rows:
+    for ledger_row in view.rows[view.first_new :]:
         rows = by_batch.get((ledger_row.timeline, ledger_row.batch), [])
         if len(rows) != ledger_row.emitted:
             message = (

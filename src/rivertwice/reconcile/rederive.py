@@ -140,15 +140,15 @@ def _vote(part: Part, *witnesses: PartOffsets | None) -> int:
     return Counter(votes).most_common(1)[0][0]
 
 
-def derive_chain(counts: Sequence[BatchCounts], delays_ms: Sequence[int]) -> Chain:
-    """Return the watermarks the batches must have had.
+def derive_chain(counts: Sequence[BatchCounts], delays_ms: Sequence[int], sealed: Chain | None = None) -> Chain:
+    """Return the watermarks the batches must have had; those of the first ones may be known (`sealed`).
 
     Source: Spark raises the watermark between batches, to the largest event time seen so far less the delay; a batch
     filters late rows by the watermark of the batch before it. A fold's delay (`NO_WATERMARK`) is so long that it stays zero.
     """
-    late: list[int] = []
-    batch: list[int] = []
-    for index in range(len(counts)):
+    late: list[int] = [] if sealed is None else list(sealed.late)
+    batch: list[int] = [] if sealed is None else list(sealed.batch)
+    for index in range(len(batch), len(counts)):
         previous = batch[-1] if batch else 0
         late.append(previous)
         max_event_ms = counts[index - 1].max_event_ms if index else None

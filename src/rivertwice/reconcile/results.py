@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome, Place
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.store import delta
+from rivertwice.timeline.judgements import Increment, causes_of, verdicts_of
 
 FORMAT = 1
 _TIME = pa.timestamp("us", "UTC")
@@ -71,9 +71,10 @@ RECONCILES = pa.schema(
         ("late_by_partition", pa.string()),
         ("gate", pa.string()),
         ("duration_s", pa.float64()),
+        ("increment", pa.string()),
     ]
 )
-_JSON_COLUMNS = ("as_of", "counts", "balance", "late_by_partition", "gate")
+_JSON_COLUMNS = ("as_of", "counts", "balance", "late_by_partition", "gate", "increment")
 
 
 @dataclass(frozen=True)
@@ -117,14 +118,18 @@ def store_run(
     verdicts: Sequence[Verdict],
     causes: Sequence[ReconcileCause],
     summary: Mapping[str, Any],
+    increment: Increment | None = None,
 ) -> None:
     """Store a run's rows. Killed and called again with the same run, each table still gets them once.
 
-    The row in `reconciles` is written last: without it the run does not exist for any reader.
+    The row in `reconciles` is written last: without it the run does not exist for any reader. An incremental run stores
+    what it judged; what it builds on is in `increment`.
     """
     tables = home.tables
-    _append_once(tables.verdicts, stamp.run, _verdict_table(stamp, verdicts))
-    _append_once(tables.causes, stamp.run, _cause_table(stamp, causes))
+    if verdicts or increment is None:
+        _append_once(tables.verdicts, stamp.run, _verdict_table(stamp, verdicts))
+    if causes or increment is None:
+        _append_once(tables.causes, stamp.run, _cause_table(stamp, causes))
     row = {
         "_format": FORMAT,
         "run": stamp.run,
@@ -134,16 +139,20 @@ def store_run(
         "batch": stamp.batch,
         "sequence": stamp.sequence,
         "as_of": stamp.as_of,
+        "increment": None if increment is None else increment.to_json(),
         **summary,
     }
-    plain = {name: json.dumps(value, sort_keys=True) if name in _JSON_COLUMNS else value for name, value in row.items()}
-    _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES))
+    plain = {
+        name: json.dumps(value, sort_keys=True) if name in _JSON_COLUMNS and value is not None else value
+        for name, value in row.items()
+    }
+    _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES), widen=True)
 
 
-def _append_once(path: Place, run: str, rows: pa.Table) -> None:
+def _append_once(path: Place, run: str, rows: pa.Table, *, widen: bool = False) -> None:
     app = f"reconcile/{run}"
     if delta.applied_version(path, app) is None:
-        delta.append(path, rows, transactions={app: 1})
+        delta.append(path, rows, transactions={app: 1}, widen=widen)
 
 
 def _verdict_table(stamp: Stamp, verdicts: Sequence[Verdict]) -> pa.Table:
@@ -200,7 +209,7 @@ def reconcile_runs(home: PipelineHome) -> list[dict[str, Any]]:
     if table is None:
         return []
     rows = sorted(table.to_pylist(), key=lambda row: (row["created_at"], row["run"]))
-    return [{n: json.loads(v) if n in _JSON_COLUMNS else v for n, v in row.items()} for row in rows]
+    return [{n: json.loads(v) if n in _JSON_COLUMNS and v is not None else v for n, v in row.items()} for row in rows]
 
 
 def newest_reconcile(home: PipelineHome) -> dict[str, Any] | None:
@@ -210,17 +219,12 @@ def newest_reconcile(home: PipelineHome) -> dict[str, Any] | None:
 
 
 def verdict_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
-    """Return a run's verdicts, ordered by pair, window and key."""
-    rows = _rows_of(home.tables.verdicts, run)
+    """Return the verdicts that hold for a run, ordered by pair, window and key; some may be of runs that it builds on."""
+    rows = verdicts_of(home, run)
     return sorted(rows, key=lambda row: (row["pair"], row["window_start"], row["key"]))
 
 
 def cause_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
-    """Return a run's causes, ordered by pair and address."""
-    rows = _rows_of(home.tables.causes, run)
+    """Return the causes that hold for a run, ordered by pair and address; some may be of runs that it builds on."""
+    rows = causes_of(home, run)
     return sorted(rows, key=lambda r: (r["pair"], r["cause"], r["topic"] or "", r["partition"] or 0, r["offset"] or 0))
-
-
-def _rows_of(path: Place, run: str) -> list[dict[str, Any]]:
-    table = delta.read(path, where=pc.field("run") == run)
-    return [] if table is None else list(table.to_pylist())

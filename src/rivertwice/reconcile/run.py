@@ -1,4 +1,8 @@
-"""One reconcile from end to end: observe, re-derive, judge, gate, store."""
+"""One reconcile from end to end: look, observe, re-derive, judge, gate, store, seal.
+
+A run that passes ends with a seal (`reconcile.seals`). The next run starts there: it judges the windows that were not settled,
+and settled ones that changed. With nothing new, no log is read and no Spark job runs.
+"""
 
 from __future__ import annotations
 
@@ -6,54 +10,37 @@ import logging
 import secrets
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from rivertwice.config import Settings
+from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import TimeRange, to_ms
 from rivertwice.log.addresses import Part, name_parts
-from rivertwice.pipeline.definition import Definition
 from rivertwice.progress import Progress
 from rivertwice.reconcile import suites
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
-from rivertwice.reconcile.assess import (
-    Derived,
-    find_served_differences,
-    gather_evidence,
-    gather_served,
-    rederive_ledger,
-)
-from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
-from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
-from rivertwice.reconcile.copies import check_publications
-from rivertwice.reconcile.definition_versions import evidence_of_served, pairs_by_own
-from rivertwice.reconcile.derive import DerivedLog
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence, amended_of
-from rivertwice.reconcile.evidence.stateful import StatefulEvidence
+from rivertwice.reconcile.balance import Account
+from rivertwice.reconcile.causes import name_causes, touched_causes
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
-from rivertwice.reconcile.gaps import Doubts, count_readable
-from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
-from rivertwice.reconcile.kinds.judge import Judge, records_without_output
-from rivertwice.reconcile.model import OLDER, SERVED, STREAM, AmendedRow, Finding, LateRow, RowId, Verdict
-from rivertwice.reconcile.recorded import (
-    RecordedDeadLetter,
-    check_dead_letters,
-    check_emitted,
-    check_late_rows,
-    check_order,
-    check_updates,
-)
-from rivertwice.reconcile.rederive import derive_ranges
-from rivertwice.reconcile.results import ReconcileCause, Stamp, store_run
-from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows
+from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, decide_gate
+from rivertwice.reconcile.judge_head import Judged, count_presence, judge_head
+from rivertwice.reconcile.model import OLDER, Finding, LateRow, RowId, Verdict
+from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
+from rivertwice.reconcile.seals.check import check_seals, check_served_total
+from rivertwice.reconcile.seals.look import INCREMENT, UNCHANGED, Decision, Look, decide_mode, look_at_changes
+from rivertwice.reconcile.seals.observe import NotIncrementalError, observe_part
+from rivertwice.reconcile.seals.settle import make_seal, why_not_sealed
+from rivertwice.reconcile.seals.settled_rows import read_settled_rows
+from rivertwice.reconcile.seals.table import read_seals, store_seal
+from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows, judge_touched
+from rivertwice.reconcile.totals import Totals, add_up
+from rivertwice.reconcile.verdict import select_dirty_windows
 from rivertwice.reconcile.view import HeadView, observe_head
-from rivertwice.verdicts import LATE, VERDICTS
+from rivertwice.timeline.judgements import Increment
 
-_MS = timedelta(milliseconds=1)
 _log = logging.getLogger(__name__)
 
 
@@ -62,10 +49,13 @@ class ReconcileReport:
     """What a run found.
 
     Attributes:
-        counts: pair to verdict to number of result rows; a pair that could not be judged is absent.
-        total, partitions: the balance, the latter by topic and partition. late: all late rows by address.
+        verdicts: of the rows that this run judged; an incremental run leaves settled rows out.
+        counts: pair to verdict to number of all result rows; a pair that could not be judged is absent.
+        total, partitions: the balance, the latter by topic and partition. late: late rows by address, as far as `verdicts`.
         findings: defects of the ledger and the dead letters. dirty: windows whose digests differed.
         phases: seconds by phase.
+        increment: what the run builds on; None: it judged everything.
+        sealed: whether the next run may build on it. why: why it judged everything, or why it is not sealed.
     """
 
     stamp: Stamp
@@ -78,6 +68,9 @@ class ReconcileReport:
     gate: Gate
     dirty: int
     phases: Mapping[str, float] = field(default_factory=dict)
+    increment: Increment | None = None
+    sealed: bool = False
+    why: str = ""
 
     @property
     def run(self) -> str:
@@ -105,93 +98,166 @@ class _Phases:
         self._progress(f"reconcile: {phase}: {detail} ({self.seconds[phase]:.1f} s)")
 
 
+def reconcile_unchanged(
+    settings: Settings,
+    pipeline: str,
+    *,
+    now: datetime,
+    progress: Progress = print,
+    run: str | None = None,
+) -> ReconcileReport | None:
+    """Return the report of a run if nothing changed since the newest seal, else None; no Spark is needed.
+
+    The run is stored; what holds for it is what held for the sealed one.
+    """
+    phases = _Phases(progress)
+    home = settings.pipeline(pipeline)
+    look = look_at_changes(home)
+    decision = decide_mode(pipeline, look)
+    if decision.mode != UNCHANGED:
+        return None
+    phases.done("look", decision.reason)
+    return _keep(home, look, decision, now=now, run=run, phases=phases)
+
+
 def reconcile(
     spark: SparkSession,
     settings: Settings,
     pipeline: str,
     *,
     range: TimeRange | None = None,  # noqa: A002 (the word of every request)
+    full: bool = False,
     now: datetime,
     progress: Progress = print,
     run: str | None = None,
 ) -> ReconcileReport:
     """Compare what the stream emitted and what is served with the log, and store the verdicts.
 
-    The whole log of the head's path is read and re-derived for any `range`: a watermark depends on every batch before it.
-    `range` limits which windows are judged (by their start).
+    Without a seal, with `full` or for a `range`, the whole log of the head's path is read and re-derived: a watermark depends on
+    every batch before it. `range` limits which windows are judged (by their start).
 
     Args:
         spark: a session with the Kafka connector.
         settings: where everything is stored.
         pipeline: name of the pipeline.
         range: windows to judge; None judges all.
+        full: judge everything, and compare it with the seals.
         now: the run's time.
         progress: gets one line per phase.
         run: name of the run; the same name stores its rows only once.
     """
-    threading.Thread(target=suites.warm_up, daemon=True).start()
     phases = _Phases(progress)
     home = settings.pipeline(pipeline)
-    view = observe_head(home, settings.definitions)
-    jumps = {jump.index: jump.start for jump in view.jumps}
-    ranges, range_defects = derive_ranges(view.rows, view.topics, view.genesis, jumps)
+    look = look_at_changes(home)
+    decision = decide_mode(pipeline, look, full=full, has_range=range is not None)
+    phases.done("look", decision.reason)
+    if decision.mode == UNCHANGED:
+        return _keep(home, look, decision, now=now, run=run, phases=phases)
+    threading.Thread(target=suites.warm_up, daemon=True).start()
+    view, why = _observe(home, settings, look, decision)
+    seal = None if view.prefix is None else look.seal
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
-    with DerivedLog(
-        spark, settings, view.newest.definition, ranges, view.topic_ids, view.jumps, view.older, view.groups
-    ) as log:
-        derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
-        read = sum(count.read for count in derived.counts)
-        phases.done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
-        judge = log.judged_by(derived.chain, view.groups, view.cures)
-        judges = {**log.judged_by_older(derived.chain, view.groups, view.cures), view.groups[-1]: judge}
-        evidence, late = gather_evidence(view, derived, judges)
-        phases.done("recompute", f"{len(evidence.truth)} result rows, {len(late)} late records")
-        basis, their_late = evidence_of_served(view, evidence, late, judges)
-        served = gather_served(view, basis, derived.chain, judge, their_late)
-        rejected = log.rejected()
-        dead = [dead_letter for dead_letter, _ in rejected]
-        keeps_rows = view.newest.definition.late.keeps_rows
-        contents = Contents(
-            log.late_contents(late) if keeps_rows else {},
-            {(dead_letter[1], dead_letter[2]): columns for dead_letter, columns in rejected},
-        )
-        pairs, without_output = pairs_by_own(judges), records_without_output(judge)
-        updates = check_updates(view, judge)
-        phases.done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
-    verdicts = judge_stream(evidence) + ([] if served is None else judge_served(basis, served))
-    served_findings = find_served_differences(view, evidence.shape, derived.chain, verdicts)
-    verdicts = [verdict for verdict in verdicts if range is None or _inside(verdict.row, range)]
-    dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
-    findings = [*(Finding("ledger", defect.message, defect.batch) for defect in derived.defects), *view.contradicted]
-    findings += [*dead_findings, *check_late_rows(view, late, derived.missing), *updates, *check_emitted(view)]
-    findings += [*check_dead_columns(view, contents), *check_late_columns(view, late, contents)]
-    findings += [*check_publications(view.publications, view.copies.plans), *served_findings]
-    if isinstance(evidence, StatefulEvidence):
-        findings += check_order(evidence.order_dependent)
-    partitions, total = draw_balance(
-        derived, dead_counts, pairs, evidence, view.newest.definition, judge, without_output
-    )
-    dirty = len(select_dirty_windows(evidence))
-    counts = count_verdicts(verdicts)
+    judged = judge_head(spark, settings, view, phases.done)
+    settled, touched = _judge_touched(home, look, view, judged)
+    verdicts = [*judged.verdicts, *touched.verdicts]
+    if range is not None:
+        verdicts = [verdict for verdict in verdicts if _inside(verdict.row, range)]
+    findings = [*judged.findings, *decision.foreign]
+    findings += check_seals(view, read_seals(home)) if seal is None else check_served_total(view, seal)
+    totals = add_up(view, judged, verdicts, seal, settled, touched)
+    dirty = len(select_dirty_windows(judged.evidence))
     phases.done("judge", f"{len(verdicts)} verdicts, {dirty} windows with differing digests")
-    alert_share = view.newest.definition.late.alert_share
+    gate = _decide(home, settings, view, judged, verdicts, findings, totals, now)
+    phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
+    stamp = _stamp(view, run, now)
+    increment = None if seal is None or view.prefix is None else view.prefix.scope.increment(seal.run)
+    own = [verdict for verdict in judged.verdicts if range is None or _inside(verdict.row, range)]
+    causes = name_causes(view, own, judged.evidence, judged.served, judged.dead, findings)
+    causes += touched_causes(touched.verdicts, touched.late)
+    store_run(home, stamp, verdicts, causes, _summary(totals, gate, findings, phases.seconds), increment)
+    unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, gate, totals)
+    if not unsealed:
+        store_seal(home, make_seal(stamp, view, judged, verdicts, totals, look))
+    phases.done("store", f"run {stamp.run}{f'; no seal: {unsealed}' if unsealed else ', sealed'}")
+    _log.info("reconcile %s of %s: %s", stamp.run, pipeline, totals.counts)
+    return ReconcileReport(
+        stamp,
+        verdicts,
+        totals.counts,
+        totals.total,
+        totals.partitions,
+        judged.late,
+        findings,
+        gate,
+        dirty,
+        dict(phases.seconds),
+        increment,
+        sealed=not unsealed,
+        why=why,
+    )
+
+
+def _observe(home: PipelineHome, settings: Settings, look: Look, decision: Decision) -> tuple[HeadView, str]:
+    """Return what the run looks at, and why it is that much."""
+    if decision.mode != INCREMENT:
+        return observe_head(home, settings.definitions), decision.reason
+    try:
+        return observe_part(home, look, settings.definitions), decision.reason
+    except NotIncrementalError as error:
+        return observe_head(home, settings.definitions), str(error)
+
+
+def _judge_touched(
+    home: PipelineHome, look: Look, view: HeadView, judged: Judged
+) -> tuple[SettledRows | None, TouchedRows]:
+    """Return what is known of settled windows that changed, and the verdicts of their rows that late records came for."""
+    if view.prefix is None or look.seal is None:
+        return None, TouchedRows()
+    settled = read_settled_rows(home, look, view, look.seal, sorted(judged.touched), view.prefix.scope.ranges)
+    return settled, judge_touched(judged.touched, settled)
+
+
+def _decide(
+    home: PipelineHome,
+    settings: Settings,
+    view: HeadView,
+    judged: Judged,
+    verdicts: Sequence[Verdict],
+    findings: Sequence[Finding],
+    totals: Totals,
+    now: datetime,
+) -> Gate:
+    definition = view.newest.definition
+    alert_share = definition.late.alert_share
     folder = settings.project / "expectations"
+    frame = balance_frame(totals.total, totals.partitions)
     outcomes = [
         suites.run_suite(folder, "verdicts", verdict_frame(verdicts)),
-        suites.run_suite(folder, "balance", balance_frame(total, partitions), {"alert_share": alert_share}),
+        suites.run_suite(folder, "balance", frame, {"alert_share": alert_share}),
     ]
-    gaps = list(dict.fromkeys([*(doubt.reason for doubt in derived.doubts.doubts), *evidence.doubts.filled.values()]))
-    older = Counter(verdict.pair for verdict in verdicts if verdict.presence == OLDER)
-    compare = view.newest.definition.compare
+    doubts = (doubt.reason for doubt in judged.derived.doubts.doubts)
+    gaps = list(dict.fromkeys([*doubts, *judged.evidence.doubts.filled.values()]))
     reasons = reasons_of((verdict.pair, verdict.verdict, verdict.presence, verdict.reason) for verdict in verdicts)
-    known = select_acknowledged(read_acknowledgements(home), view.last.timeline, reasons, now)
-    gate = decide_gate(
-        GateInput(counts, total, partitions, alert_share, findings, outcomes, gaps, older, compare, known)
+    return decide_gate(
+        GateInput(
+            totals.counts,
+            totals.total,
+            totals.partitions,
+            alert_share,
+            findings,
+            outcomes,
+            gaps,
+            count_presence(verdicts, OLDER),
+            definition.compare,
+            select_acknowledged(read_acknowledgements(home), view.last.timeline, reasons, now),
+        )
     )
-    phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
-    stamp = Stamp(
-        run=run or f"rc-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
-        pipeline=pipeline,
+
+
+def _stamp(view: HeadView, run: str | None, now: datetime) -> Stamp:
+    return Stamp(
+        run=run or new_run_name(now),
+        pipeline=view.home.root.name,
         created_at=now,
         timeline=view.last.timeline,
         batch=view.last.batch,
@@ -199,12 +265,52 @@ def reconcile(
         sequence=view.sequence,
         as_of=view.last.end_offsets,
     )
-    causes = name_causes(view, verdicts, evidence, served, dead, findings)
-    store_run(home, stamp, verdicts, causes, _summary(counts, total, partitions, gate, findings, phases.seconds))
-    phases.done("store", f"run {stamp.run}")
-    _log.info("reconcile %s of %s: %s", stamp.run, pipeline, counts)
+
+
+def new_run_name(now: datetime) -> str:
+    """Return a name for a run."""
+    return f"rc-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+
+
+def _keep(
+    home: PipelineHome, look: Look, decision: Decision, *, now: datetime, run: str | None, phases: _Phases
+) -> ReconcileReport:
+    """Store a run for which everything holds that held for the sealed one."""
+    seal = look.seal
+    assert seal is not None, "without one there is something new"
+    stored = next(each for each in reconcile_runs(home) if each["run"] == seal.run)
+    increment = Increment(seal.run)
+    stamp = Stamp(
+        run=run or new_run_name(now),
+        pipeline=stored["pipeline"],
+        created_at=now,
+        timeline=seal.timeline,
+        batch=seal.batch,
+        bundle="",
+        sequence=seal.sequence,
+        as_of=stored["as_of"],
+    )
+    summary = {name: stored[name] for name in ("counts", "balance", "late_by_partition", "gate")}
+    store_run(home, stamp, [], [], {**summary, "duration_s": sum(phases.seconds.values())}, increment)
+    phases.done("store", f"run {stamp.run}: as {seal.run}")
+    balance = stored["balance"]
+    accounts = {part: Account.from_json(balance["partitions"][name]) for part, name in name_parts(seal.parts).items()}
+    alerts = tuple(GateAlert(**alert) for alert in stored["gate"]["alerts"])
+    total = Account.from_json(balance["total"])
     return ReconcileReport(
-        stamp, verdicts, counts, total, partitions, late, findings, gate, dirty, dict(phases.seconds)
+        stamp,
+        [],
+        stored["counts"],
+        total,
+        accounts,
+        [],
+        [],
+        Gate(alerts),
+        0,
+        dict(phases.seconds),
+        increment,
+        sealed=True,
+        why=decision.reason,
     )
 
 
@@ -212,126 +318,12 @@ def _inside(row: RowId, wanted: TimeRange) -> bool:
     return to_ms(wanted.start) <= row.start_ms < to_ms(wanted.end)
 
 
-def count_verdicts(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
-    """Return pair to verdict to number of rows, with every verdict named."""
-    counted = Counter((verdict.pair, verdict.verdict) for verdict in verdicts)
-    pairs = [pair for pair in (STREAM, SERVED) if any(verdict.pair == pair for verdict in verdicts)]
-    return {pair: {verdict: counted[pair, verdict] for verdict in VERDICTS} for pair in pairs}
-
-
-def draw_balance(
-    derived: Derived,
-    dead: Mapping[Part, int],
-    pairs: Sequence[PairCount],
-    evidence: Evidence,
-    definition: Definition,
-    judge: Judge,
-    without_output: Mapping[Part, int] | None = None,
-) -> tuple[dict[Part, Account], Account]:
-    """Return the balance per partition, re-derived from the log, and in total, as the changelog counts it."""
-    read = count_readable(derived.ranges, derived.missing)
-    accepted: dict[Part, int] = {}
-    for (_, part), counts in derived.by_partition.items():
-        accepted[part] = accepted.get(part, 0) + counts.accepted
-    window = definition.window
-    closed_ms = window.closed_ms(derived.chain.closed_ms)
-    partitions = balance_partitions(
-        read, dead, accepted, pairs, closed_ms, windows=window.passes, without_output=without_output
-    )
-    unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
-    return partitions, balance_total(partitions, judge.count_emitted(evidence, pairs, unread, closed_ms))
-
-
-def name_causes(
-    view: HeadView,
-    verdicts: Sequence[Verdict],
-    evidence: Evidence,
-    served: ServedEvidence | None,
-    dead: Sequence[RecordedDeadLetter],
-    findings: Sequence[Finding],
-) -> list[ReconcileCause]:
-    """Return every late or splitting record of a LATE row, every dead letter and every finding, by address."""
-    causes: list[ReconcileCause] = []
-    for verdict in verdicts:
-        by_row = evidence.late
-        session = None
-        if served is not None and verdict.pair == SERVED and served.is_published(verdict.row):
-            by_row = served.late_since
-            session = served.sessions.get(verdict.row)
-        group = evidence.group_of(verdict.row)
-        if verdict.verdict == LATE and session is not None:
-            causes.extend(_record_cause(verdict, "late", record) for record in (*session.late, *session.since))
-            causes.extend(_record_cause(verdict, "split", record) for record in session.split)
-        elif verdict.verdict == LATE and group is not None:
-            causes.extend(_record_cause(verdict, "late", record) for record in group.late)
-            causes.extend(_record_cause(verdict, "split", record) for record in group.split)
-        elif verdict.verdict == LATE:
-            where = evidence.cause_id(verdict.row)
-            causes.extend(_record_cause(verdict, "late", record) for record in by_row.get(where, ()))
-            causes.extend(_amended_cause(verdict, record) for record in amended_of(evidence, served, verdict))
-        causes.extend(
-            ReconcileCause(pair=verdict.pair, cause=kind, row=verdict.row, detail=why) for kind, why in verdict.defects
-        )
-    causes.extend(
-        ReconcileCause(STREAM, "dead", None, part.topic, part.partition, offset, view.rows[index].batch, detail=reason)
-        for index, part, offset, reason in dead
-    )
-    causes.extend(
-        ReconcileCause(
-            STREAM,
-            f"finding:{finding.kind}",
-            None,
-            finding.topic,
-            finding.partition,
-            finding.offset,
-            finding.batch,
-            detail=finding.message,
-        )
-        for finding in findings
-    )
-    return causes
-
-
-def _record_cause(verdict: Verdict, cause: str, record: LateRow) -> ReconcileCause:
-    return ReconcileCause(
-        pair=verdict.pair,
-        cause=cause,
-        row=verdict.row,
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        batch=record.batch,
-        late_watermark_ms=record.late_watermark_ms,
-        event_time=record.event_time,
-    )
-
-
-def _amended_cause(verdict: Verdict, record: AmendedRow) -> ReconcileCause:
-    ended = "" if record.until_seq is None else f", ended by amendment {record.until_seq}"
-    return ReconcileCause(
-        pair=verdict.pair,
-        cause="amended",
-        row=verdict.row,
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        event_time=record.event_time,
-        detail=f"amendment {record.first_seq}{ended}",
-    )
-
-
-def _summary(
-    counts: Mapping[str, Mapping[str, int]],
-    total: Account,
-    partitions: Mapping[Part, Account],
-    gate: Gate,
-    findings: Sequence[Finding],
-    phases: Mapping[str, float],
-) -> dict[str, object]:
+def _summary(totals: Totals, gate: Gate, findings: Sequence[Finding], phases: Mapping[str, float]) -> dict[str, object]:
+    partitions = totals.partitions
     named = {name: partitions[part].to_json() for part, name in name_parts(partitions).items()}
     return {
-        "counts": counts,
-        "balance": {"total": total.to_json(), "partitions": named},
+        "counts": totals.counts,
+        "balance": {"total": totals.total.to_json(), "partitions": named},
         "late_by_partition": {name: account["late_share"] for name, account in named.items()},
         "gate": {**gate.to_json(), "findings": [finding.message for finding in findings], "phases": dict(phases)},
         "duration_s": sum(phases.values()),

@@ -23,6 +23,7 @@ from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.model import Finding, LateRow, RowColumns, RowId, ServedRow
 from rivertwice.reconcile.rederive import offsets_of
+from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.store import delta
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
@@ -41,7 +42,7 @@ from rivertwice.timeline.serving import Publication
 
 COMMITS_COMPARED = 1000
 """So many of the changelog's newest commits are compared with the ledger; Delta keeps those of six hours."""
-_DEAD_COLUMNS = (
+DEAD_COLUMNS = (
     "_timeline",
     "_batch",
     "topic",
@@ -64,8 +65,28 @@ class DefinitionVersion:
 
 
 @dataclass(frozen=True)
+class SealedPrefix:
+    """The part of the path that was compared before, of which a view holds only what the windows in scope need.
+
+    Attributes:
+        scope: the windows that are judged.
+        count: so many of the view's first rows are batches of the prefix; the others follow the prefix, without a gap.
+        late_ms, batch_ms: their watermarks, as they were proved (epoch ms).
+        end_offsets: of the prefix's last batch; all topics.
+        last_batch: number of the prefix's last batch; numbers rise along a path.
+    """
+
+    scope: Scope
+    count: int
+    late_ms: tuple[int, ...]
+    batch_ms: tuple[int, ...]
+    end_offsets: Mapping[Part, int]
+    last_batch: int
+
+
+@dataclass(frozen=True)
 class HeadView:
-    """The head's path as it was at one moment.
+    """The head's path as it was at one moment, from its first batch or from a seal on.
 
     Attributes:
         rows: committed batches on the path, in order.
@@ -82,6 +103,8 @@ class HeadView:
         corrections: the rows that publications published; None: there are none.
         copies: the other copies of the ledger and of the publications.
         contradicted: fields of the ledger that the copies contradict; `rows` are as the commits have them.
+        prefix: what of the path was compared before and is left out here; None: everything is here.
+        served_total: rows of the whole served table, which `served` may hold only in part; None: not known.
     """
 
     home: PipelineHome
@@ -102,6 +125,21 @@ class HeadView:
     corrections: pa.Table | None = None
     copies: Copies = field(default_factory=Copies)
     contradicted: Sequence[Finding] = ()
+    prefix: SealedPrefix | None = None
+    served_total: int | None = None
+
+    @property
+    def first_new(self) -> int:
+        """Path index of the first batch that was not compared before."""
+        return 0 if self.prefix is None else self.prefix.count
+
+    def judges(self, start_ms: int) -> bool:
+        """Say whether a window is judged."""
+        return self.prefix is None or self.prefix.scope.contains(start_ms)
+
+    def is_new(self, batch: int) -> bool:
+        """Say whether a batch of the path, by its number, was not compared before."""
+        return self.prefix is None or batch > self.prefix.last_batch
 
     @property
     def last(self) -> LedgerRow:
@@ -188,8 +226,8 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
         )
         raise LedgerError(message)
     stream = stream_rows(home)
-    loaded, damaged = _load_definitions(home, {row.bundle for row in rows}, definitions)
-    groups, versions = _versions(loaded, rows)
+    loaded, damaged = load_definitions(home, {row.bundle for row in rows}, definitions)
+    groups, versions = group_versions(loaded, rows)
     newest = versions[groups[-1]].definition
     topics = newest.topics
     return HeadView(
@@ -202,9 +240,10 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
         sequence=entries[-1].seq if entries else 0,
         publications=publications,
         stream=stream,
-        dead=delta.read(home.tables.dead_letters, columns=_DEAD_COLUMNS),
+        dead=delta.read(home.tables.dead_letters, columns=DEAD_COLUMNS),
         late=delta.read(home.tables.late_rows),
         served=served,
+        served_total=None if served is None else served.num_rows,
         served_stamp=stamp,
         cures=read_cures(home, CommittedBatches.of(rows)),
         jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),
@@ -231,12 +270,12 @@ def _observe_copies(home: PipelineHome, path: Sequence[Segment], publications: S
         plans={
             publication.backfill: plan
             for publication in publications
-            if (plan := _plan_of(home, publication.backfill)) is not None
+            if (plan := plan_of(home, publication.backfill)) is not None
         },
     )
 
 
-def _plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | str | None:
+def plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | str | None:
     """Return a backfill's plan, why it cannot be read, or None if this home has none (another host made it)."""
     try:
         return load_plan(home, backfill) if (backfill_folder(home, backfill) / "plan.json").exists() else None
@@ -268,7 +307,7 @@ def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, pa.Table | Non
     return None, None
 
 
-def _load_definitions(
+def load_definitions(
     home: PipelineHome, bundles: Set[str], definitions: Path | None
 ) -> tuple[dict[str, Definition], list[Finding]]:
     """Return the definition of each bundle, and which bundles are damaged though the project has their files.
@@ -297,7 +336,7 @@ def _built(folder: Path) -> Bundle | None:
         return None
 
 
-def _versions(
+def group_versions(
     definitions: Mapping[str, Definition], rows: Sequence[LedgerRow]
 ) -> tuple[list[int], list[DefinitionVersion]]:
     """Return the number of each batch's version, and the versions; for bundles with equal hashes, the newest one counts."""

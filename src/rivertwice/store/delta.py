@@ -40,7 +40,8 @@ RETENTION = {LOG_RETENTION: "interval 6 hours", REMOVED_RETENTION: "interval 6 h
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A writer never removes old commits: if two do so at once, one of them fails after its commit was made (ran)."""
 
-_NONCE = "nonce"
+NONCE = "nonce"
+"""Key of the metadata that every commit of ours has, but for those that replace a whole table."""
 _LOOK_BACK = 50  # newest commits in which a writer searches its own
 
 
@@ -79,7 +80,7 @@ def append(
     """
     require_writable(path)
     nonce = uuid.uuid4().hex
-    properties = _properties({**(metadata or {}), _NONCE: nonce}, transactions)
+    properties = _properties({**(metadata or {}), NONCE: nonce}, transactions)
     tries = TRIES if transactions and storage_options(path) else 1
 
     def commit() -> int:
@@ -136,7 +137,7 @@ def _version_of(path: Place, nonce: str) -> int | None:
     text = json.dumps(nonce)
     table = open_table(path)
     newest = [] if table is None else read_history(path, table, _LOOK_BACK)
-    return next((int(row["version"]) for row in newest if row.get(_NONCE) == text), None)
+    return next((int(row["version"]) for row in newest if row.get(NONCE) == text), None)
 
 
 def _guarded(
@@ -290,7 +291,7 @@ def _write_at(
                 table,
                 rows,
                 **how,
-                commit_properties=_properties({**(metadata or {}), _NONCE: nonce}, None, only_at_once=True),
+                commit_properties=_properties({**(metadata or {}), NONCE: nonce}, None, only_at_once=True),
                 post_commithook_properties=_AFTER_COMMIT,
             )
     except (CommitFailedError, ServiceError) as error:

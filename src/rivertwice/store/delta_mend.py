@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,10 +18,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 
 from rivertwice.instants import to_ms
-from rivertwice.store.delta import RETENTION, open_table
+from rivertwice.store.delta import NONCE, RETENTION, open_table
 from rivertwice.store.delta_log import LOG, TornEntry, added_files, entry_path, parse_entry
 from rivertwice.store.durable import make_folder, sync_path
 from rivertwice.store.files import replace_bytes
@@ -118,7 +119,10 @@ def delete_rows(table: Path, timeline: str, batch: int) -> None:
 def delete_where(table: Path, values: Mapping[str, str | int]) -> None:
     """Delete the rows that have these values in these columns, in one commit."""
     parts = [f"{name} = {_literal(value)}" for name, value in values.items()]
-    DeltaTable(str(table)).delete(" AND ".join(parts))
+    own = CommitProperties(
+        custom_metadata={NONCE: json.dumps(uuid.uuid4().hex)}
+    )  # a reconcile tells it from a foreign delete
+    DeltaTable(str(table)).delete(" AND ".join(parts), commit_properties=own)
 
 
 def _literal(value: str | int) -> str:

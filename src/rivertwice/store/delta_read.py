@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pyarrow.compute as pc
 from deltalake import QueryBuilder
 
 from rivertwice.config import Place, is_s3
+from rivertwice.instants import to_us
 from rivertwice.store.delta_handle import Table, open_table, repeated
 from rivertwice.store.delta_place import read_log
 
@@ -21,6 +24,22 @@ def equals(column: str, value: str) -> str:
     return f"\"{name}\" = '{text}'"
 
 
+Bounds = tuple[str, int | datetime, int | datetime]
+"""(column, first, last), both included."""
+
+
+def within(column: str, first: int | datetime, last: int | datetime) -> str:
+    """Return SQL that is true if a column of whole numbers or instants is between two values, both included."""
+    name = column.replace('"', '""')
+    return f'"{name}" BETWEEN {_literal(first)} AND {_literal(last)}'
+
+
+def _literal(value: int | datetime) -> str:
+    if isinstance(value, datetime):
+        return f"arrow_cast({to_us(value)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    return str(int(value))
+
+
 def read(
     path: Place,
     *,
@@ -28,6 +47,8 @@ def read(
     where: pc.Expression | None = None,
     between: tuple[str, int, int] | None = None,
     only: tuple[str, str] | None = None,
+    any_of: Sequence[Bounds] | None = None,
+    among: tuple[str, Sequence[str]] | None = None,
     at: Table | None = None,
 ) -> pa.Table | None:
     """Return a table's rows as Arrow, or None if the table does not exist.
@@ -42,6 +63,9 @@ def read(
         between: (column, first, last): only rows whose value is between the two whole numbers, both included; files that
             cannot have such a row, by their statistics, are not read.
         only: (column, value): only rows with exactly this text; for a partition column no other files are read.
+        any_of: only rows for which at least one of these bounds holds; files that cannot have such a row, by their statistics, are
+            not read. Without bounds no row is returned.
+        among: (column, values): only rows with one of these texts, and of `any_of`, if that is given too.
         at: an open handle, whose version is read; None: a new one.
     """
     table = at or open_table(path)
@@ -52,12 +76,19 @@ def read(
         schema = pa.schema([schema.field(name) for name in columns])
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in schema.names)
     query = f"SELECT {names} FROM t"  # noqa: S608 (the names are the table's own columns, quoted)
+    conditions = []
     if between is not None:
-        column, first, last = between
-        query += f' WHERE "{schema.field(column).name}" BETWEEN {int(first)} AND {int(last)}'
-
+        conditions.append(within(schema.field(between[0]).name, *between[1:]))
     if only is not None:
-        query += f" WHERE {equals(schema.field(only[0]).name, only[1])}"
+        conditions.append(equals(schema.field(only[0]).name, only[1]))
+    if any_of is not None:
+        bounds = [within(schema.field(column).name, first, last) for column, first, last in any_of]
+        conditions.append(f"({' OR '.join(bounds) or 'FALSE'})")
+    if among is not None:
+        values = [equals(schema.field(among[0]).name, value) for value in among[1]]
+        conditions.append(f"({' OR '.join(values) or 'FALSE'})")
+    if conditions:
+        query += f" WHERE {' AND '.join(conditions)}"
 
     def run(_: object) -> pa.Table:
         # With pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and
@@ -78,6 +109,58 @@ def read_history(path: Place, table: Table, limit: int | None) -> list[dict[str,
     if is_s3(path):
         return read_log(str(path), int(table.version()), limit)
     return list(table.history(limit))
+
+
+@dataclass(frozen=True)
+class Change:
+    """One commit of a table after some version.
+
+    Attributes:
+        operation: Delta's word for it, for instance `WRITE` or `OPTIMIZE`.
+        mode: of a write: `Append` or `Overwrite`; empty for other operations.
+        is_partial: whether an overwrite replaced only the rows for which a predicate was true.
+        keys: names of the custom metadata.
+    """
+
+    version: int
+    operation: str
+    mode: str
+    is_partial: bool
+    keys: frozenset[str]
+
+
+def version_of(path: Place) -> int:
+    """Return a table's newest version, -1 if it does not exist."""
+    table = open_table(path)
+    return -1 if table is None else int(table.version())
+
+
+def changes_since(path: Place, version: int) -> tuple[int, list[Change] | None]:
+    """Return a table's version, and its commits after an older version, oldest first; None: their log entries are gone.
+
+    The version of a table that does not exist is -1.
+    """
+    table = open_table(path)
+    if table is None:
+        return -1, []
+    newest = int(table.version())
+    count = newest - version
+    if count <= 0:
+        return newest, [] if count == 0 else None
+    history = read_history(path, table, count)
+    own = sorted((_change(row) for row in history if int(row["version"]) > version), key=lambda change: change.version)
+    return newest, own if len(own) == count else None
+
+
+def _change(row: Mapping[str, Any]) -> Change:
+    details = row.get("operationParameters") or {}
+    return Change(
+        version=int(row["version"]),
+        operation=str(row.get("operation", "")).upper(),
+        mode=str(details.get("mode", "")),
+        is_partial=bool(details.get("predicate")),
+        keys=frozenset(row),
+    )
 
 
 def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[int, Any]]:

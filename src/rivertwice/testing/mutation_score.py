@@ -105,7 +105,7 @@ def cut_back(settings: Settings, last: int) -> None:
 def judge(spark: Any, settings: Settings) -> tuple[bool, set[str], str]:
     """Reconcile a copy; return whether it was called wrong, which window starts were, and the first reasons."""
     try:
-        report = reconcile(spark, settings, PIPELINE, now=utc_now(), progress=lambda _: None)
+        report = reconcile(spark, settings, PIPELINE, full=True, now=utc_now(), progress=lambda _: None)
     except RivertwiceError as error:
         return True, set(), f"refused: {type(error).__name__}: {str(error)[:200]}"
     return describe(report)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rivertwice.backfill.model import SessionsView
 from rivertwice.backfill.ranges import HalfOpenRange
@@ -17,6 +16,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.log.gaps import REPAIRABLE
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
+from rivertwice.timeline.judgements import verdicts_of
 from rivertwice.timeline.serving import Publication
 from rivertwice.verdicts import LATE, NOT_COMPARABLE
 
@@ -75,14 +75,21 @@ def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, i
     if runs is None or runs.num_rows == 0:
         return None
     newest = runs.sort_by([("created_at", "descending")]).slice(0, 1).to_pylist()[0]
-    fillable = (pc.field("verdict") == NOT_COMPARABLE) & pc.starts_with(pc.field("reason"), REPAIRABLE)
-    repairable = (pc.field("verdict") == LATE) | fillable
-    verdicts = delta.read(
-        home.tables.verdicts,
-        columns=["run", "pair", "verdict", "reason", *columns],
-        where=(pc.field("run") == newest["run"]) & (pc.field("pair") == "served") & repairable,
-    )
-    return None if verdicts is None else (verdicts, newest["sequence"])
+    names = ["run", "pair", "verdict", "reason", *columns]
+    repairable = [
+        {name: row[name] for name in names}
+        for row in verdicts_of(home, newest["run"], wanted=[LATE, NOT_COMPARABLE])
+        if row["pair"] == "served" and _is_repairable(row)
+    ]
+    table = delta.open_table(home.tables.verdicts)
+    if table is None:
+        return None
+    schema = pa.schema(table.schema().to_arrow())
+    return pa.Table.from_pylist(repairable, pa.schema([schema.field(name) for name in names])), newest["sequence"]
+
+
+def _is_repairable(row: Mapping[str, Any]) -> bool:
+    return row["verdict"] == LATE or str(row["reason"]).startswith(REPAIRABLE)
 
 
 def window_ms(definition: Definition) -> tuple[int, int]:

@@ -108,6 +108,17 @@ class HasUpdates(Protocol):
 
 
 @runtime_checkable
+class HasIncrements(Protocol):
+    """A kind of which a window that was settled changes only by records of its own, so that what was proved need not be again."""
+
+    def can_increment(self, shape: RowColumns) -> bool:
+        """Say whether every late record of a definition names the row that it is missing from."""
+
+    def pairs_since(self, first_index: int, settled_ms: int) -> list[PairCount]:
+        """Return the pairs of `Judge.pairs` but for those that records before a path index have in settled windows."""
+
+
+@runtime_checkable
 class HasRecordsWithoutOutput(Protocol):
     """A kind that may take a record and yield no row for it."""
 

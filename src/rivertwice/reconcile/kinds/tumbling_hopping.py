@@ -279,8 +279,21 @@ class WindowJudge(FixedWindows):
 
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
-        is_of_group = F.lit(True) if group is None else F.col("_group") == group
-        rows = included(self._spark, self._definition, self._pairs.where(is_read() & is_of_group))
+        return self._count_pairs(F.lit(True) if group is None else F.col("_group") == group)
+
+    def can_increment(self, shape: RowColumns) -> bool:
+        """Say whether rows count their records, are final, and have keys that are fields of a record."""
+        fields = {*self._source.schema_, *self._source.marks}
+        names_rows = shape.count_column is not None and fields.issuperset(shape.keys)
+        return names_rows and self._definition.window.kind.is_aligned and not self._definition.has_updates
+
+    def pairs_since(self, first_index: int, settled_ms: int) -> list[PairCount]:
+        """Return the pairs but for those that records before a path index have in settled windows."""
+        is_settled = F.unix_millis("_window_end") <= F.lit(settled_ms)
+        return self._count_pairs((F.col("_index") >= F.lit(first_index)) | ~is_settled)
+
+    def _count_pairs(self, wanted: Column) -> list[PairCount]:
+        rows = included(self._spark, self._definition, self._pairs.where(is_read() & wanted))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
         table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
         return [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow.compute as pc
-
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import SavepointError
 from rivertwice.log import kafka
@@ -15,6 +13,7 @@ from rivertwice.savepoint.operations.rewind_compare import count_windows, read_e
 from rivertwice.savepoint.operations.rewind_plan import Emitted, World, after_fork
 from rivertwice.store import delta
 from rivertwice.timeline.intact import check_rows, require_whole_logs
+from rivertwice.timeline.judgements import causes_of
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence
@@ -78,11 +77,6 @@ def count_late(home: PipelineHome, head: str, gone: list[LedgerRow]) -> int | No
     if not own_runs:
         return None
     newest = max(own_runs, key=lambda run: run["created_at"])["run"]
-    causes = delta.read(
-        home.tables.causes,
-        columns=["run", "cause", "topic", "partition", "offset", "batch"],
-        where=(pc.field("run") == newest) & (pc.field("cause") == LATE),
-    )
     batches = {row.batch for row in gone}
-    rows = [] if causes is None else causes.to_pylist()
-    return len({(row["topic"], row["partition"], row["offset"]) for row in rows if row["batch"] in batches})
+    late = (row for row in causes_of(home, newest) if row["cause"] == LATE and row["batch"] in batches)
+    return len({(row["topic"], row["partition"], row["offset"]) for row in late})

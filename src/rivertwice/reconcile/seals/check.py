@@ -1,0 +1,50 @@
+"""What a seal says, compared with what a run sees: the ledger's chain, and the number of served rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rivertwice.reconcile.model import Finding
+from rivertwice.reconcile.seals.model import START, Seal, chain_hash
+from rivertwice.reconcile.view import HeadView
+from rivertwice.timeline.serving import to_epoch_ms
+
+
+def check_seals(view: HeadView, seals: Sequence[Seal]) -> list[Finding]:
+    """Compare the ledger's rows with the chain that each seal on the path has of them; the first that differs is named."""
+    on_path = {(seal.timeline, seal.batch): seal for seal in seals if (seal.timeline, seal.batch) in view.index}
+    current = START
+    for row in view.rows:
+        current = chain_hash(current, [row])
+        seal = on_path.get((row.timeline, row.batch))
+        if seal is not None and seal.ledger != current:
+            message = (
+                f"the ledger up to batch {row.batch} of {row.timeline} is not what it was at the {seal.name}: a row of it was "
+                "changed since; compare it with a backup"
+            )
+            return [Finding("seal", message, row.batch)]
+    return []
+
+
+def check_served_total(view: HeadView, seal: Seal) -> list[Finding]:
+    """Compare the number of served rows outside the windows that are judged with the number at the seal."""
+    if view.prefix is None or view.served is None or view.served_total is None:
+        return []
+    if seal.served_rows < 0 or view.prefix.scope.ranges:
+        return []
+    settled = view.served_total - view.served.num_rows
+    if settled == seal.served_rows:
+        return []
+    message = (
+        f"the table served has {settled} rows of settled windows, it had {seal.served_rows} at the {seal.name}, and no commit of "
+        f"rivertwice explains it; `rivertwice reconcile {view.home.root.name} --full` compares every row"
+    )
+    return [Finding("served", message)]
+
+
+def served_after(view: HeadView, settled_ms: int) -> int:
+    """Return how many of the served rows that a view holds are of windows that end after an instant (epoch ms)."""
+    if view.served is None:
+        return 0
+    ends = to_epoch_ms(view.served[view.newest.definition.window.end_column])
+    return int((ends > settled_ms).sum())

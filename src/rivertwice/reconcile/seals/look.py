@@ -1,0 +1,153 @@
+"""Look at what changed since the newest seal, without Spark, and decide how much a reconcile must do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rivertwice.config import PipelineHome
+from rivertwice.deadletters.amendments import last_amendment
+from rivertwice.log.gaps import accepted_gaps
+from rivertwice.reconcile.model import Finding
+from rivertwice.reconcile.seals.changes import (
+    TableChanges,
+    find_foreign,
+    find_rewritten,
+    has_replaced,
+    read_changes,
+)
+from rivertwice.reconcile.seals.model import Seal
+from rivertwice.reconcile.seals.table import read_seals
+from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.lineage import Segment, path_of
+from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry, read_sequence, select_head
+from rivertwice.timeline.served import ServedStamp, served_stamp
+
+FULL, INCREMENT, UNCHANGED = "full", "increment", "unchanged"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen.
+
+    Attributes:
+        path: the head's. last: (timeline, batch) of its last committed batch; None before the first.
+        entries: the sequence. amendments: the newest decision about dead letters.
+        stamp: what the served table shows. gaps: timelines of the path that began after an accepted gap.
+        seal: the newest seal on the path. tables: what happened to the tables since it.
+        versions: table to Delta version.
+    """
+
+    path: Sequence[Segment] = ()
+    last: tuple[str, int] | None = None
+    entries: Sequence[Entry] = ()
+    amendments: int = 0
+    stamp: ServedStamp | None = None
+    gaps: Sequence[str] = ()
+    seal: Seal | None = None
+    tables: Sequence[TableChanges] = ()
+
+    @property
+    def sequence(self) -> int:
+        """Newest head move or publication."""
+        return self.entries[-1].seq if self.entries else 0
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Table to its Delta version before anything of it was read."""
+        return {each.table: each.version for each in self.tables}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How much a reconcile does.
+
+    Attributes:
+        mode: `full`, `increment` or `unchanged`. reason: in words.
+        foreign: commits of other programs; each is a defect.
+    """
+
+    mode: str
+    reason: str
+    foreign: Sequence[Finding] = field(default=())
+
+
+def look_at_changes(home: PipelineHome) -> Look:
+    """Return what changed since the newest seal. The tables' versions are read first, so that no later commit is missed."""
+    seals = read_seals(home)
+    tables = read_changes(home, seals[-1].versions if seals else None)
+    stamp = served_stamp(home)
+    entries = read_sequence(home)
+    head = select_head(entries)
+    path = [] if head is None else path_of(home, head)
+    last = newest_batch(home, path)
+    on_path = [seal for seal in seals if any(part.contains(seal.timeline, seal.batch) for part in path)]
+    seal = on_path[-1] if on_path else None
+    if seal is not None and seal is not seals[-1]:
+        tables = read_changes(home, seal.versions)
+    gaps = accepted_gaps(home)
+    return Look(
+        path=path,
+        last=None if last is None else (last.timeline, last.batch),
+        entries=entries,
+        amendments=last_amendment(home),
+        stamp=stamp,
+        gaps=[part.timeline for part in path if part.timeline in gaps],
+        seal=seal,
+        tables=tables,
+    )
+
+
+def decide_mode(pipeline: str, look: Look, *, full: bool = False, has_range: bool = False) -> Decision:
+    """Decide whether everything is judged, only what changed since the seal, or nothing. Pure.
+
+    Args:
+        pipeline: its name, for messages.
+        look: what was seen.
+        full: somebody asks for everything.
+        has_range: somebody asks for a range of windows.
+    """
+    seal = look.seal
+    reason = _why_full(look, full=full, has_range=has_range)
+    if seal is None or reason:
+        return Decision(FULL, reason)
+    foreign = find_foreign(pipeline, look.tables)
+    is_same = (
+        look.last == (seal.timeline, seal.batch)
+        and look.sequence == seal.sequence
+        and look.stamp == seal.served
+        and not foreign
+    )
+    if is_same:
+        return Decision(UNCHANGED, f"nothing new since the {seal.name}")
+    return Decision(INCREMENT, f"starts at the {seal.name}", foreign)
+
+
+def _why_full(look: Look, *, full: bool, has_range: bool) -> str:
+    seal = look.seal
+    if full:
+        return "everything was asked for"
+    if has_range:
+        return "a range was asked for"
+    if seal is None:
+        return "no seal is on the head's path"
+    if look.gaps:
+        return f"timeline {look.gaps[0]} began after an accepted gap"
+    if look.amendments != seal.amendments:
+        return "decisions about dead letters were made since the seal"
+    if any(entry.kind == HEAD and entry.seq > seal.sequence for entry in look.entries):
+        return "the head moved since the seal"
+    if (look.stamp is None) != (seal.served is None):
+        return "the served table came or went since the seal"
+    rewritten = find_rewritten(look.tables)
+    if rewritten:
+        return rewritten
+    if has_replaced(look.tables) and not new_publications(look):
+        return "rows of the table served were replaced without a publication"
+    return ""
+
+
+def new_publications(look: Look) -> list[Entry]:
+    """Return the publications after the seal. Pure."""
+    known = 0 if look.seal is None else look.seal.sequence
+    return [entry for entry in look.entries if entry.kind == PUBLICATION and entry.seq > known]

@@ -1,0 +1,289 @@
+"""Observe the part of the head's path that an incremental run needs: what came after the seal, and the windows in scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome, Place
+from rivertwice.deadletters.summary import read_cures
+from rivertwice.instants import from_ms
+from rivertwice.pipeline.definition import Definition
+from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
+from rivertwice.reconcile.rederive import offsets_of
+from rivertwice.reconcile.seals.look import Look, new_publications
+from rivertwice.reconcile.seals.model import Seal, meaning_of
+from rivertwice.reconcile.seals.scope import (
+    Scope,
+    Zones,
+    join_nearest,
+    joined_runs,
+    merged_ranges,
+    reaches_back,
+    select_batches,
+)
+from rivertwice.reconcile.view import (
+    DEAD_COLUMNS,
+    HeadView,
+    SealedPrefix,
+    group_versions,
+    load_definitions,
+    plan_of,
+)
+from rivertwice.store import delta
+from rivertwice.store.delta_read import Bounds
+from rivertwice.stream.seal import app_of
+from rivertwice.timeline.committed import committed_batches
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
+from rivertwice.timeline.lineage import Segment, list_timelines, load_timeline, path_semantics, select_on_path
+from rivertwice.timeline.served import ServedStamp, publications_of, read_corrections, served_stamp
+from rivertwice.timeline.serving import Publication
+
+_ZONE_COLUMNS = ("timeline", "batch", "batch_watermark_ms", "min_event_ms", "max_event_ms")
+_LOOK_BACK = 64
+_MOST_RANGES = 32
+_LAST_BATCH = (1 << 63) - 1
+_NO_EVENT = 1 << 60
+_MS = timedelta(milliseconds=1)
+
+
+class NotIncrementalError(Exception):
+    """What changed since the seal cannot be judged apart from the rest; the message says why."""
+
+
+def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None) -> HeadView:
+    """Return the head with only what an incremental run looks at.
+
+    Raises:
+        NotIncrementalError: everything must be judged.
+    """
+    seal = look.seal
+    assert seal is not None, "an incremental run starts at a seal"
+    served = _read_served(home)
+    tail = select_on_path(read_ledger(home, first_batch=seal.batch), look.path)
+    if not tail or (tail[0].timeline, tail[0].batch) != (seal.timeline, seal.batch):
+        message = f"the ledger has no row for the batch of the {seal.name}"
+        raise NotIncrementalError(message)
+    definition = _definition_of(home, tail[-1].bundle, definitions)
+    scope = _scope_of(definition, seal, look)
+    zones = _read_zones(home, look.path, seal, scope, definition)
+    places = [*select_batches(zones, scope), len(zones) - 1, *_place_of(zones, served[0])]
+    runs = joined_runs([place for place in places if place < len(zones)])
+    chosen = [place for low, high in runs for place in range(low, high)]
+    sealed = _read_batches(home, look.path, zones, chosen)
+    copies, stored = _observe_copies(home, look, seal)
+    fresh = select_on_path([row for row in heal_rows(tail[1:], copies) if row.batch > seal.batch], look.path)
+    rows = [*sealed, *fresh]
+    loaded, damaged = load_definitions(home, {row.bundle for row in rows}, definitions)
+    groups, versions = group_versions(loaded, rows)
+    if len(versions) > 1:
+        message = "several definitions made the windows that are not settled"
+        raise NotIncrementalError(message)
+    if meaning_of(versions[0]) != seal.meaning:
+        message = "the definition judges otherwise than at the seal"
+        raise NotIncrementalError(message)
+    if served[0] is not None and (served[0].timeline, served[0].batch) not in {
+        (row.timeline, row.batch) for row in rows
+    }:
+        message = "the served table shows a batch from before the windows that are not settled"
+        raise NotIncrementalError(message)
+    topics = versions[0].definition.topics
+    last = rows[-1]
+    publications = publications_of(list(look.entries))
+    return HeadView(
+        home=home,
+        rows=rows,
+        groups=groups,
+        versions=versions,
+        semantics=path_semantics(home, look.path),
+        genesis={},
+        sequence=look.sequence,
+        publications=publications,
+        stream=_read_stream(home, look.path, last, seal, scope),
+        dead=_after(home.tables.dead_letters, seal, DEAD_COLUMNS),
+        late=_after(home.tables.late_rows, seal),
+        served=None if served[1] is None else _read_scope(home.tables.served, scope, served[1]),
+        served_total=None if served[1] is None else _count_rows(served[1]),
+        served_stamp=served[0],
+        cures=read_cures(home, committed_batches(home, look.path)) if look.amendments else (),
+        corrections=_read_corrections(home, publications, scope),
+        copies=copies,
+        contradicted=[*damaged, *check_ledger_copies(home.root.name, stored, fresh, copies)],
+        prefix=SealedPrefix(
+            scope=scope,
+            count=len(sealed),
+            late_ms=tuple(zones.late_ms(place) for place in chosen),
+            batch_ms=tuple(int(zones.watermark_ms[place]) for place in chosen),
+            end_offsets=offsets_of(seal.end_offsets, topics),
+            last_batch=seal.batch,
+        ),
+    )
+
+
+def _definition_of(home: PipelineHome, bundle: str, definitions: Path | None) -> Definition:
+    return load_definitions(home, {bundle}, definitions)[0][bundle]
+
+
+def _scope_of(definition: Definition, seal: Seal, look: Look) -> Scope:
+    """Return the windows to judge: those that were not settled, and those that publications serve since the seal."""
+    length = definition.window.length // _MS
+    ranges = [(int(low), int(high)) for entry in new_publications(look) for low, high in entry.payload["ranges"]]
+    return Scope(seal.settled_ms, length, tuple(join_nearest(merged_ranges(ranges), _MOST_RANGES)))
+
+
+def _read_zones(home: PipelineHome, path: Sequence[Segment], seal: Seal, scope: Scope, definition: Definition) -> Zones:
+    """Return the zone map up to the seal's batch, as far back as a window in scope may have records."""
+    delay = definition.source[1].watermark // _MS
+    count = _LOOK_BACK
+    while True:
+        first = max(0, seal.batch - count)
+        table = delta.read(home.tables.ledger, columns=_ZONE_COLUMNS, between=("batch", first, seal.batch))
+        zones = _zones(pa.table([]) if table is None else table, path)
+        if not len(zones) or (zones.timelines[-1], int(zones.batches[-1])) != (seal.timeline, seal.batch):
+            message = f"the ledger's table has no row for the batch of the {seal.name}"
+            raise NotIncrementalError(message)
+        if first == 0 or reaches_back(int(zones.watermark_ms[0]), delay, scope):
+            return zones
+        count *= 8
+
+
+def _zones(table: pa.Table, path: Sequence[Segment]) -> Zones:
+    parts = []
+    for segment in path:
+        own = pc.and_(pc.equal(table["timeline"], segment.timeline), pc.greater_equal(table["batch"], segment.first))
+        if segment.last is not None:
+            own = pc.and_(own, pc.less_equal(table["batch"], segment.last))
+        parts.append(table.filter(own).sort_by("batch"))
+    rows = pa.concat_tables(parts)
+    batches = rows["batch"].to_numpy()
+    is_first = np.concatenate([[True], batches[1:] != batches[:-1]]) if len(batches) else np.zeros(0, dtype=bool)
+    rows = rows.filter(pa.array(is_first))  # a row that was copied twice counts once
+    return Zones(
+        timelines=rows["timeline"].to_pylist(),
+        batches=rows["batch"].to_numpy(),
+        watermark_ms=rows["batch_watermark_ms"].to_numpy(),
+        min_event_ms=pc.fill_null(rows["min_event_ms"], _NO_EVENT).to_numpy(),
+        max_event_ms=pc.fill_null(rows["max_event_ms"], -_NO_EVENT).to_numpy(),
+    )
+
+
+def _place_of(zones: Zones, stamp: ServedStamp | None) -> list[int]:
+    """Return the place of the batch that the served table shows, if it is in the prefix."""
+    if stamp is None:
+        return []
+    return [
+        place
+        for place in range(len(zones))
+        if (zones.timelines[place], int(zones.batches[place])) == (stamp.timeline, stamp.batch)
+    ]
+
+
+def _read_batches(home: PipelineHome, path: Sequence[Segment], zones: Zones, chosen: Sequence[int]) -> list[LedgerRow]:
+    bounds: list[Bounds] = [
+        ("batch", int(zones.batches[low]), int(zones.batches[high - 1])) for low, high in joined_runs(chosen)
+    ]
+    table = delta.read(home.tables.ledger, any_of=bounds)
+    rows = [] if table is None else select_on_path(from_table(table), path)
+    if len(rows) != len(chosen):
+        message = f"the ledger's table has {len(rows)} of {len(chosen)} batches that were compared before"
+        raise NotIncrementalError(message)
+    return rows
+
+
+def _observe_copies(home: PipelineHome, look: Look, seal: Seal) -> tuple[Copies, list[LedgerRow]]:
+    """Return the other copies of what came after the seal, and the ledger's own rows of it, of all timelines."""
+    first = seal.batch + 1
+    table = delta.read(home.tables.ledger, between=("batch", first, _LAST_BATCH))
+    stored = [] if table is None else from_table(table)
+    fresh = max((row.batch for row in stored), default=seal.batch) - seal.batch
+    commits = [
+        row
+        for _, data in delta.commits(home.tables.changelog, METADATA_KEY, limit=min(1000, fresh + 16))
+        if (row := LedgerRow.from_json(data)).batch >= first
+    ]
+    names = [segment.timeline for segment in look.path]
+    applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
+    copies = Copies(
+        commits=commits,
+        table=frozenset((row.timeline, row.batch) for row in stored),
+        timelines={name: load_timeline(home, name) for name in names},
+        known=list_timelines(home),
+        applied={name: version for name, version in applied.items() if version is not None},
+        plans={
+            name: plan
+            for entry in new_publications(look)
+            if (plan := plan_of(home, name := entry.payload["backfill"])) is not None
+        },
+    )
+    return copies, stored
+
+
+def _read_stream(
+    home: PipelineHome, path: Sequence[Segment], last: LedgerRow, seal: Seal, scope: Scope
+) -> pa.Table | None:
+    """Return the changelog's rows on the path of the batches after the seal and of the windows in scope."""
+    fresh: Bounds = ("_batch", seal.batch + 1, last.batch)
+    rows = delta.read(home.tables.changelog, any_of=[fresh, *_bounds(scope)])
+    return None if rows is None else rows.filter(on_path(path, last))
+
+
+def on_path(path: Sequence[Segment], last: LedgerRow) -> pc.Expression:
+    """Return the condition that a changelog row is of a batch on the path, up to the last committed one."""
+    keep = pc.scalar(False)
+    for segment in path:
+        end = min(end for end in (segment.last, last.batch, _LAST_BATCH) if end is not None)
+        inside = (pc.field("_batch") >= segment.first) & (pc.field("_batch") <= end)
+        keep = keep | ((pc.field("_timeline") == segment.timeline) & inside)
+    return keep
+
+
+def _bounds(scope: Scope) -> list[Bounds]:
+    return [("window_start", from_ms(low), from_ms(high) - timedelta(microseconds=1)) for low, high in scope.starts]
+
+
+def _read_scope(path: Place, scope: Scope, at: delta.Table | None = None) -> pa.Table | None:
+    return delta.read(path, any_of=_bounds(scope), at=at)
+
+
+def _after(path: Place, seal: Seal, columns: Sequence[str] | None = None) -> pa.Table | None:
+    return delta.read(path, columns=columns, between=("_batch", seal.batch + 1, _LAST_BATCH))
+
+
+def _read_corrections(home: PipelineHome, publications: Sequence[Publication], scope: Scope) -> pa.Table | None:
+    """Return the corrections of windows in scope."""
+    touching = [
+        publication
+        for publication in publications
+        if any(
+            low < scope_high and scope_low < high
+            for low, high in publication.ranges
+            for scope_low, scope_high in scope.starts
+        )
+    ]
+    rows = read_corrections(home, touching)
+    if rows is None:
+        return None
+    starts = pc.cast(pc.cast(rows["window_start"], pa.timestamp("ms", "UTC"), safe=False), pa.int64())
+    keep = pa.array([scope.contains(start) for start in starts.to_pylist()], pa.bool_())
+    return rows.filter(keep)
+
+
+def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, delta.Table | None]:
+    """Return the served table's stamp and a handle of the build with this stamp; (None, None) if there is none."""
+    for _ in range(5):
+        stamp = served_stamp(home)
+        table = delta.open_table(home.tables.served)
+        if served_stamp(home) == stamp:
+            return (stamp, table) if stamp is not None else (None, None)
+    message = "the served table changed in every attempt to read it"
+    raise NotIncrementalError(message)
+
+
+def _count_rows(table: delta.Table) -> int | None:
+    counts = pa.table(table.get_add_actions(flatten=True))["num_records"].to_pylist()
+    return None if any(count is None for count in counts) else sum(counts)

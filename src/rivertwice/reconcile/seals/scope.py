@@ -1,0 +1,129 @@
+"""Which windows an incremental run judges, and which sealed batches hold their records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rivertwice.timeline.judgements import Increment, Range
+
+Column = npt.NDArray[np.int64]
+MOST_RUNS = 16
+"""So many separate stretches of the log are read at most; the nearest ones are joined."""
+FOREVER_MS = 253_402_300_799_999  # the last instant of the year 9999
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The windows that a run judges: those that were not settled at the seal, and ranges of settled ones.
+
+    Attributes:
+        settled_ms: windows that end at or before it (epoch ms) are settled.
+        length_ms: length of a window.
+        ranges: starts of settled windows that are all judged again.
+    """
+
+    settled_ms: int
+    length_ms: int
+    ranges: tuple[Range, ...] = ()
+
+    @property
+    def open_ms(self) -> int:
+        """The first start at which no window is settled."""
+        return self.settled_ms - self.length_ms + 1
+
+    @property
+    def starts(self) -> tuple[Range, ...]:
+        """The ranges of starts of all windows in scope."""
+        return (*self.ranges, (self.open_ms, FOREVER_MS))
+
+    def contains(self, start_ms: int) -> bool:
+        """Say whether a window is judged."""
+        return start_ms >= self.open_ms or any(low <= start_ms < high for low, high in self.ranges)
+
+    def increment(self, base: str) -> Increment:
+        """Return what is stored about the run."""
+        return Increment(base, self.settled_ms, self.ranges, self.length_ms)
+
+
+@dataclass(frozen=True)
+class Zones:
+    """What the ledger says of consecutive batches of a path, in order.
+
+    Attributes:
+        timelines, batches: name each batch.
+        watermark_ms: of each batch; never falls along a path.
+        min_event_ms, max_event_ms: of the records that it accepted; without records, no event lies between the two.
+    """
+
+    timelines: Sequence[str]
+    batches: Column
+    watermark_ms: Column
+    min_event_ms: Column
+    max_event_ms: Column
+
+    def __len__(self) -> int:
+        """Return how many batches there are."""
+        return len(self.batches)
+
+    def late_ms(self, index: int) -> int:
+        """Return the watermark by which a batch's records were late: the previous batch's; 0 for the first."""
+        return 0 if index == 0 else int(self.watermark_ms[index - 1])
+
+
+def reaches_back(first_watermark_ms: int, delay_ms: int, scope: Scope) -> bool:
+    """Say whether all batches before one with this watermark are too old to hold a record of a window in scope, or to emit one.
+
+    Before a batch of watermark W, no batch accepted an event later than W plus the delay.
+    """
+    oldest = min(low for low, _ in scope.starts)
+    return first_watermark_ms + delay_ms < oldest and first_watermark_ms <= scope.settled_ms
+
+
+def select_batches(zones: Zones, scope: Scope) -> list[int]:
+    """Return the places of the batches that hold records of windows in scope, or emitted rows of them, in order."""
+    wanted = np.zeros(len(zones), dtype=bool)
+    for low, high in scope.starts:
+        wanted |= (zones.max_event_ms >= low) & (zones.min_event_ms < high + scope.length_ms)
+        first, last = np.searchsorted(zones.watermark_ms, [low + scope.length_ms, high - 1 + scope.length_ms])
+        wanted[first : last + 1] = True  # the batch at which the watermark reaches a window's end emits it
+    return np.flatnonzero(wanted).tolist()
+
+
+def joined_runs(places: Sequence[int], most: int = MOST_RUNS) -> list[Range]:
+    """Return half-open runs that cover places, at most so many: the smallest gaps between runs are filled."""
+    runs: list[Range] = []
+    for place in sorted(set(places)):
+        if runs and runs[-1][1] == place:
+            runs[-1] = (runs[-1][0], place + 1)
+        else:
+            runs.append((place, place + 1))
+    return join_nearest(runs, most)
+
+
+def join_nearest(ranges: Sequence[Range], most: int) -> list[Range]:
+    """Return half-open ranges, sorted and apart, with the smallest gaps filled until there are at most so many."""
+    joined = merged_ranges(ranges)
+    gaps = sorted(range(1, len(joined)), key=lambda at: joined[at][0] - joined[at - 1][1])
+    filled = set(gaps[: max(0, len(joined) - most)])
+    result: list[Range] = []
+    for at, pair in enumerate(joined):
+        if at in filled:
+            result[-1] = (result[-1][0], pair[1])
+        else:
+            result.append(pair)
+    return result
+
+
+def merged_ranges(ranges: Sequence[Range]) -> list[Range]:
+    """Return half-open ranges sorted, with those that touch or overlap made one."""
+    result: list[Range] = []
+    for low, high in sorted(ranges):
+        if result and low <= result[-1][1]:
+            result[-1] = (result[-1][0], max(high, result[-1][1]))
+        else:
+            result.append((low, high))
+    return result

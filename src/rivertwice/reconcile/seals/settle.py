@@ -1,0 +1,91 @@
+"""Make the seal of a run that passed, or say why there is none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rivertwice.reconcile.evidence.evidence import Evidence
+from rivertwice.reconcile.gaps import Doubts
+from rivertwice.reconcile.gate import Gate
+from rivertwice.reconcile.judge_head import Judged
+from rivertwice.reconcile.kinds.account import count_by_rows
+from rivertwice.reconcile.model import Verdict
+from rivertwice.reconcile.results import Stamp
+from rivertwice.reconcile.seals.check import served_after
+from rivertwice.reconcile.seals.look import Look
+from rivertwice.reconcile.seals.merge import merge_counts, settled_parts
+from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
+from rivertwice.reconcile.totals import Totals
+from rivertwice.reconcile.view import HeadView
+from rivertwice.verdicts import AGREES, DEFECT, LATE
+
+
+def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -> str:
+    """Return why no later run may build on one; empty if it may."""
+    if not judged.can_increment:
+        return "its kind of windows, or a row without a count of its records, is judged as a whole"
+    if not view.newest.definition.compare:
+        return "its definition says compare: false"
+    if view.jumps or judged.derived.missing or judged.derived.doubts.doubts:
+        return "records of the log are lost"
+    if not gate.passed:
+        return "its gate did not pass"
+    if judged.derived.defects or any(counts.get(DEFECT) for counts in totals.counts.values()):
+        return "a row is a DEFECT"
+    if totals.total.unexplained or any(account.unexplained for account in totals.partitions.values()):
+        return "records are without a cause"
+    if any(not counts.get(AGREES) and not counts.get(LATE) for counts in totals.counts.values()):
+        return "nothing could be compared"
+    return ""
+
+
+def make_seal(
+    stamp: Stamp, view: HeadView, judged: Judged, verdicts: Sequence[Verdict], totals: Totals, look: Look
+) -> Seal:
+    """Return the seal of a run.
+
+    Args:
+        stamp: of the run.
+        view: what it looked at.
+        judged: what that gave.
+        verdicts: all that it judged.
+        totals: of all windows.
+        look: with which it began; the tables' versions are of that moment.
+    """
+    settled_ms = judged.evidence.closed_ms
+    if judged.served is not None:
+        settled_ms = min(settled_ms, judged.served.closed_ms)
+    own = [(verdict.pair, verdict.verdict) for verdict in verdicts if verdict.row.end_ms <= settled_ms]
+    records = totals.records
+    return Seal(
+        run=stamp.run,
+        created_at=stamp.created_at,
+        timeline=stamp.timeline,
+        batch=stamp.batch,
+        meaning=meaning_of(view.newest),
+        sequence=view.sequence,
+        amendments=look.amendments,
+        end_offsets=view.last.end_offsets,
+        settled_ms=settled_ms,
+        served=view.served_stamp if judged.served is not None else None,
+        counts=merge_counts(totals.settled_before, own, ()),
+        parts=settled_parts(records.read, records.accepted, records.dead, records.pairs, settled_ms),
+        emitted=records.emitted_before + _emitted(judged.evidence, view, settled_ms),
+        ledger=chain_hash(
+            START if view.prefix is None or look.seal is None else look.seal.ledger, view.rows[view.first_new :]
+        ),
+        served_rows=-1 if view.served_total is None else view.served_total - served_after(view, settled_ms),
+        versions=look.versions,
+    )
+
+
+def _emitted(evidence: Evidence, view: HeadView, settled_ms: int) -> int:
+    """Return what the changelog counts in windows that this run settled."""
+    before_ms = None if view.prefix is None else view.prefix.scope.settled_ms
+    newly = {
+        row: rows
+        for row, rows in evidence.stream.items()
+        if row.end_ms <= settled_ms and (before_ms is None or row.end_ms > before_ms)
+    }
+    return count_by_rows(replace(evidence, stream=newly), Doubts(), settled_ms)

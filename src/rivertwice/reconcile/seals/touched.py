@@ -1,0 +1,134 @@
+"""Rows of settled windows for which late records came since the seal. Pure.
+
+What the stream emitted of such a row was proved to be right, and a late record names the row that it is missing from. So the
+row is LATE by exactly its late records, and its records need not be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rivertwice.instants import to_ms
+from rivertwice.reconcile.evidence.explanations import say_counts
+from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, Verdict
+from rivertwice.timeline.serving import Publication
+from rivertwice.verdicts import LATE, NOT_COMPARABLE
+
+StoredVerdict = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SettledRows:
+    """What is known of the windows that late records came for.
+
+    Attributes:
+        verdicts: pair to address to the verdict that is stored.
+        emitted: address to the records that the changelog's row counts.
+        served: the same of the served row; None: there is no served table.
+        winners: window start to the publication that serves it.
+        semantics: of the definition that judges.
+    """
+
+    verdicts: Mapping[str, Mapping[RowId, StoredVerdict]]
+    emitted: Mapping[RowId, int]
+    served: Mapping[RowId, int] | None
+    winners: Mapping[int, Publication] = field(default_factory=dict)
+    semantics: str = ""
+
+    def incomparable(self, pair: str, row: RowId) -> StoredVerdict | None:
+        """Return the verdict of a window's rows if they cannot be compared, whatever comes."""
+        return next(
+            (
+                stored
+                for address, stored in self.verdicts.get(pair, {}).items()
+                if address[:2] == row[:2] and stored["verdict"] == NOT_COMPARABLE
+            ),
+            None,
+        )
+
+
+@dataclass(frozen=True)
+class TouchedRows:
+    """The verdicts of rows for which late records came, and the records that each depends on beside those of before."""
+
+    verdicts: Sequence[Verdict] = ()
+    late: Mapping[tuple[str, RowId], Sequence[LateRow]] = field(default_factory=dict)
+
+
+def by_address(rows: Iterable[StoredVerdict]) -> dict[str, dict[RowId, StoredVerdict]]:
+    """Return stored verdicts by pair and address."""
+    sorted_rows: dict[str, dict[RowId, StoredVerdict]] = {STREAM: {}, SERVED: {}}
+    for row in rows:
+        address = RowId(to_ms(row["window_start"]), to_ms(row["window_end"]), row["key"])
+        sorted_rows.setdefault(row["pair"], {})[address] = row
+    return sorted_rows
+
+
+def judge_touched(late: Mapping[RowId, Sequence[LateRow]], settled: SettledRows) -> TouchedRows:
+    """Return the verdicts of settled rows after further late records."""
+    verdicts: list[Verdict] = []
+    causes: dict[tuple[str, RowId], Sequence[LateRow]] = {}
+    for row, records in sorted(late.items()):
+        verdict = _judge_stream(row, len(records), settled)
+        verdicts.append(verdict)
+        causes[STREAM, row] = records if verdict.verdict == LATE else ()
+    for row, records in sorted(late.items()) if settled.served is not None else ():
+        publication = settled.winners.get(row.start_ms)
+        since = records if publication is None else _after(publication, records)
+        if not since:
+            continue
+        verdict = _judge_served(row, len(since), publication, settled)
+        verdicts.append(verdict)
+        causes[SERVED, row] = since if verdict.verdict == LATE else ()
+    return TouchedRows(verdicts, causes)
+
+
+def _after(publication: Publication, records: Sequence[LateRow]) -> list[LateRow]:
+    return [
+        record
+        for record in records
+        if record.offset >= publication.as_of.get(record.topic, {}).get(record.partition, 0)
+    ]
+
+
+def _judge_stream(row: RowId, further: int, settled: SettledRows) -> Verdict:
+    stored = settled.verdicts[STREAM].get(row)
+    late = further + (0 if stored is None else stored["late"])
+    dead = _dead(stored)
+    total = settled.emitted.get(row, 0) + late + dead
+    incomparable = settled.incomparable(STREAM, row)
+    if incomparable is not None:
+        return _verdict(STREAM, row, NOT_COMPARABLE, incomparable["reason"], "not compared", late, 0, total)
+    presence = "both" if row in settled.emitted else "truth only"
+    reason = say_counts(late, dead, total, "came after the window closed")
+    return _verdict(STREAM, row, LATE, reason, presence, late, dead, total)
+
+
+def _judge_served(row: RowId, further: int, publication: Publication | None, settled: SettledRows) -> Verdict:
+    assert settled.served is not None, "the caller asked"
+    stored = settled.verdicts[SERVED].get(row)
+    late = further + (stored["late"] if stored is not None and stored["verdict"] == LATE else 0)
+    dead = _dead(stored)
+    total = settled.served.get(row, 0) + late + dead
+    incomparable = settled.incomparable(SERVED, row) if publication is None else None
+    if incomparable is not None:
+        return _verdict(SERVED, row, NOT_COMPARABLE, incomparable["reason"], "not compared", 0, 0, total)
+    if publication is not None and publication.semantics != settled.semantics:
+        reason = "mixed: a publication of an older definition serves the window"
+        return _verdict(SERVED, row, NOT_COMPARABLE, reason, "not compared", 0, 0, total)
+    presence = "both" if row in settled.served else "truth only"
+    phrase = f"came too late{'' if publication is None else ' after the newest publication'}"
+    return _verdict(SERVED, row, LATE, say_counts(late, dead, total, phrase), presence, late, dead, total)
+
+
+def _dead(stored: StoredVerdict | None) -> int:
+    return 0 if stored is None or stored["verdict"] != LATE else int(stored["dead"])
+
+
+def _verdict(
+    pair: str, row: RowId, verdict: str, reason: str, presence: str, late: int, dead: int, total: int
+) -> Verdict:
+    share = late / total if total else 0.0
+    return Verdict(pair, row, verdict, reason, presence, late=late, dead=dead, late_share=share)

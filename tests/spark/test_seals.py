@@ -1,0 +1,186 @@
+"""Seals: what a run that starts at one says of every row is what a run over everything says; nothing new costs no Spark job."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from homes.windows import WindowHome
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+from rivertwice.reconcile.run import ReconcileReport, reconcile, reconcile_unchanged
+from rivertwice.timeline.served import rebuild_served
+from simulated.windows import SIZE, START, World, random_batches
+
+pytestmark = pytest.mark.spark
+HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "4"))
+
+
+def run(spark: SparkSession, settings: Settings, *, full: bool = False) -> ReconcileReport:
+    return reconcile(spark, settings, "p", full=full, now=utc_now(), progress=lambda _: None)
+
+
+def stored(settings: Settings, report: ReconcileReport) -> dict[str, Any]:
+    """Return all that readers see of a run, without what differs between any two runs."""
+    home = settings.pipeline("p")
+    newest = newest_reconcile(home)
+    assert newest is not None
+    assert newest["run"] == report.run
+    rows = verdict_rows(home, report.run)
+    names = ("pair", "window_start", "window_end", "key", "verdict", "reason", "late", "dead")
+    causes = ("pair", "cause", "window_start", "key", "topic", "partition", "offset", "batch", "event_time", "detail")
+    return {
+        "verdicts": sorted(tuple(map(str, (row[name] for name in names))) for row in rows),
+        "causes": sorted(tuple(map(str, (row[name] for name in causes))) for row in cause_rows(home, report.run)),
+        **{name: newest[name] for name in ("timeline", "batch", "sequence", "as_of", "counts", "balance")},
+        "late": newest["late_by_partition"],
+        "alerts": sorted(f"{alert['severity']} {alert['message']}" for alert in newest["gate"]["alerts"]),
+    }
+
+
+def full_copy(spark: SparkSession, made: WindowHome, folder: Path) -> dict[str, Any]:
+    """Return what a run over everything says, on a copy of the home."""
+    shutil.copytree(made.settings.home, folder)
+    settings = replace(made.settings, home=folder)
+    return stored(settings, run(spark, settings, full=True))
+
+
+def history(seed: int, step: int = SIZE, batches: int = 40) -> tuple[random.Random, World]:
+    chance = random.Random(seed)
+    world = World(step)
+    for batch in random_batches(chance, batches):
+        world.commit(batch)
+    return chance, world
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_an_incremental_run_says_of_every_row_what_a_full_one_says(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    chance, world = history(seed, step=chance_step(seed))
+    assert world.late
+    made = WindowHome(tmp_path / "home", world)
+    made.commit(6)
+    modes = []
+    for number in range(6):
+        if chance.random() < 0.8:
+            rebuild_served(made.home, made.bundle.definition)
+        report = run(spark, made.settings)
+        modes.append("full" if report.increment is None else "increment")
+        assert stored(made.settings, report) == full_copy(spark, made, tmp_path / f"copy{number}"), report.why
+        if chance.random() < 0.2:
+            made.fork()
+        if chance.random() < 0.3:
+            low = world.emitted[chance.randrange(len(world.emitted) // 2)][1].start_ms
+            made.publish(low, low + 3 * SIZE)
+        made.commit(chance.randint(1, 8))
+    assert "increment" in modes
+
+
+def chance_step(seed: int) -> int:
+    return SIZE // 2 if seed % 2 else SIZE
+
+
+def test_nothing_new_is_a_run_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    _, world = history(7)
+    made = WindowHome(tmp_path / "home", world)
+    made.commit(20)
+    rebuild_served(made.home, made.bundle.definition)
+    assert reconcile_unchanged(made.settings, "p", now=utc_now()) is None
+    first = run(spark, made.settings)
+    assert first.sealed
+    assert first.increment is None
+    before = stored(made.settings, first)
+    again = reconcile_unchanged(made.settings, "p", now=utc_now(), progress=lambda _: None)
+    assert again is not None
+    assert again.run != first.run
+    assert stored(made.settings, again) == before
+    made.commit(1)
+    assert reconcile_unchanged(made.settings, "p", now=utc_now()) is None
+
+
+def made_and_sealed(spark: SparkSession, folder: Path, seed: int, batches: int) -> WindowHome:
+    made = WindowHome(folder / "home", history(seed)[1])
+    made.commit(batches)
+    rebuild_served(made.home, made.bundle.definition)
+    assert run(spark, made.settings).sealed
+    return made
+
+
+def alter_settled_row(made: WindowHome) -> None:
+    """Change one settled row of the changelog in place, as a person with a SQL tool does."""
+    first = made.world.emitted[0][1]
+    where = f"k = '{first.key}' AND window_start = arrow_cast({first.start_ms * 1000}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    metrics = DeltaTable(str(made.home.tables.changelog)).update({"total": "total + 1"}, predicate=where)
+    assert metrics["num_updated_rows"] == 1
+
+
+def test_a_foreign_write_to_settled_rows_fails_the_gate_until_a_full_run(spark: SparkSession, tmp_path: Path) -> None:
+    made = made_and_sealed(spark, tmp_path, 11, 20)
+    alter_settled_row(made)
+    for batches in (0, 2):
+        made.commit(batches)
+        report = run(spark, made.settings)
+        assert report.increment is not None
+        assert [finding.kind for finding in report.findings] == ["foreign_write"]
+        assert not report.gate.passed
+        assert not report.sealed
+    full = run(spark, made.settings, full=True)
+    wrong = [verdict.row for verdict in full.verdicts if verdict.pair == "stream" and verdict.verdict == "DEFECT"]
+    assert [row.start_ms for row in wrong] == [made.world.emitted[0][1].start_ms]
+
+
+def test_a_ledger_row_changed_behind_a_seal_is_found_by_a_full_run(spark: SparkSession, tmp_path: Path) -> None:
+    made = made_and_sealed(spark, tmp_path, 12, 12)
+    DeltaTable(str(made.home.tables.ledger)).update({"epoch": "2"}, predicate="batch >= 3")
+    commits = DeltaTable(str(made.home.tables.changelog))
+    commits.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    report = run(spark, made.settings, full=True)
+    assert "seal" in {finding.kind for finding in report.findings}
+
+
+def test_a_run_killed_before_its_seal_is_followed_by_one_from_the_seal_before(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = made_and_sealed(spark, tmp_path, 13, 10)
+    made.commit(5)
+    with monkeypatch.context() as patched:
+        patched.setattr("rivertwice.reconcile.run.store_seal", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(spark, made.settings)
+    made.commit(5)
+    report = run(spark, made.settings)
+    assert report.increment is not None
+    assert stored(made.settings, report) == full_copy(spark, made, tmp_path / "copy")
+
+
+def test_row_of_a_late_record_far_back_is_late_and_no_old_record_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The first window is long settled when a record for it comes: it is judged by that record, without the window's others."""
+    world = World()
+    for second in range(0, 300, 2):
+        world.commit([(0, "a", START + second * 1000, 1), (1, "b", START + second * 1000, 2)])
+    world.commit([(0, "a", START + 1000, 5), (1, "c", START + 1000, 5)])
+    world.commit([])
+    made = WindowHome(tmp_path / "home", world)
+    made.commit(149)
+    rebuild_served(made.home, made.bundle.definition)
+    assert run(spark, made.settings).sealed
+    made.commit(3)
+    lines: list[str] = []
+    report = reconcile(spark, made.settings, "p", now=utc_now(), progress=lines.append)
+    assert report.increment is not None
+    read = next(int(line.split(": ")[2].split(" ")[0]) for line in lines if "re-derive" in line)
+    assert read < 40, lines
+    late = {(verdict.pair, verdict.row.key): verdict.reason for verdict in report.verdicts if verdict.verdict == "LATE"}
+    assert late["stream", '{"k": "a"}'] == "1 of 6 records came after the window closed"
+    assert late["served", '{"k": "c"}'] == "1 of 1 records came too late"
+    assert stored(made.settings, report) == full_copy(spark, made, tmp_path / "copy")

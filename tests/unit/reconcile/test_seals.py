@@ -1,0 +1,292 @@
+"""Seals without an engine: what is looked at, which windows are judged, which batches are read, what late records change."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rivertwice.log.addresses import Part
+from rivertwice.reconcile.balance import PairCount
+from rivertwice.reconcile.derive import read_spans
+from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId
+from rivertwice.reconcile.seals.changes import FOREIGN, OWN, REPLACED, REWRITTEN, TableChanges, classify_change
+from rivertwice.reconcile.seals.look import FULL, INCREMENT, UNCHANGED, Look, decide_mode
+from rivertwice.reconcile.seals.merge import merge_counts, replaced_verdicts, sealed_pairs, settled_parts
+from rivertwice.reconcile.seals.model import Seal, SealedPart, chain_hash, seal_of
+from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
+from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
+from rivertwice.store.delta_read import Change
+from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
+from rivertwice.timeline.served import ServedStamp
+from rivertwice.timeline.serving import Publication
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SIZE = 10
+P0 = Part("t", 0)
+SEAL = Seal(
+    run="r1",
+    created_at=NOW,
+    timeline="t1",
+    batch=5,
+    meaning="m",
+    sequence=1,
+    amendments=0,
+    end_offsets={"t": {"0": 9}},
+    settled_ms=100,
+    served=ServedStamp(1, "t1", 5),
+    counts={STREAM: {"AGREES": 3, "LATE": 1}},
+    parts={P0: SealedPart(9, 8, 1, 7, 1)},
+    emitted=7,
+    ledger="h",
+    served_rows=4,
+    versions={"changelog": 6},
+)
+LOOK = Look(
+    path=[Segment("t1", 0, None)],
+    last=("t1", 5),
+    entries=[Entry(1, HEAD, {"timeline": "t1"}, NOW)],
+    stamp=ServedStamp(1, "t1", 5),
+    seal=SEAL,
+)
+
+
+def change(
+    operation: str = "WRITE", mode: str = "Append", keys: tuple[str, ...] = ("nonce",), partial: bool = False
+) -> Change:
+    return Change(7, operation, mode, partial, frozenset(keys))
+
+
+def test_a_seal_is_read_as_it_was_stored() -> None:
+    names = ("run", "created_at", "timeline", "batch", "meaning", "sequence", "amendments", "settled_ms")
+    row = {"_format": 1, **{name: getattr(SEAL, name) for name in names}, "state": SEAL.state()}
+    assert seal_of(row) == SEAL
+    assert seal_of({**row, "_format": 2}) is None
+
+
+@pytest.mark.parametrize(
+    ("looked", "mode", "word"),
+    [
+        (LOOK, UNCHANGED, "nothing new"),
+        (replace(LOOK, seal=None), FULL, "no seal"),
+        (replace(LOOK, last=("t1", 6)), INCREMENT, "starts at"),
+        (replace(LOOK, stamp=ServedStamp(1, "t1", 6)), INCREMENT, "starts at"),
+        (replace(LOOK, stamp=None), FULL, "served table came or went"),
+        (replace(LOOK, amendments=1), FULL, "dead letters"),
+        (replace(LOOK, gaps=["t1"]), FULL, "accepted gap"),
+        (replace(LOOK, entries=[*LOOK.entries, Entry(2, HEAD, {"timeline": "t2"}, NOW)]), FULL, "head moved"),
+        (replace(LOOK, entries=[*LOOK.entries, Entry(2, PUBLICATION, {}, NOW)]), INCREMENT, "starts at"),
+        (replace(LOOK, tables=[TableChanges("ledger", 9, 5, None)]), FULL, "not kept"),
+        (replace(LOOK, tables=[TableChanges("ledger", 9, 8, [change(mode="Overwrite")])]), FULL, "replaced rows"),
+        (replace(LOOK, tables=[TableChanges("ledger", 9, 8, [change(keys=())])]), INCREMENT, "starts at"),
+    ],
+)
+def test_how_much_is_judged_follows_from_what_changed(looked: Look, mode: str, word: str) -> None:
+    decision = decide_mode("p", looked)
+    assert decision.mode == mode
+    assert word in decision.reason
+
+
+def test_a_person_who_asks_for_everything_or_a_range_gets_it() -> None:
+    assert decide_mode("p", LOOK, full=True).mode == FULL
+    assert decide_mode("p", LOOK, has_range=True).mode == FULL
+
+
+def test_a_commit_of_another_program_is_a_finding_with_the_way_on() -> None:
+    foreign = replace(LOOK, tables=[TableChanges("changelog", 7, 6, [change("DELETE", "", ())])])
+    (finding,) = decide_mode("p", foreign).foreign
+    assert finding.kind == "foreign_write"
+    assert "version 7 of the table changelog is a DELETE" in finding.message
+    assert "`rivertwice reconcile p --full`" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("table", "made", "kind"),
+    [
+        ("changelog", change(), OWN),
+        ("changelog", change("OPTIMIZE", "", ()), OWN),
+        ("changelog", change("VACUUM END", "", ()), OWN),
+        ("changelog", change(keys=()), FOREIGN),
+        ("changelog", change("UPDATE", "", ()), FOREIGN),
+        ("changelog", change("RESTORE", "", ()), FOREIGN),
+        ("changelog", change("DELETE", "", ("nonce",)), REWRITTEN),
+        ("changelog", change("FSCK", "", ()), REWRITTEN),
+        ("dead_letters", change(mode="Overwrite", partial=True), REWRITTEN),
+        ("served", change(keys=("served",)), OWN),
+        ("served", change(mode="Overwrite", keys=("served",)), REWRITTEN),
+        ("served", change(mode="Overwrite", keys=("served",), partial=True), REPLACED),
+        ("served", change(mode="Overwrite", keys=()), FOREIGN),
+    ],
+)
+def test_a_commit_is_known_by_what_it_did_and_who_made_it(table: str, made: Change, kind: str) -> None:
+    assert classify_change(table, made) == kind
+
+
+def zones(*batches: tuple[int, int | None, int | None]) -> Zones:
+    """Batches of (watermark, first and last event)."""
+    return Zones(
+        ["t1"] * len(batches),
+        np.arange(len(batches)),
+        np.array([watermark for watermark, _, _ in batches]),
+        np.array([1 << 60 if low is None else low for _, low, _ in batches]),
+        np.array([-(1 << 60) if high is None else high for _, _, high in batches]),
+    )
+
+
+def test_batches_with_records_of_windows_that_are_not_settled_are_read() -> None:
+    #                 settled at 20: windows that begin at 11 or later are open
+    seen = zones((0, 1, 8), (3, 2, 12), (7, None, None), (20, 15, 25), (20, 3, 9))
+    assert select_batches(seen, Scope(20, SIZE)) == [1, 3]
+
+
+def test_batches_of_windows_that_are_judged_again_are_read_and_those_that_emitted_them() -> None:
+    seen = zones((0, 1, 8), (3, 12, 14), (10, None, None), (20, 15, 25), (20, 3, 9), (20, 26, 27))
+    assert select_batches(seen, Scope(20, SIZE, ((0, 10),))) == [0, 1, 2, 3, 4, 5]
+    assert select_batches(zones((0, 30, 38), (40, 41, 42), (50, 60, 61)), Scope(70, SIZE, ((30, 31),))) == [0, 1, 2]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 60), max_size=4)), min_size=1, max_size=12),
+    st.integers(0, 60),
+    st.lists(st.integers(0, 5), max_size=2),
+)
+def test_no_record_of_a_window_in_scope_is_in_a_batch_that_is_not_read(
+    steps: list[tuple[int, list[int]]], settled: int, starts: list[int]
+) -> None:
+    watermark, batches = 0, []
+    for rise, events in steps:
+        watermark += rise
+        batches.append((watermark, min(events, default=None), max(events, default=None)))
+    scope = Scope(settled, SIZE, tuple((start * SIZE, start * SIZE + SIZE) for start in sorted(set(starts))))
+    chosen = select_batches(zones(*batches), scope)
+    for number, (_, events) in enumerate(steps):
+        if any(scope.contains(event - event % SIZE) for event in events):
+            assert number in chosen
+
+
+@given(
+    st.lists(st.lists(st.integers(-20, 80), max_size=4), min_size=1, max_size=12),
+    st.integers(1, 20),
+    st.integers(0, 90),
+)
+def test_a_look_back_ends_only_where_no_older_batch_is_needed(steps: list[list[int]], delay: int, settled: int) -> None:
+    watermark, highest, batches = 0, -(1 << 60), []
+    for events in steps:
+        watermark = max(watermark, highest - delay)
+        highest = max([highest, *events])
+        batches.append((watermark, min(events, default=None), max(events, default=None)))
+    scope = Scope(settled, SIZE)
+    for first in range(1, len(batches)):
+        if reaches_back(batches[first][0], delay, scope):
+            assert [place for place in select_batches(zones(*batches), scope) if place < first] == []
+
+
+@given(st.sets(st.integers(0, 200), max_size=40), st.integers(1, 6))
+def test_runs_cover_what_is_asked_for_and_are_few(places: set[int], most: int) -> None:
+    runs = joined_runs(sorted(places), most)
+    covered = {place for low, high in runs for place in range(low, high)}
+    assert places <= covered
+    assert len(runs) <= most
+    assert all(first[1] < second[0] for first, second in itertools.pairwise(runs))
+    if len(joined_runs(sorted(places), 1000)) <= most:
+        assert covered == places
+
+
+def test_the_smallest_gaps_are_filled_first() -> None:
+    assert join_nearest([(0, 1), (2, 3), (10, 11)], 2) == [(0, 3), (10, 11)]
+
+
+def test_records_between_batches_that_do_not_meet_are_not_read() -> None:
+    batches = [{0: (0, 5), 1: (0, 2)}, {0: (5, 7), 1: (2, 2)}, {0: (20, 25), 1: (9, 12)}, {0: (25, 26), 1: (12, 13)}]
+    assert read_spans(batches) == [{0: (0, 7), 1: (0, 2)}, {0: (20, 26), 1: (9, 13)}]
+
+
+def late(offset: int, start: int = 0, key: str = "a") -> LateRow:
+    return LateRow(RowId(start, start + SIZE, key), "t", 0, offset, 6, 100, NOW)
+
+
+def stored(verdict: str, records: int = 0, dead: int = 0, reason: str = "") -> dict[str, object]:
+    return {"verdict": verdict, "late": records, "dead": dead, "reason": reason}
+
+
+ROW = RowId(0, SIZE, "a")
+
+
+def test_a_settled_row_becomes_late_by_exactly_its_late_records() -> None:
+    settled = SettledRows({STREAM: {ROW: stored("AGREES")}, SERVED: {ROW: stored("AGREES")}}, {ROW: 4}, {ROW: 4})
+    stream, served = judge_touched({ROW: [late(9), late(11)]}, settled).verdicts
+    assert (stream.verdict, stream.late, stream.reason) == ("LATE", 2, "2 of 6 records came after the window closed")
+    assert (served.verdict, served.late, served.reason) == ("LATE", 2, "2 of 6 records came too late")
+
+
+def test_late_records_of_before_are_counted_on() -> None:
+    settled = SettledRows({STREAM: {ROW: stored("LATE", 1, 1)}, SERVED: {}}, {ROW: 4}, None)
+    (stream,) = judge_touched({ROW: [late(9)]}, settled).verdicts
+    assert (stream.late, stream.dead) == (2, 1)
+    assert stream.reason.startswith("2 of 7 records came after the window closed")
+
+
+def test_a_row_that_no_side_had_is_late_as_a_whole() -> None:
+    (stream, served) = judge_touched({ROW: [late(9)]}, SettledRows({STREAM: {}, SERVED: {}}, {}, {})).verdicts
+    assert (stream.presence, served.presence) == ("truth only", "truth only")
+    assert stream.reason == "1 of 1 records came after the window closed"
+
+
+def test_what_a_publication_counted_is_not_late_for_it() -> None:
+    publication = Publication(2, "bf", ((0, SIZE),), "s", "b", {"t": {0: 10}})
+    settled = SettledRows(
+        {STREAM: {ROW: stored("LATE", 1)}, SERVED: {ROW: stored("AGREES")}}, {ROW: 4}, {ROW: 5}, {0: publication}, "s"
+    )
+    touched = judge_touched({ROW: [late(9)]}, settled)
+    assert [verdict.pair for verdict in touched.verdicts] == [STREAM]
+    _, served = judge_touched({ROW: [late(9), late(10)]}, settled).verdicts
+    assert (served.late, served.reason) == (1, "1 of 6 records came too late after the newest publication")
+    older = replace(settled, semantics="another")
+    assert judge_touched({ROW: [late(10)]}, older).verdicts[1].verdict == "NOT_COMPARABLE"
+
+
+def test_a_row_of_a_window_that_cannot_be_compared_stays_so() -> None:
+    other = ROW._replace(key="b")
+    settled = SettledRows({STREAM: {other: stored("NOT_COMPARABLE", reason="mixed")}, SERVED: {}}, {}, None)
+    (stream,) = judge_touched({ROW: [late(9)]}, settled).verdicts
+    assert (stream.verdict, stream.reason) == ("NOT_COMPARABLE", "mixed")
+
+
+def test_counts_of_all_rows_are_the_seals_without_what_no_longer_holds() -> None:
+    stored_rows = {STREAM: {ROW: stored("AGREES"), ROW._replace(start_ms=200, end_ms=210): stored("OPEN")}}
+    touched = judge_touched({ROW: [late(9)]}, SettledRows(stored_rows | {SERVED: {}}, {ROW: 1}, None)).verdicts
+    gone = replaced_verdicts(stored_rows, Scope(100, SIZE), touched)
+    assert gone == [(STREAM, "AGREES")]
+    own = [(verdict.pair, verdict.verdict) for verdict in touched]
+    counts = merge_counts(SEAL.counts, [*own, (STREAM, "OPEN")], gone)
+    assert counts[STREAM] == {"AGREES": 2, "LATE": 2, "OPEN": 1, "DEFECT": 0, "NOT_COMPARABLE": 0}
+
+
+def test_windows_that_are_judged_again_give_their_counts_back() -> None:
+    stored_rows = {SERVED: {ROW: stored("LATE"), RowId(50, 60, "a"): stored("LATE")}}
+    assert replaced_verdicts(stored_rows, Scope(100, SIZE, ((0, 1),)), ()) == [(SERVED, "LATE")]
+
+
+def test_a_seals_balance_is_carried_on() -> None:
+    pairs = [
+        PairCount(P0, 110, False, 3),
+        PairCount(P0, 120, False, 2),
+        PairCount(P0, 90, True, 1),
+        *sealed_pairs(SEAL),
+    ]
+    parts = settled_parts({P0: 15}, {P0: 14}, {P0: 1}, pairs, 110)
+    assert parts == {P0: SealedPart(15, 14, 1, 10, 2)}
+
+
+def test_the_ledgers_chain_can_be_continued_and_sees_a_change() -> None:
+    from homes.ledger import ledger_row
+
+    rows = [ledger_row(number) for number in range(4)]
+    assert chain_hash(chain_hash("x", rows[:2]), rows[2:]) == chain_hash("x", rows)
+    assert chain_hash("x", [*rows[:3], replace(rows[3], read=9)]) != chain_hash("x", rows)
