@@ -6,7 +6,17 @@ from typing import Any
 
 import click
 
-from rivertwice.commands.frame import REFUSED, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands.frame import (
+    REFUSED,
+    Frame,
+    FriendlyGroup,
+    as_fields,
+    as_table,
+    example,
+    pass_frame,
+    say,
+    to_plain,
+)
 
 
 @click.group(
@@ -128,7 +138,10 @@ def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
         frame.emit({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}")
         return
     report = to_plain(prune_savepoints(home, keep=keep, now=now))
-    frame.emit(report, lambda: as_fields(report))
+    damaged = report.get("damaged", {})
+    for warning in damaged.values():
+        say(f"rivertwice: warning: {warning}", err=True)
+    frame.emit(report, lambda: as_fields(report | {"damaged": list(damaged)}))
 
 
 @savepoint.command(epilog=example("rivertwice savepoint pin flight_delays sp-t1-120-0a1b2c3d"))

@@ -70,6 +70,8 @@ def prune_savepoints(pipeline: str) -> list[str]:
     with refusals():
         _skip_if_nothing_committed(settings, pipeline, context)
         report = prune(settings.pipeline(pipeline), keep=KEPT, now=utc_now())
+    for warning in report.damaged.values():
+        log.warning("%s", warning)
     log.info("pruned %s savepoints of %s: %s", len(report.deleted), pipeline, ", ".join(report.deleted) or "none")
     return list(report.deleted)
 

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place, is_s3
 from rivertwice.errors import SavepointError
 from rivertwice.savepoint.hotcopy import hash_file
 from rivertwice.savepoint.manifest import FileEntry, Manifest, require_savepoint_id
@@ -67,7 +68,13 @@ class Savepoint:
 
 def savepoint_store(home: PipelineHome) -> BlobStore:
     """Return the store of a pipeline's savepoints."""
-    return open_store(home.savepoint_url or home.savepoints)
+    return open_store(savepoint_place(home))
+
+
+def savepoint_place(home: PipelineHome) -> Place:
+    """Return the address on S3 of a pipeline's savepoints, or their folder from the root."""
+    place = home.savepoint_url or home.savepoints
+    return place if is_s3(place) else Path(urlsplit(str(place)).path).absolute()
 
 
 @dataclass(frozen=True)

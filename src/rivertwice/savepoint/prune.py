@@ -13,17 +13,18 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError, SavepointError
-from rivertwice.instants import parse_iso, to_iso
+from rivertwice.instants import to_iso
 from rivertwice.locks import lock
 from rivertwice.savepoint.catalogue import (
     PROVED,
     Savepoint,
     list_savepoints,
     load_savepoint,
+    savepoint_place,
     savepoint_store,
     verify_files,
 )
@@ -34,11 +35,17 @@ from rivertwice.savepoint.records import (
     MANIFEST,
     PIN,
     PROOF,
-    TAKING,
     SavepointLease,
     encode_record,
     read_leases,
-    read_record,
+)
+from rivertwice.savepoint.unfinished import (
+    DECIDE,
+    FINISH,
+    decide_unfinished,
+    describe_damaged_mark,
+    find_unfinished,
+    read_mark,
 )
 from rivertwice.store.base import BlobStore
 from rivertwice.timeline.lineage import Segment, head_path
@@ -48,7 +55,6 @@ KEPT = 12
 """Number of newest savepoints that a prune keeps by default: three hours of the quarter-hourly rotation."""
 NEWEST_PROVED = "newest proved"
 OFF_PATH = "newest proved, off the head's path"
-ABANDONED = timedelta(hours=1)  # a take copies for seconds; one that began so long ago has died
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,13 @@ class PruneReport:
         protected: savepoint id to the reason why it stays.
         deleted: ids that were deleted, including abandoned takes.
         kept: ids that were chosen, but leased or pinned meanwhile.
+        damaged: id to the message about its mark (`deleting.json`, `taking.json`) that cannot be read; it was left as it is.
     """
 
     protected: dict[str, str]
     deleted: tuple[str, ...]
     kept: tuple[str, ...]
+    damaged: dict[str, str]
 
 
 def select_protected(
@@ -183,9 +191,10 @@ def _prune(home: PipelineHome, store: BlobStore, *, keep: int, now: datetime) ->
             deleted.append(savepoint.id)
         else:
             remaining.append(savepoint.id)
-    deleted += _clear_unfinished(store, now=now, needed=_needed(home))
+    cleared, damaged = _clear_unfinished(home, store, now=now)
+    deleted += cleared
     _log.info("pruned %s: %s deleted, %s protected", home.root.name, len(deleted), len(protected))
-    return PruneReport(protected, tuple(deleted), tuple(remaining))
+    return PruneReport(protected, tuple(deleted), tuple(remaining), damaged)
 
 
 def _decide_verified(
@@ -286,26 +295,21 @@ def _finish(store: BlobStore, name: str) -> None:
     store.delete(mark)
 
 
-def _clear_unfinished(store: BlobStore, *, now: datetime, needed: Collection[str]) -> list[str]:
-    keys = store.list()
-    cleared = []
-    for name in sorted({key.partition("/")[0] for key in keys if "/" in key}):
-        if f"{name}/{DELETING}" in keys:
-            mark = read_record(store, f"{name}/{DELETING}") or {}
-            if mark.get("decided"):
-                _finish(store, name)
-                cleared.append(name)
-            elif delete_savepoint(store, name, now=now, needed=needed):
-                cleared.append(name)
-        elif f"{name}/{MANIFEST}" not in keys and f"{name}/{TAKING}" in keys:
-            record = read_record(store, f"{name}/{TAKING}")
-            if (
-                record is not None
-                and parse_iso(record["started_at"]) + ABANDONED < now
-                and delete_savepoint(store, name, now=now)
-            ):
-                cleared.append(name)
-    return cleared
+def _clear_unfinished(home: PipelineHome, store: BlobStore, *, now: datetime) -> tuple[list[str], dict[str, str]]:
+    """Finish interrupted deletions and takes; return the ids that were deleted, and id to the message about a damaged mark."""
+    cleared, damaged = [], {}
+    for name, mark in find_unfinished(store.list()).items():
+        try:
+            decision = decide_unfinished(mark, read_mark(store, name, mark), now=now)
+        except ValueError as error:  # one such mark must not keep the others from being cleared
+            damaged[name] = describe_damaged_mark(savepoint_place(home), name, mark, str(error))
+            continue
+        if decision == FINISH:
+            _finish(store, name)
+            cleared.append(name)
+        elif decision == DECIDE and delete_savepoint(store, name, now=now, needed=_needed(home)):
+            cleared.append(name)
+    return cleared, damaged
 
 
 def pin_savepoint(home: PipelineHome, savepoint_id: str, *, by: str, now: datetime) -> Savepoint:

@@ -44,16 +44,28 @@ def read_record(store: BlobStore, key: str) -> dict[str, Any] | None:
         SavepointError: it is damaged, or its format is unknown.
     """
     data = store.get(key)
-    if data is None:
-        return None
+    try:
+        return None if data is None else decode_record(data)
+    except ValueError as error:
+        message = f"{key} {error}; use another savepoint"
+        raise SavepointError(message) from error
+
+
+def decode_record(data: bytes) -> dict[str, Any]:
+    """Return a record's values from its bytes.
+
+    Raises:
+        ValueError: they are damaged, or of an unknown format; the message is what follows the record's name in a sentence.
+    """
     try:
         values: dict[str, Any] = dict(json.loads(data))
-    except (ValueError, TypeError) as error:
-        message = f"{key} is no JSON object ({error}): it is damaged; use another savepoint"
-        raise SavepointError(message) from error
-    if values.pop("format", None) != FORMAT:
-        message = f"{key} has a format this version does not read ({FORMAT} is read); use a newer rivertwice"
-        raise SavepointError(message)
+    except (ValueError, TypeError, RecursionError) as error:
+        message = f"is no JSON object ({error}): it is damaged"
+        raise ValueError(message) from error
+    found = values.pop("format", None)
+    if found != FORMAT:
+        message = f"has format {str(found)[:20]}, and this version reads {FORMAT}"
+        raise ValueError(message)
     return values
 
 
