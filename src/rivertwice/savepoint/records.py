@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rivertwice.errors import SavepointError
+from rivertwice.errors import RequestError, SavepointError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.store.base import BlobStore
 from rivertwice.store.files import encode_json
@@ -98,5 +98,5 @@ def _read_lease(store: BlobStore, key: str) -> SavepointLease | None:
     try:
         record = read_record(store, key)
         return None if record is None else SavepointLease(str(record["holder"]), parse_iso(record["expires_at"]))
-    except (SavepointError, KeyError, ValueError, TypeError):
+    except (SavepointError, RequestError, KeyError, ValueError, TypeError, AttributeError):
         return SavepointLease(f"unreadable {key.rpartition('/')[2]}", datetime.max.replace(tzinfo=UTC))

@@ -189,10 +189,17 @@ def test_an_interrupted_restores_savepoint_outlives_its_lease(tmp_path):
     assert prune_savepoints(home, keep=0, now=NOW).deleted == (older.id,)
 
 
-def test_a_lease_that_cannot_be_read_protects(tmp_path):
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0",
+        *(encode_record({"holder": "prove-1", "expires_at": wrong}) for wrong in ("soon", "2013-07-02T00:00", 7)),
+    ],
+)
+def test_a_lease_that_cannot_be_read_protects(tmp_path, data):
     settings, home = make_home(tmp_path)
     taken, _ = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
-    taken.store.put(f"{taken.id}/leases/prove-1.json", b"\0\0")
+    taken.store.put(f"{taken.id}/leases/prove-1.json", data)
     assert prune_savepoints(home, keep=0, now=NOW).protected[taken.id] == "leased by unreadable prove-1.json"
 
 
