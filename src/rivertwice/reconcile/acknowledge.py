@@ -106,7 +106,7 @@ def acknowledge(
     Raises:
         RequestError: the run compared something, or the date has passed.
     """
-    pairs = {alert["message"].partition(" of the pair ")[2].split(" ")[0] for alert in _alerts(run)}
+    pairs = {_pair_of(alert) for alert in _alerts(run)}
     if not pairs:
         message = (
             f"the newest reconcile of {home.root.name}, {run['run']}, has no alert {NOTHING_COMPARED}, so there is nothing to "
@@ -213,3 +213,10 @@ def _unreadable(home: PipelineHome, key: str, why: str) -> LedgerError:
 
 def _alerts(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [alert for alert in run["gate"]["alerts"] if alert["kind"] == NOTHING_COMPARED]
+
+
+def _pair_of(alert: Mapping[str, Any]) -> str:
+    """Return the pair that a stored alert is about; an alert without the field has it in its message only."""
+    if "pair" in alert:
+        return str(alert["pair"])
+    return str(alert["message"]).partition(" of the pair ")[2].split(" ")[0]

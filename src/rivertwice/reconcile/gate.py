@@ -24,11 +24,13 @@ class GateAlert:
         severity: `critical` or `warning`.
         kind: stable word: defect, finding, gap, balance, late_share, not_comparable, nothing_compared, suite,
             suite_errored.
+        pair: the pair whose rows it is about, `stream` or `served`; empty: it is about no single pair.
     """
 
     severity: str
     kind: str
     message: str
+    pair: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def decide_gate(report: GateInput) -> Gate:
                     CRITICAL,
                     "defect",
                     f"{counts[DEFECT]} rows of the pair {pair} are DEFECT: see `rivertwice verdicts`",
+                    pair,
                 )
             )
         left_out = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
@@ -121,14 +124,14 @@ def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: Gat
     if report.compare and not any(counts.get(verdict) for verdict in (AGREES, LATE, DEFECT)):
         if pair in report.acknowledged:
             message = f"none of the {rows} rows of the pair {pair} could be compared, as acknowledged by {report.acknowledged[pair]}"
-            return GateAlert(WARNING, "not_comparable", message)
+            return GateAlert(WARNING, "not_comparable", message, pair)
         message = (
             f"none of the {rows} rows of the pair {pair} could be compared, so this run shows nothing about them; "
             "see the reasons with `rivertwice verdicts`, --verdict NOT_COMPARABLE; if they are known, `rivertwice acknowledge` "
             "lets the gate pass"
         )
-        return GateAlert(CRITICAL, "nothing_compared", message)
-    return GateAlert(WARNING, "not_comparable", f"{rows} rows of the pair {pair} cannot be compared")
+        return GateAlert(CRITICAL, "nothing_compared", message, pair)
+    return GateAlert(WARNING, "not_comparable", f"{rows} rows of the pair {pair} cannot be compared", pair)
 
 
 def _balance_alerts(report: GateInput) -> list[GateAlert]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -61,15 +61,16 @@ def judge(home: PipelineHome, found: list[Verdict], timeline: str = "t1", now: d
 def reconcile(home: PipelineHome, found: list[Verdict], run: str = "r1", timeline: str = "t1") -> Gate:
     """Store a run with these verdicts, and return its gate."""
     gate = judge(home, found, timeline)
-    summary: dict[str, Any] = {
-        "counts": {},
-        "balance": {},
-        "late_by_partition": {},
-        "gate": gate.to_json(),
-        "duration_s": 1.0,
-    }
-    store_run(home, Stamp(run, P, NOW, timeline, 9, "b1", 3, {}), found, [], summary)
+    store(home, found, gate.to_json(), run, timeline)
     return gate
+
+
+def store(
+    home: PipelineHome, found: list[Verdict], gate: Mapping[str, Any], run: str = "r1", timeline: str = "t1"
+) -> None:
+    """Store a run with these verdicts and this gate."""
+    summary = {"counts": {}, "balance": {}, "late_by_partition": {}, "gate": gate, "duration_s": 1.0}
+    store_run(home, Stamp(run, P, NOW, timeline, 9, "b1", 3, {}), found, [], summary)
 
 
 def kinds(gate: Gate) -> list[tuple[str, str]]:
@@ -173,3 +174,37 @@ def test_a_reason_that_was_stored_in_older_words_still_counts(home: PipelineHome
     assert command("acknowledge", P, "--why", "known").exit_code == 0
     reasons = reasons_of([("stream", "NOT_COMPARABLE", "both", order.format("k", "depends on"))])
     assert select_acknowledged(read_acknowledgements(home), "t1", reasons, utc_now()).keys() == {"stream"}
+
+
+STORED_BY_0_1 = {
+    "passed": False,
+    "alerts": [
+        {
+            "severity": "critical",
+            "kind": "nothing_compared",
+            "message": (
+                "none of the 2 rows of the pair served could be compared, so this run shows nothing about them; see the "
+                "reasons with `rivertwice verdicts`, --verdict NOT_COMPARABLE; if they are known, `rivertwice acknowledge` "
+                "lets the gate pass"
+            ),
+        }
+    ],
+    "suites": [],
+}
+
+
+def test_the_pair_is_a_field_of_the_alert_and_not_read_in_its_text(home: PipelineHome, command: Command) -> None:
+    found = [*verdicts(MIXED, pair="served"), *verdicts(GAP)]
+    gate = judge(home, found).to_json()
+    assert {alert["pair"] for alert in gate["alerts"]} == {"served", "stream"}
+    store(home, found, gate | {"alerts": [alert | {"message": "other words"} for alert in gate["alerts"]]})
+    made = command("acknowledge", P, "--why", "known")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["reasons"] == {"served": [MIXED], "stream": [GAP]}
+
+
+def test_an_alert_that_0_1_stored_without_its_pair_is_acknowledged(home: PipelineHome, command: Command) -> None:
+    store(home, [*verdicts(MIXED, MIXED, pair="served"), *verdicts(GAP)], STORED_BY_0_1)
+    made = command("acknowledge", P, "--why", "known")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["reasons"] == {"served": [MIXED]}

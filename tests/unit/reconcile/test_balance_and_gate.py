@@ -58,6 +58,7 @@ def test_a_defect_fails_the_gate() -> None:
     gate = decide_gate(replace(INPUT, counts={"served": {"DEFECT": 2}}))
     assert not gate.passed
     assert kinds(gate) == [("critical", "defect")]
+    assert [alert.pair for alert in gate.alerts] == ["served"]
 
 
 def test_what_cannot_be_compared_is_a_warning() -> None:
