@@ -8,6 +8,7 @@ from typing import Any
 
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import to_iso
+from rivertwice.pipeline.columns import same_value
 from rivertwice.pipeline.model import Definition
 
 Row = dict[str, Any]
@@ -93,23 +94,24 @@ def _diff_columns(definition: Definition, label: str, expected: Row, actual: Row
             continue
         column = definition.columns.get(name)
         tolerance = column.tolerance if column else None
-        if not _equal(value, actual[name], tolerance):
+        if not same_value(_as_column_value(value, actual[name]), actual[name], tolerance):
             same = _text(value) == _text(actual[name])
             expected_text = f"the text {value!r}; write it without quotes" if same else _text(value)
             lines.append(f"{label}: {name} is {_text(actual[name])}, expected {expected_text}")
     return lines
 
 
-def _equal(expected: Any, actual: Any, tolerance: float | None) -> bool:
+def _as_column_value(expected: Any, actual: Any) -> Any:
+    """Return what a case expects in the type of the column's value, so that the two can be compared; None if it is no such value."""
     if expected is None or actual is None:
-        return expected is actual
+        return expected
     if isinstance(expected, bool) or isinstance(actual, bool):
-        return expected is actual
+        return expected if type(expected) is type(actual) else None
     if isinstance(actual, int | float | Decimal):
-        if not isinstance(expected, int | float | Decimal):
-            return False
-        return abs(Decimal(str(expected)) - Decimal(str(actual))) <= Decimal(str(tolerance or 0))
-    return _text(expected) == _text(actual)
+        if not isinstance(expected, int | float):
+            return None
+        return Decimal(str(expected)) if isinstance(actual, Decimal) else expected
+    return actual if _text(expected) == _text(actual) else None
 
 
 def _identity(keys: list[str], row: Row) -> tuple[str, ...]:

@@ -4,12 +4,15 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from homes.project import FLIGHTS
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import parse_iso
 from rivertwice.pipeline.case_diff import diff_names, diff_rows, newest_rows
 from rivertwice.pipeline.case_files import load_cases
+from rivertwice.pipeline.columns import OutputColumn, same_value
 from rivertwice.pipeline.definition import load_definition
 
 AT = "2013-06-30T16:00:00Z"
@@ -33,6 +36,37 @@ def test_a_difference_names_window_key_column_and_both_values() -> None:
 def test_null_equals_only_null() -> None:
     assert len(diff([{"window_start": AT, "origin": "EWR", "delay_max": 0}], [ROW])) == 1
     assert len(diff([{"window_start": AT, "origin": "EWR", "flights": None}], [ROW])) == 1
+
+
+@given(st.floats(), st.floats(), st.none() | st.floats(0, allow_infinity=False))
+@example(float("nan"), float("nan"), None)
+@example(float("inf"), float("inf"), 0.5)
+@example(0.8, 0.7, 0.1)
+def test_a_case_compares_the_values_of_a_column_as_a_reconcile_does(
+    expected: float, actual: float, tolerance: float | None
+) -> None:
+    compare = OutputColumn(compare="exact" if tolerance is None else "tolerance", tolerance=tolerance)
+    definition = load_definition(FLIGHTS).model_copy(update={"columns": {"delay": compare}})
+    key = {"window_start": AT, "origin": "EWR"}
+    lines = diff_rows(definition, "stream", [{**key, "delay": expected}], [{**key, "delay": actual}])
+    assert (lines == []) == same_value(expected, actual, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        (True, 1),
+        (1, True),
+        ("3", 3),
+        (8.6668, Decimal("8.6667")),
+        (3, parse_iso(AT)),
+        ("2013-06-30T17:00:00Z", parse_iso(AT)),
+        ("a", "b"),
+    ],
+)
+def test_a_value_of_another_type_or_text_is_a_difference(expected: object, actual: object) -> None:
+    key = {"window_start": AT, "origin": "EWR"}
+    assert len(diff([{**key, "flights": expected}], [{**key, "flights": actual}])) == 1
 
 
 def test_missing_and_unexpected_rows_are_told_apart() -> None:
