@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
-
-import pyarrow as pa
 
 from rivertwice.config import Settings, below, require_topic
 from rivertwice.errors import DamagedFileError, TableDamageError
 from rivertwice.store.delta import Table, open_table
+from rivertwice.store.delta_counts import check_size, live_sizes
 from rivertwice.store.files import read_json, replace_json
 
 LOG = logging.getLogger(__name__)
@@ -83,13 +80,6 @@ def note_sums(settings: Settings, topic: str) -> int:
     return len(new)
 
 
-def live_sizes(table: Table) -> dict[str, int]:
-    """Return each live data file, relative to its table, with its size in bytes from the table's log."""
-    actions = pa.table(table.get_add_actions(flatten=True))
-    names: Iterable[Any] = actions["path"].to_pylist()
-    return {unquote(name): size for name, size in zip(names, actions["size_bytes"].to_pylist(), strict=True)}
-
-
 def sum_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex."""
     with path.open("rb") as file:
@@ -113,12 +103,9 @@ def find_broken(place: Path, sizes: Mapping[str, int], sums: Mapping[str, str]) 
 
 
 def _how_broken(path: Path, size: int, noted: str | None) -> str | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return "is gone"
-    if status.st_size != size:
-        return f"holds {status.st_size} bytes, not {size}"
+    status = check_size(path, size)
+    if isinstance(status, str):
+        return status
     mark = (str(path), status.st_size, status.st_mtime_ns, status.st_ino)
     if noted is None or mark in _SOUND:
         return None

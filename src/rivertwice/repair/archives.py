@@ -22,11 +22,12 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import drop_empty, plan_chunks
 from rivertwice.log.archive import archive_lock
 from rivertwice.log.archive_rows import Origin, collect_chunk
-from rivertwice.log.archive_sums import BrokenFile, find_broken, live_sizes, note_sums, read_sums
+from rivertwice.log.archive_sums import BrokenFile, find_broken, note_sums, read_sums
 from rivertwice.log.archive_table import PARTITION_BY, read_archived, turn_name
 from rivertwice.progress import Progress
 from rivertwice.repair.model import Damage
 from rivertwice.store import delta
+from rivertwice.store.delta_counts import live_sizes
 from rivertwice.store.delta_log import TornEntry, find_torn
 from rivertwice.store.delta_mend import copy_as_mended, drop_files, mend_log
 from rivertwice.timeline.lineage import head_definition, load_timeline

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -11,7 +12,7 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from rivertwice.config import Place
-from rivertwice.store.delta import open_table
+from rivertwice.store.delta import Table, open_table
 
 
 def total_rows(path: Place) -> int | None:
@@ -54,15 +55,22 @@ def broken_files(path: Place) -> list[tuple[Path, str]]:
     table = open_table(path) if isinstance(path, Path) else None
     if table is None:
         return []
+    files = [(Path(path) / name, size) for name, size in live_sizes(table).items()]
+    answers = [(file, check_size(file, size)) for file, size in files]
+    return [(file, answer) for file, answer in answers if isinstance(answer, str)]
+
+
+def live_sizes(table: Table) -> dict[str, int]:
+    """Return each live data file, relative to its table, with its size in bytes from the table's log."""
     actions = pa.table(table.get_add_actions(flatten=True))
-    broken = []
-    for name, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True):
-        file = Path(path) / unquote(name)
-        try:
-            actual_size = file.stat().st_size
-        except FileNotFoundError:
-            broken.append((file, "is gone"))
-            continue
-        if actual_size != size:
-            broken.append((file, f"holds {actual_size} bytes, not {size}"))
-    return broken
+    names: Iterable[Any] = actions["path"].to_pylist()
+    return {unquote(name): size for name, size in zip(names, actions["size_bytes"].to_pylist(), strict=True)}
+
+
+def check_size(file: Path, size: int) -> os.stat_result | str:
+    """Return the status of a data file that has its size from the table's log, or the damage: it is gone, or has another size."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return "is gone"
+    return status if status.st_size == size else f"holds {status.st_size} bytes, not {size}"

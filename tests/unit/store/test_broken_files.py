@@ -1,0 +1,27 @@
+"""A data file that lost bytes or is missing is described in one way, in the stream's tables as in an archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from rivertwice.log.archive_sums import find_broken
+from rivertwice.store.delta import append, open_table
+from rivertwice.store.delta_counts import broken_files, live_sizes
+
+
+def test_a_missing_and_a_cut_data_file_are_described_alike_everywhere(tmp_path: Path) -> None:
+    place = tmp_path / "a table"
+    for day in ("1 July", "2 July", "3 July"):
+        append(place, pa.table({"day": [day], "n": [1]}), partition_by=["day"])
+    table = open_table(place)
+    assert table is not None
+    sizes = live_sizes(table)
+    assert broken_files(place) == []
+    missing, cut, _ = sorted(sizes)
+    (place / missing).unlink()
+    (place / cut).write_bytes(b"half")
+    damages = {place / missing: "is gone", place / cut: f"holds 4 bytes, not {sizes[cut]}"}
+    assert dict(broken_files(place)) == damages
+    assert {file.path: file.how for file in find_broken(place, sizes, {})} == damages
