@@ -17,6 +17,7 @@ from avro import schema as avro_schema
 from rivertwice.errors import DefinitionError
 from rivertwice.schemas.avro_schema import MAX_BYTES, AvroSchema, narrow, parse_avro
 from rivertwice.schemas.compatibility import meaning_of, read_findings
+from rivertwice.schemas.declared import describe_absent, type_findings
 from rivertwice.schemas.proto_schema import ProtoSchema, parse_proto, proto_findings
 
 FOLDER = "schemas"
@@ -177,28 +178,21 @@ def field_findings(reader: AvroSchema, fields: Mapping[str, str]) -> list[str]:
     for name, kind in fields.items():
         field = reader.field(name)
         if field is None:
-            findings.append(
-                f"has no field {name!r}, which the definition declares; remove it there, or pin a reader that has it"
-            )
+            findings.append(describe_absent(name, "reader"))
             continue
         if lowered.count(name) > 1:
             findings.append(
                 f"has fields that differ from {name!r} only in case, which SQL cannot tell apart; pin another"
             )
-        possible = sql_types(field.type)
-        if kind not in possible:
-            options = " or ".join(possible) or "no SQL type that a definition can declare"
-            findings.append(
-                f"field {name!r} can be {options}, but the definition says {kind}; declare that, or pin another reader"
-            )
+        findings += type_findings(name, kind, avro_sql_types(field.type), "reader")
     return findings
 
 
-def sql_types(schema: avro_schema.Schema) -> tuple[str, ...]:
+def avro_sql_types(schema: avro_schema.Schema) -> tuple[str, ...]:
     """Return the SQL types that a field of this Avro type can be declared as; the first is its own."""
     if isinstance(schema, avro_schema.UnionSchema):
         branches = [branch for branch in schema.schemas if branch.type != "null"]
-        return sql_types(branches[0]) if len(branches) == 1 else ()
+        return avro_sql_types(branches[0]) if len(branches) == 1 else ()
     meaning = meaning_of(schema)
     if meaning:
         if meaning["logicalType"] == "decimal":

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from rivertwice.errors import DefinitionError
 from rivertwice.schemas.avro_schema import MAX_BYTES
+from rivertwice.schemas.declared import describe_absent, type_findings
 
 TIMESTAMP = "google.protobuf.Timestamp"
 WRAPPERS = {
@@ -148,20 +149,13 @@ def proto_findings(schema: ProtoSchema, fields: Mapping[str, str]) -> list[str]:
     for name, kind in fields.items():
         field = known.get(name)
         if field is None:
-            findings.append(
-                f"has no field {name!r}, which the definition declares; remove it there, or pin a message that has it"
-            )
-            continue
-        possible = sql_types(field)
-        if kind not in possible:
-            options = " or ".join(possible) or "no SQL type that a definition can declare"
-            findings.append(
-                f"field {name!r} can be {options}, but the definition says {kind}; declare that, or pin another"
-            )
+            findings.append(describe_absent(name, "message"))
+        else:
+            findings += type_findings(name, kind, proto_sql_types(field), "message")
     return findings
 
 
-def sql_types(field: FieldDescriptor) -> tuple[str, ...]:
+def proto_sql_types(field: FieldDescriptor) -> tuple[str, ...]:
     """Return the SQL types that a field can be declared as; the first is its own."""
     if field.is_repeated:
         return ()

@@ -24,11 +24,12 @@ from rivertwice.cli import cli
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.schemas.pins import parse_message, proto_file_name
+from rivertwice.schemas.avro_schema import parse_avro
+from rivertwice.schemas.pins import field_findings, parse_message, proto_file_name
 from rivertwice.schemas.proto_compatibility import read_proto_findings
 from rivertwice.schemas.proto_pin import plan_pin
 from rivertwice.schemas.proto_read import DETAIL, REASON, ProtoReader, encode_proto, indexes_of
-from rivertwice.schemas.proto_schema import ProtoSchema, compiled_proto, parse_proto, proto_findings, sql_types
+from rivertwice.schemas.proto_schema import ProtoSchema, compiled_proto, parse_proto, proto_findings, proto_sql_types
 
 NAMES = [name.removeprefix("TYPE_") for name in vars(FieldDescriptor) if name.startswith("TYPE_")]
 NUMBERS = [
@@ -96,8 +97,8 @@ def test_what_is_pinned_is_json_that_comments_do_not_change() -> None:
 )  # fmt: skip
 def test_each_type_can_be_declared_as_what_holds_all_its_values(kind: str, told: tuple[str, ...]) -> None:
     schema = order(("v", 1, kind), enum=STATES)
-    assert sql_types(schema.descriptor.fields_by_name["v"]) == told
-    assert sql_types(order(("v", 1, kind), enum=STATES, repeated="v").descriptor.fields_by_name["v"]) == ()
+    assert proto_sql_types(schema.descriptor.fields_by_name["v"]) == told
+    assert proto_sql_types(order(("v", 1, kind), enum=STATES, repeated="v").descriptor.fields_by_name["v"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,20 @@ def test_a_source_without_its_message_or_with_other_fields_is_refused() -> None:
     with pytest.raises(DefinitionError, match="field 'id' can be string, but the definition says bigint") as caught:
         parse_message({"schemas/orders.protobuf.json": data}, "orders", {"id": "bigint", "at": "timestamp"}, where="p")
     assert "has no field 'at'" in str(caught.value)
+
+
+def test_avro_and_protobuf_name_a_missing_field_and_a_wrong_type_alike() -> None:
+    declared = {"id": "bigint", "number": "string", "at": "timestamp"}
+    fields = [{"name": "id", "type": "string"}, {"name": "number", "type": "int"}]
+    avro = parse_avro(json.dumps({"type": "record", "name": "Order", "fields": fields}), "orders.avsc")
+    findings = [
+        "field 'id' can be string, but the definition says bigint; declare that, or pin another reader",
+        "field 'number' can be int or bigint, but the definition says string; declare that, or pin another reader",
+        "has no field 'at', which the definition declares; remove it there, or pin a reader that has it",
+    ]
+    assert field_findings(avro, declared) == findings
+    message = order(("id", 1, "STRING"), ("number", 2, "INT32"))
+    assert proto_findings(message, declared) == [finding.replace("reader", "message") for finding in findings]
 
 
 INSTANTS = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001 (bounds have no zone)
@@ -279,7 +294,7 @@ def test_numbers_that_may_follow_each_other_are_read_as_they_were_written(old: s
         data = encode_proto(wrote, {"n": number})
     except DefinitionError:
         return  # it is no such number
-    kind = sql_types(reads.descriptor.fields_by_name["n"])[-1]
+    kind = proto_sql_types(reads.descriptor.fields_by_name["n"])[-1]
     (found,) = read(reads, {"n": kind}, data)
     assert found["n"] == number
 
