@@ -39,7 +39,7 @@ def retry(
     Only for functions that only read, or that may run twice.
 
     Args:
-        when: which failures are retried; any other is raised at once.
+        when: which failures are retried; any other is raised at once. It is not asked about the failure of the last call.
         tries: number of calls, the first included.
         first_wait_s: seconds before the second call.
         longest_wait_s: limit of each wait.
@@ -57,7 +57,7 @@ def retry_for(
     """Return an object that calls a function until it succeeds or `seconds` have passed; the last failure is raised unchanged.
 
     Args:
-        when: which failures are retried; any other is raised at once.
+        when: which failures are retried; any other is raised at once. It is not asked about the failure of the last call.
         seconds: no call begins after this time.
         every_s: seconds between two calls.
         say: is passed each failure that is retried.
@@ -78,7 +78,11 @@ def _retrying(
             say(error)
 
     chosen = retry_if_exception_type(when) if isinstance(when, type) else retry_if_exception(when)
-    return Retrying(stop=stop, wait=wait, retry=chosen, sleep=sleep, before_sleep=tell, reraise=True)
+
+    def is_retried(state: RetryCallState) -> bool:
+        return not stop(state) and chosen(state)  # after the last call `when` is not asked: it may cost a request
+
+    return Retrying(stop=stop, wait=wait, retry=is_retried, sleep=sleep, before_sleep=tell, reraise=True)
 
 
 def delay_after(failures: int, first: timedelta, longest: timedelta) -> timedelta:

@@ -41,6 +41,21 @@ def test_the_last_failure_is_raised_as_it_is() -> None:
     assert act.calls == 2
 
 
+def test_nobody_is_asked_about_the_failure_of_the_last_call() -> None:
+    asked: list[str] = []
+
+    def ask(error: BaseException) -> bool:
+        asked.append(str(error))
+        return True
+
+    with pytest.raises(TimeoutError, match="3"):
+        retry(ask, tries=3)(Failing(*(TimeoutError(str(call)) for call in (1, 2, 3))))
+    assert asked == ["1", "2"]
+    with pytest.raises(TimeoutError, match="4"):
+        retry_for(ask, seconds=0.0, every_s=0.0)(Failing(TimeoutError("4")))
+    assert asked == ["1", "2"]
+
+
 def test_another_failure_is_raised_at_once() -> None:
     act = Failing(PermissionError("no"), TimeoutError("never"))
 
