@@ -26,7 +26,7 @@ setup-dev: ## setup, and what tests, linters and benches need
 test: setup-dev lint ## linters, types, import rules and every test but the slow ones, of which CI takes a share
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-unit: setup-dev ## the quick unit tests of all rooms, 2,900 in less than a minute
+test-unit: setup-dev ## the unit tests of all rooms but those marked airflow or long
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m "not airflow and not long" tests/unit
 
 test-mutations: setup-dev ## sixty small changes of the decision modules, by SEED; each must turn one of its own unit tests red
