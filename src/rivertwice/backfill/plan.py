@@ -9,6 +9,7 @@ from datetime import datetime
 
 import numpy as np
 
+from rivertwice.backfill.draft import draft_plan
 from rivertwice.backfill.late_queue import describe_queue, due_ranges, queue_windows
 from rivertwice.backfill.model import (
     BackfillPlan,
@@ -30,7 +31,7 @@ from rivertwice.backfill.ranges import (
     windows,
 )
 from rivertwice.backfill.session_plan import plan_sessions
-from rivertwice.backfill.zones import check_doubts, plan_chunks, plan_sources, union_offsets
+from rivertwice.backfill.zones import check_doubts, plan_chunks
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.store.files import encode_json
@@ -65,34 +66,19 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
     ranges, cut = select_ranges(request, view)
     check_doubts(ranges, view)
     chunks = plan_chunks(ranges, view, chunk_records)
-    offsets = union_offsets(chunk.offsets for chunk in chunks)
-    archive, kafka = plan_sources(offsets, view)
+    draft = draft_plan(request, view, ranges, chunks)
     winners = select_winners(
         np.array([start for start, _ in windows(ranges, view.step)], dtype=np.int64),
         view.publications,
         view.serving,
     )
     served = {entry.seq: entry.backfill for entry in view.publications}
-    plan = BackfillPlan(
-        id="",
-        pipeline=view.pipeline,
-        reason=request.reason,
-        window_ms=view.window_ms,
-        ranges=ranges,
-        as_of=view.as_of,
-        topic_ids=view.topic_ids,
-        offsets=offsets,
-        archive=archive,
-        kafka=kafka,
-        chunks=chunks,
-        bundle=view.bundle,
-        semantics=view.semantics,
-        sequence=view.sequence,
+    plan = replace(
+        draft,
+        step_ms=view.step_ms,
         cut=cut,
         late=length(intersect(_known_late(view), ranges)) // view.step,
         replaces=tuple(served[seq] for seq in sorted(set(winners.tolist())) if seq in served),
-        step_ms=view.step_ms,
-        amendments=view.amendments,
     )
     return _named(plan, view)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rivertwice.backfill.components import Component, Span
+from rivertwice.backfill.draft import draft_plan
 from rivertwice.backfill.model import (
     BackfillPlan,
     BackfillRequest,
@@ -18,7 +20,7 @@ from rivertwice.backfill.model import (
 )
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
 from rivertwice.backfill.survey import Asked
-from rivertwice.backfill.zones import plan_offsets, plan_sources, union_offsets, without
+from rivertwice.backfill.zones import plan_offsets, without
 from rivertwice.errors import LogGapError, RequestError
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.timeline.keys import key_digest
@@ -79,29 +81,14 @@ def plan_sessions(request: BackfillRequest, view: BackfillView, *, chunk_records
         message = f"{len(planned.published)} sessions are asked, the most is {most}; ask for a shorter range, then for the rest"
         raise RequestError(message)
     chunks = plan_session_chunks(planned, view, chunk_records)
-    offsets = union_offsets(chunk.offsets for chunk in chunks)
-    archive, kafka = plan_sources(offsets, view)
-    return BackfillPlan(
-        id="",
-        pipeline=view.pipeline,
-        reason=request.reason,
-        window_ms=view.window_ms,
-        ranges=coalesce((component.stretch_ms for component in chosen), view.window_ms, MOST_RANGES),
-        as_of=view.as_of,
-        topic_ids=view.topic_ids,
-        offsets=offsets,
-        archive=archive,
-        kafka=kafka,
-        chunks=chunks,
-        bundle=view.bundle,
-        semantics=view.semantics,
-        sequence=view.sequence,
+    ranges = coalesce((component.stretch_ms for component in chosen), view.window_ms, MOST_RANGES)
+    return replace(
+        draft_plan(request, view, ranges, chunks),
         cut=cut,
         late=sum(not component.is_served_so for component in chosen),
         replaces=tuple(
             sorted({span.backfill for component in chosen for span in component.served if span.backfill is not None})
         ),
-        amendments=view.amendments,
         sessions=planned,
     )
 
