@@ -37,15 +37,24 @@ class AvroSchema:
         return cast("avro_schema.Field | None", self.record.fields_dict.get(name))
 
 
+def require_size(data: bytes | str, where: str) -> None:
+    """Check that the text of a schema, Avro's or Protobuf's, is not too large to be parsed.
+
+    Raises:
+        DefinitionError: it is.
+    """
+    if len(data) > MAX_BYTES:
+        message = f"{where} has {len(data)} bytes, more than the {MAX_BYTES} that a schema may have; shorten it"
+        raise DefinitionError(message)
+
+
 def parse_avro(data: bytes | str, where: str) -> AvroSchema:
     """Return the schema in `data`.
 
     Raises:
         DefinitionError: it is no schema of a record, or exceeds a limit.
     """
-    if len(data) > MAX_BYTES:
-        message = f"{where} has {len(data)} bytes, more than the {MAX_BYTES} that a schema may have; shorten it"
-        raise DefinitionError(message)
+    require_size(data, where)
     try:
         value = json.loads(data)
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

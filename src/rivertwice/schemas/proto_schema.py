@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from rivertwice.errors import DefinitionError
-from rivertwice.schemas.avro_schema import MAX_BYTES
+from rivertwice.schemas.avro_schema import MAX_BYTES, require_size
 from rivertwice.schemas.declared import describe_absent, type_findings
 
 TIMESTAMP = "google.protobuf.Timestamp"
@@ -98,9 +98,7 @@ def parse_proto(data: bytes | str, where: str) -> ProtoSchema:
     Raises:
         DefinitionError: it is no schema, or is too large.
     """
-    if len(data) > MAX_BYTES:
-        message = f"{where} has {len(data)} bytes, more than the {MAX_BYTES} that a schema may have; shorten it"
-        raise DefinitionError(message)
+    require_size(data, where)
     try:
         value = json.loads(data)
         files, name = value["files"], value["message"]
