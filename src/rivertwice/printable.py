@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Control characters except tab and newline, and characters that change the direction of text or break its lines."""
@@ -36,6 +37,14 @@ class PrintableFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         return printable(super().format(record))
+
+
+def log_to_stdout() -> None:
+    """Write all lines that this process logs to stdout, where its starter keeps them; py4j's only from warnings on."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 def _written_out(match: re.Match[str]) -> str:

@@ -15,7 +15,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
@@ -216,3 +218,11 @@ def _creation_time(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
     except psutil.NoSuchProcess:
         return None
+
+
+def stop_on_signals() -> threading.Event:
+    """Return an event that SIGTERM or SIGINT to this process sets; for the process's main thread."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

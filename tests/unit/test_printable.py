@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,13 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
+import rivertwice
 from homes.ledger import NOW, ledger_row
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError
 from rivertwice.instants import utc_now
-from rivertwice.printable import printable, printable_json, printable_line
+from rivertwice.printable import log_to_stdout, printable, printable_json, printable_line
 from rivertwice.store import delta
 from rivertwice.supervise.act import record_event
 from rivertwice.timeline.intent import write_intent
@@ -96,3 +99,29 @@ def test_plain_text_in_any_language_is_left_as_it_is() -> None:
     assert printable(plain) == plain
     assert printable_line("a\n\tb") == r"a\n\tb"
     assert json.loads(printable_json(json.dumps({"a": HOSTILE}, ensure_ascii=False))) == {"a": HOSTILE}
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """Give the process its logging back."""
+    root, py4j = logging.getLogger(), logging.getLogger("py4j")
+    before = (root.handlers[:], root.level, py4j.level)
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    py4j.setLevel(before[2])
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_lines_that_a_service_logs_to_stdout_hold_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    log_to_stdout()
+    logging.getLogger("rivertwice.stream").info("refused %s", HOSTILE)
+    logging.getLogger("py4j").info("a call")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith(f"INFO rivertwice.stream: refused {SHOWN}")
+
+
+@pytest.mark.parametrize("module", ["stream/driver.py", "fast/job.py", "supervise/agent.py"])
+def test_every_long_running_process_logs_by_that_function(module: str) -> None:
+    text = (Path(rivertwice.__file__).parent / module).read_text()
+    assert ("    log_to_stdout()\n" in text, "basicConfig" in text) == (True, False)

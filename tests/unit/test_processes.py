@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from rivertwice.processes import (
     own_start,
     same_start,
     started_of,
+    stop_on_signals,
 )
 
 ME = os.getpid()
@@ -95,3 +97,15 @@ def test_two_readings_of_a_creation_time_are_one_start() -> None:
     assert same_start("a/1/2", "a/1/2")
     assert not same_start("a/1/2", "a/1/3")
     assert not same_start("a/1/2", 2.0)
+
+
+def test_sigterm_sets_the_event_that_ends_a_service_in_its_own_time() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stop = stop_on_signals()
+        assert not stop.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(10)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
 import sys
 import threading
 from dataclasses import replace
@@ -33,6 +32,8 @@ from rivertwice.pipeline.engine import spark_session
 from rivertwice.pipeline.fast import fast_records, fast_rows
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.relations import accepted
+from rivertwice.printable import log_to_stdout
+from rivertwice.processes import stop_on_signals
 from rivertwice.stream.begin import require_checked
 from rivertwice.timeline.sequence import head
 
@@ -117,14 +118,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rivertwice.fast.job", description=__doc__)
     parser.add_argument("--pipeline", required=True, help="name of the pipeline, for instance fraud_scores")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout, force=True
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    log_to_stdout()
     settings = Settings.from_env()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     try:
         definition = load_definition(settings.definitions / arguments.pipeline)
         if definition.fast is None:

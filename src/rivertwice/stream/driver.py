@@ -29,6 +29,7 @@ from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.pipeline.relations import metric_names
+from rivertwice.printable import log_to_stdout
 from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.begin import FIRST, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
@@ -285,13 +286,6 @@ class Driver:
                 return
 
 
-def _configure_logging() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout, force=True
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the driver; return the process's exit code."""
     parser = argparse.ArgumentParser(prog="rivertwice.stream.driver", description=__doc__)
@@ -299,7 +293,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--until-end", action="store_true", help="drain once everything in the log is committed")
     parser.add_argument("--catch-up", type=Goal.from_text, help="run another timeline as far as this goal (JSON)")
     arguments = parser.parse_args(argv)
-    _configure_logging()
+    log_to_stdout()
     settings = Settings.from_env()
     home = settings.pipeline(arguments.pipeline)
     try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -31,8 +30,8 @@ from rivertwice.config import NAME, Settings
 from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.locks import open_locked
-from rivertwice.printable import PrintableFormatter
-from rivertwice.processes import own_start
+from rivertwice.printable import log_to_stdout
+from rivertwice.processes import own_start, stop_on_signals
 from rivertwice.store.files import replace_json
 from rivertwice.supervise.act import ask_to_drain, page, page_over, record_event, start_driver, start_fall_back
 from rivertwice.supervise.alerting import AlertKeeper, end_stream_alerts
@@ -304,13 +303,9 @@ def main(drain_s: float | None = None) -> int:
     Args:
         drain_s: seconds in which SIGTERM drains the drivers; None leaves them running.
     """
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    log_to_stdout()
     hide_addresses()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     try:
         run_agent(Settings.from_env(), stop, drain_s)
     except RivertwiceError as error:
