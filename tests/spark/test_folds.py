@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from homes.one_source import events_yaml
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
 from rivertwice.pipeline.compile import batch_rows, compile_batch, compile_stream
 from rivertwice.pipeline.decode import decode
@@ -24,17 +25,11 @@ from rivertwice.savepoint.state import read_state
 from rivertwice.stream.failures import classify_failure
 
 pytestmark = pytest.mark.spark
-YAML = """
-name: p
-description: test
-sources:
-  events:
-    topic: events
-    partitions: 1
-    schema: {k: string, at: timestamp, b: bigint, i: int, d: double, m: "decimal(38,10)", t: timestamp, f: boolean}
-    required: [k]
-    event_time: at
-    max_future: 1 hour
+YAML = (
+    events_yaml(
+        '{k: string, at: timestamp, b: bigint, i: int, d: double, m: "decimal(38,10)", t: timestamp, f: boolean}'
+    )
+    + """
 window: {fold: 1 day, at: at}
 by: [k]
 state: {b: bigint, i: int, d: double, m: "decimal(38,10)", t: timestamp, f: boolean, s: string, seen: json}
@@ -42,6 +37,7 @@ keys: [k]
 columns: {at: {}, b: {}, i: {}, d: {}, m: {}, t: {}, f: {}, s: {}}
 types: {at: timestamp, b: bigint, i: int, d: double, m: "decimal(38,10)", t: timestamp, f: boolean, s: string}
 """
+)
 ECHO = """
 def fold(state, event):
     fields = ("b", "i", "d", "m", "t", "f")

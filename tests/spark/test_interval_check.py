@@ -5,28 +5,12 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from rivertwice.pipeline.definition import parse_files
+from homes.one_source import define_interval
 from rivertwice.pipeline.interval_check import find_interval_refusals
 from rivertwice.pipeline.interval_rows import view_schema
 from rivertwice.pipeline.views import run_views
 
 pytestmark = pytest.mark.spark
-YAML = """
-name: p
-description: test
-sources:
-  events:
-    topic: events
-    partitions: 1
-    schema: {k: string, at: timestamp, v: bigint}
-    required: [k]
-    event_time: at
-    watermark: 1 minute
-    max_future: 1 hour
-window: {every: 1 minute, lookback: 1 minute, at: at}
-keys: [k, at]
-columns: {v: {}}
-"""
 FINE = {
     "filter": "SELECT window_start, window_end, k, at, v FROM events WHERE v > 1",
     "alias": "WITH e AS (SELECT window_start AS ws, window_end AS we, k, at, v FROM events) "
@@ -74,8 +58,7 @@ REFUSED = {
 
 
 def judge(spark: SparkSession, sql: str) -> list[str]:
-    files = {"pipeline.yaml": YAML.encode(), "transform.sql": FINE["filter"].encode()}
-    definition = parse_files(files, "p")
+    definition = define_interval("{every: 1 minute, lookback: 1 minute, at: at}")
     views = {"events": spark.createDataFrame([], view_schema(definition, "events"))}
     return find_interval_refusals(run_views(spark, sql, views), definition)
 

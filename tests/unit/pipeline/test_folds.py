@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homes.one_source import FOLD, FOLD_YAML, define_fold
 from rivertwice.errors import DefinitionError, FoldError, RequestError
-from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.pipeline.definition import parse_files
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
 from rivertwice.pipeline.fold_code import check_fold, normalise_fold
 from rivertwice.pipeline.fold_run import FoldRun
@@ -21,41 +22,9 @@ from rivertwice.pipeline.folds import fold_spec
 from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.pipeline.lint import TopicFacts, contract_of, lint_definition
 
-YAML = """
-name: p
-description: test
-sources:
-  events:
-    topic: events
-    partitions: 2
-    schema: {k: bigint, at: timestamp, v: bigint, d: double}
-    required: [k]
-    event_time: at
-    max_future: 1 hour
-window: {fold: 1 day, at: at}
-by: [k]
-state: {total: bigint}
-keys: [k]
-columns: {at: {}, total: {}}
-types: {at: timestamp, total: bigint}
-"""
-FOLD = """
-def fold(state, event):
-    total = (state or {"total": 0})["total"] + event["v"]  # the sum
-    return {"total": total}, [{"total": total}]
-"""
-
-
-def define(change: tuple[str, str] = ("", ""), fold: str | None = FOLD, **files: str) -> Definition:
-    assert change[0] in YAML
-    texts = {"pipeline.yaml": YAML.replace(*change) if change[0] else YAML, **files}
-    if fold is not None:
-        texts["fold.py"] = fold
-    return parse_files({name.replace("_sql", ".sql"): text.encode() for name, text in texts.items()}, "p")
-
 
 def test_rows_of_a_fold_are_kept_apart_by_record_under_its_events_day() -> None:
-    found = define()
+    found = define_fold()
     assert found.row_keys == ["record", "row", "k"]
     assert found.result_columns == ["window_start", "window_end", "record", "row", "k", "at", "total"]
     assert found.row_types == {"k": "bigint", "at": "timestamp", "total": "bigint"}
@@ -64,7 +33,7 @@ def test_rows_of_a_fold_are_kept_apart_by_record_under_its_events_day() -> None:
 
 
 def test_windows_of_a_fold_are_closed_at_once_and_others_by_the_watermark() -> None:
-    window = define().window
+    window = define_fold().window
     assert window.closed_ms(0) == FOREVER_MS
     assert type(window)(size=timedelta(hours=1)).closed_ms(7) == 7
 
@@ -82,10 +51,6 @@ def test_windows_of_a_fold_are_closed_at_once_and_others_by_the_watermark() -> N
         (("types: {at: timestamp, total: bigint}", "types: {at: timestamp}"), "'total' has no type"),
         (("types: {at", "types: {x: int, at"), "types names 'x'"),
         (("types: {at", "types: {k: int, at"), "types gives 'k' another type"),
-        (("{fold: 1 day, at: at}", "{fold: 1 day}"), "a fold needs at"),
-        (("{fold: 1 day, at: at}", "{fold: 1 day, at: total}"), "window.at 'total' is no key or column of type timestamp"),
-        (("{fold: 1 day, at: at}", "{fold: 1 day, at: at, slide: 1 hour}"), "nor do folds"),
-        (("{fold: 1 day, at: at}", "{fold: 1 day, at: at, lookback: 1 day}"), "are for intervals"),
         (("    max_future", "    watermark: 1 minute\n    max_future"), "no record of a fold waits or is late"),
         (("keys: [k]", "count_column: total\nkeys: [k]"), "count_column is 'total'"),
         (("columns: {at", "columns: {record: {}, at"), "'record' is given twice"),
@@ -99,12 +64,15 @@ def test_windows_of_a_fold_are_closed_at_once_and_others_by_the_watermark() -> N
 )  # fmt: skip
 def test_a_definition_that_is_no_whole_fold_is_refused(change: tuple[str, str], words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
-        define(change)
+        define_fold(change)
 
 
 def test_what_belongs_to_folds_is_refused_for_other_windows() -> None:
     sql = "SELECT window.start AS window_start, window.end AS window_end, k, count(*) AS n FROM events GROUP BY window(at, '1 day'), k"
-    plain = YAML[: YAML.index("window:")] + "window: {size: 1 day}\nkeys: [k]\ncount_column: n\ncolumns: {n: {}}\n"
+    plain = (
+        FOLD_YAML[: FOLD_YAML.index("window:")]
+        + "window: {size: 1 day}\nkeys: [k]\ncount_column: n\ncolumns: {n: {}}\n"
+    )
     with pytest.raises(DefinitionError, match="source 'events' has no watermark"):
         parse_files({"pipeline.yaml": plain.encode(), "transform.sql": sql.encode()}, "p")
     plain = plain.replace("    max_future", "    watermark: 0 s\n    max_future")
@@ -121,11 +89,11 @@ def test_what_belongs_to_folds_is_refused_for_other_windows() -> None:
 
 def test_a_fold_takes_no_sql_and_is_not_complete_without_its_code() -> None:
     with pytest.raises(DefinitionError, match=r"a fold takes no transform\.sql"):
-        define(transform_sql="SELECT 1")
+        define_fold(transform_sql="SELECT 1")
     with pytest.raises(DefinitionError, match=r"a fold takes no rows\.sql"):
-        define(rows_sql="SELECT * FROM events")
+        define_fold(rows_sql="SELECT * FROM events")
     with pytest.raises(DefinitionError, match=r"p has no transform\.sql \(or, of a fold, fold\.py\)"):
-        define(fold=None)
+        define_fold(fold=None)
 
 
 @pytest.mark.parametrize(
@@ -183,16 +151,16 @@ def test_what_a_fold_may_well_use_is_accepted() -> None:
 
 
 def test_only_comments_and_blank_lines_change_no_fingerprint_of_a_fold() -> None:
-    ours = fingerprint_of(define())
-    assert fingerprint_of(define(fold="# new\n\n" + FOLD.replace("  # the sum", ""))).hashes() == ours.hashes()
-    other = compare_fingerprints(ours, fingerprint_of(define(fold=FOLD.replace("+ event", "- event"))))
+    ours = fingerprint_of(define_fold())
+    assert fingerprint_of(define_fold(fold="# new\n\n" + FOLD.replace("  # the sum", ""))).hashes() == ours.hashes()
+    other = compare_fingerprints(ours, fingerprint_of(define_fold(fold=FOLD.replace("+ event", "- event"))))
     assert [(one.component, one.touches) for one in other] == [("fold", ("state", "semantics"))]
     text = 'def fold(state, event):\n    """One\n\n    # not a comment"""\n    return None, []  # one\n'
     assert normalise_fold(text) == text.replace("  # one\n", "")
 
 
 def run(fold: str = FOLD, change: tuple[str, str] = ("", "")) -> FoldRun:
-    return FoldRun(fold_spec(define(change, fold)))
+    return FoldRun(fold_spec(define_fold(change, fold)))
 
 
 def event(**fields: Any) -> str:
@@ -232,7 +200,7 @@ def test_a_failing_fold_stops_at_the_record_unless_it_has_a_column(what: str) ->
     assert ":" in row["error"]
 
 
-WITH_ERROR = YAML.replace("columns: {", "columns: {error: {}, ").replace("types: {", "types: {error: string, ")
+WITH_ERROR = FOLD_YAML.replace("columns: {", "columns: {error: {}, ").replace("types: {", "types: {error: string, ")
 
 
 def test_an_error_that_names_a_place_in_memory_says_the_same_in_every_run() -> None:
@@ -298,13 +266,13 @@ def test_a_backfill_refuses_a_fold_by_name() -> None:
     from rivertwice.backfill.kinds import planner_of
 
     with pytest.raises(RequestError, match="p is a fold"):
-        planner_of(define())
+        planner_of(define_fold())
 
 
 def test_the_contract_of_a_fold_knows_no_watermark_and_its_order_is_named() -> None:
-    assert contract_of(define())["watermark"] == "none: rows are final when they are emitted"
-    assert "excluded (it yielded no row)" in contract_of(define())["guarantee"]
-    found = {one.check: one for one in lint_definition(define(), {"events": TopicFacts(3, None, compacted=False)})}
+    assert contract_of(define_fold())["watermark"] == "none: rows are final when they are emitted"
+    assert "excluded (it yielded no row)" in contract_of(define_fold())["guarantee"]
+    found = {one.check: one for one in lint_definition(define_fold(), {"events": TopicFacts(3, None, compacted=False)})}
     assert found["global order assumed"].remedy.endswith("let producers key the topic by k, and never add partitions")
     assert "fold that" in found["partitions and keys"].remedy
     assert found["unbounded state"].state == "not checked"

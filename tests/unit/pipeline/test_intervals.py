@@ -6,90 +6,39 @@ from datetime import timedelta
 
 import pytest
 
+from homes.one_source import INTERVAL, INTERVAL_SQL, INTERVAL_YAML, define_interval
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
 from rivertwice.pipeline.kinds import KINDS
 from rivertwice.pipeline.kinds.intervals import Intervals
 
-YAML = """
-name: p
-description: test
-sources:
-  events:
-    topic: events
-    partitions: 1
-    schema: {k: string, at: timestamp, v: bigint, w: bigint}
-    required: [k]
-    event_time: at
-    watermark: 1 minute
-    max_future: 1 hour
-window: WINDOW
-keys: KEYS
-columns: {v: {}}
-"""
-SQL = "SELECT window_start, window_end, k, at, v FROM events WHERE v > 1"
-INTERVAL = "{every: 1 minute, lookback: 5 minutes, lookahead: 2 minutes, at: at}"
-
-
 INTERVALS = next(kind for kind in KINDS if isinstance(kind, Intervals))
 
 
-def define(
-    window: str = INTERVAL, keys: str = "[k, at]", sql: str = SQL, extra: str = "", rows: str | None = None
-) -> Definition:
-    text = YAML.replace("WINDOW", window).replace("KEYS", keys) + extra
-    files = {"pipeline.yaml": text.encode(), "transform.sql": sql.encode()}
-    return parse_files(files if rows is None else {**files, "rows.sql": rows.encode()}, "p")
-
-
 def test_an_interval_s_window_reaches_back_and_ahead_and_steps_by_every() -> None:
-    window = define().window
+    window = define_interval().window
     assert window.kind == INTERVALS
     assert (window.length, window.step, window.passes) == (timedelta(minutes=8), timedelta(minutes=1), 8)
     assert window.text == "intervals of 1 minute that see 5 minutes before and 2 minutes after"
 
 
-@pytest.mark.parametrize(
-    ("window", "words"),
-    [
-        ("{every: 1 minute}", "intervals need at"),
-        ("{every: 1 minute, size: 1 minute, at: at}", "give exactly one"),
-        ("{size: 1 minute, lookback: 1 minute}", "are for intervals"),
-        ("{size: 1 minute, at: at}", "are for intervals"),
-        ("{every: 2 minutes, lookback: 3 minutes, at: at}", "lookback 3 minutes is no multiple of every 2 minutes"),
-        ("{every: 1 s, lookback: 1 hour, at: at}", "3601 times every"),
-        ("{every: 1 minute, slide: 30 s, at: at}", "intervals do not slide"),
-        ("{every: 1 minute, at: missing}", "window.at 'missing' is neither a key nor a column"),
-        ("{every: 1 minute, at: at, start_column: w}", "has the name of a column that intervals add"),
-    ],
-)
-def test_an_interval_that_cannot_be_meant_is_refused(window: str, words: str) -> None:
-    with pytest.raises(DefinitionError, match=words):
-        define(window)
-
-
 def test_intervals_need_keys_and_no_count_column_and_no_row_filter() -> None:
     with pytest.raises(DefinitionError, match="intervals need keys"):
-        define(keys="[]")
+        define_interval(keys="[]")
     with pytest.raises(DefinitionError, match="rows of intervals are not counted"):
-        define(extra="count_column: v\n")
+        define_interval(extra="count_column: v\n")
     with pytest.raises(DefinitionError, match=r"intervals take no rows\.sql"):
-        define(rows="SELECT * FROM events WHERE v > 1")
-
-
-def test_other_windows_still_need_a_count_column() -> None:
-    with pytest.raises(DefinitionError, match="count_column is missing"):
-        define("{size: 1 minute}")
+        define_interval(rows="SELECT * FROM events WHERE v > 1")
 
 
 def test_functions_over_an_order_and_distinct_counts_are_left_to_the_plan() -> None:
     sql = "SELECT window_start, window_end, k, at, lag(v) OVER (PARTITION BY window_start ORDER BY record) AS v FROM events"
-    assert define(sql=sql).window.kind == INTERVALS
+    assert define_interval(sql=sql).window.kind == INTERVALS
     counted = "SELECT window_start, window_end, k, at, count(DISTINCT v) AS v FROM events GROUP BY ALL"
-    assert define(sql=counted).window.kind == INTERVALS
+    assert define_interval(sql=counted).window.kind == INTERVALS
     with pytest.raises(DefinitionError, match="reads the clock"):
-        define(sql=SQL.replace("v FROM", "now() AS v FROM"))
+        define_interval(sql=INTERVAL_SQL.replace("v FROM", "now() AS v FROM"))
 
 
 @pytest.mark.parametrize("other", ["every: 2 minutes", "lookback: 4 minutes", "lookahead: 1 minute", "at: seen_at"])
@@ -101,7 +50,9 @@ def test_another_reach_is_another_meaning(other: str) -> None:
         parts |= {"lookback": "4 minutes"}
     window = "{" + ", ".join(f"{key}: {value}" for key, value in parts.items()) + "}"
     keys = "[k, at, seen_at]"
-    changes = compare_fingerprints(fingerprint_of(define(keys=keys)), fingerprint_of(define(window, keys=keys)))
+    changes = compare_fingerprints(
+        fingerprint_of(define_interval(keys=keys)), fingerprint_of(define_interval(window, keys=keys))
+    )
     assert [change.component for change in changes] == ["window"]
     assert set(changes[0].touches) == {"state", "semantics"}
 
@@ -121,8 +72,10 @@ window: WINDOW"""
 
 def with_table(old: str = "", new: str = "", window: str = INTERVAL) -> Definition:
     table = TABLE.replace(old, new) if old else TABLE
-    text = YAML.replace("window: WINDOW", table.lstrip("\n")).replace("WINDOW", window).replace("KEYS", "[k, at]")
-    return parse_files({"pipeline.yaml": text.encode(), "transform.sql": SQL.encode()}, "p")
+    text = (
+        INTERVAL_YAML.replace("window: WINDOW", table.lstrip("\n")).replace("WINDOW", window).replace("KEYS", "[k, at]")
+    )
+    return parse_files({"pipeline.yaml": text.encode(), "transform.sql": INTERVAL_SQL.encode()}, "p")
 
 
 def test_a_table_stands_beside_a_stream_and_moves_no_watermark() -> None:
@@ -152,9 +105,9 @@ def test_tables_alone_and_windows_of_several_sources_are_refused() -> None:
     with pytest.raises(DefinitionError, match="windows and sessions take exactly one"):
         with_table(window="{size: 1 minute}\ncount_column: v")
     text = (
-        YAML.replace("watermark: 1 minute", "role: table\n    table_keys: [k]")
+        INTERVAL_YAML.replace("watermark: 1 minute", "role: table\n    table_keys: [k]")
         .replace("WINDOW", INTERVAL)
         .replace("KEYS", "[k, at]")
     )
     with pytest.raises(DefinitionError, match="every source is a table"):
-        parse_files({"pipeline.yaml": text.encode(), "transform.sql": SQL.encode()}, "p")
+        parse_files({"pipeline.yaml": text.encode(), "transform.sql": INTERVAL_SQL.encode()}, "p")

@@ -6,35 +6,11 @@ import json
 
 import pytest
 
+from homes.one_source import define_windows
 from homes.project import FLIGHTS, REPOSITORY
 from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import Definition, load_definition, parse_files
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
-
-YAML = """
-name: p
-description: test
-sources:
-  events:
-    topic: events
-    partitions: 1
-    schema: {k: string, at: timestamp, d: double}
-    required: [k]
-    event_time: at
-    watermark: 1 hour
-    max_future: 1 hour
-window: WINDOW
-keys: KEYS
-count_column: n
-columns: {n: {}}
-"""
-
-
-def define(window: str, call: str, keys: str = "[k]") -> Definition:
-    name = call.partition("(")[0]
-    sql = f"SELECT {name}.start AS window_start, {name}.end AS window_end, k, count(*) AS n FROM events GROUP BY {call}, k"
-    text = YAML.replace("WINDOW", window).replace("KEYS", keys)
-    return parse_files({"pipeline.yaml": text.encode(), "transform.sql": sql.encode()}, "p")
 
 
 @pytest.mark.parametrize(
@@ -52,26 +28,8 @@ def define(window: str, call: str, keys: str = "[k]") -> Definition:
     ],
 )
 def test_each_kind_of_windows_is_accepted(window: str, call: str, passes: int, text: str) -> None:
-    found = define(window, call).window
+    found = define_windows(window, call).window
     assert (found.passes, found.text) == (passes, text)
-
-
-@pytest.mark.parametrize(
-    ("window", "words"),
-    [
-        ("{}", "exactly one"),
-        ("{size: 1 h, session: 1 h}", "exactly one"),
-        ("{session: 1 h, slide: 1 m}", "sessions and intervals do not slide"),
-        ("{size: 1 h, slide: 1 h}", "remove slide"),
-        ("{size: 1 h, slide: 7 m}", "without rest"),
-        ("{size: 1 h, slide: 30 s}", "at most 60 times"),
-        ("{size: 1 h, slide: 0 s}", "no length"),
-        ("{session: 0 s}", "no length"),
-    ],
-)
-def test_windows_that_mean_nothing_are_refused(window: str, words: str) -> None:
-    with pytest.raises(DefinitionError, match=words):
-        define(window, "window(at, '1 hour')")
 
 
 @pytest.mark.parametrize(
@@ -89,13 +47,13 @@ def test_windows_that_mean_nothing_are_refused(window: str, words: str) -> None:
 )
 def test_a_call_that_makes_other_windows_is_refused_with_both(window: str, call: str) -> None:
     with pytest.raises(DefinitionError, match="give both the same"):
-        define(window, call)
+        define_windows(window, call)
 
 
 @pytest.mark.parametrize("keys", ["[]", "[other]", "[d]"])
 def test_sessions_without_keys_of_their_source_are_refused(keys: str) -> None:
     with pytest.raises(DefinitionError, match="sessions are built per key"):
-        define("{session: 1 h}", "session_window(at, '1 hour')", keys)
+        define_windows("{session: 1 h}", "session_window(at, '1 hour')", keys)
 
 
 def test_a_tumbling_definition_hashes_what_it_always_did() -> None:
@@ -112,7 +70,7 @@ def test_a_stored_savepoint_of_a_tumbling_pipeline_keeps_its_hashes() -> None:
 
 def test_another_kind_of_windows_is_another_state_and_other_semantics() -> None:
     kinds = [
-        fingerprint_of(define(*one))
+        fingerprint_of(define_windows(*one))
         for one in (
             ("{size: 1 h}", "window(at, '1 hour')"),
             ("{size: 1 h, slide: 30 m}", "window(at, '1 hour', '30 minutes')"),

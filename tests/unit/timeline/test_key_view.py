@@ -7,23 +7,16 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from homes.one_source import events_yaml
 from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.savepoint.operations.rewind_compare import compare_emitted
 from rivertwice.timeline.key_view import as_folded, check_request, folded_views, select_rows
 
-YAML = """
-name: p
-description: test
-sources:
-  events:
-    topic: events
-    partitions: 2
-    schema: {k: bigint, at: timestamp}
-    required: [k]
-    event_time: at
-    max_future: 1 hour
+YAML = (
+    events_yaml("{k: bigint, at: timestamp}", partitions=2)
+    + """
 window: {fold: 1 day, at: at}
 by: [k]
 state: {n: bigint}
@@ -32,6 +25,7 @@ deleted: gone
 columns: {at: {}, n: {}, gone: {}}
 types: {at: timestamp, n: bigint, gone: boolean}
 """
+)
 FOLD = "def fold(state, event):\n    return None, []\n"
 
 
