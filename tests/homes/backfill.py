@@ -107,16 +107,16 @@ def emitted(timeline: str, batch: int, *rows: tuple[int, str, int]) -> pa.Table:
 
 
 def make_home(
-    root: Path, *, closed: int = 8, batches: int = 10, slide: str | None = None
+    root: Path, *, closed: int = 8, batches: int = 10, slide: str | None = None, emit: str = "final"
 ) -> tuple[Settings, PipelineHome, Bundle]:
     """A home whose head t1 has `batches` batches, one row an hour, closed until hour `closed`.
 
-    With `slide` ('20 minutes') its windows of an hour hop.
+    With `slide` ('20 minutes') its windows of an hour hop; with `emit` "updates" rows may be emitted before they are closed.
     """
     hop = "" if slide is None else f", slide: {slide}"
     call = "" if slide is None else f", '{slide}'"
     files = {
-        "pipeline.yaml": YAML.replace("{size: 1 hour}", f"{{size: 1 hour{hop}}}"),
+        "pipeline.yaml": YAML.replace("{size: 1 hour}", f"{{size: 1 hour{hop}}}") + f"emit: {emit}\n",
         "transform.sql": SQL.replace("'1 hour')", f"'1 hour'{call})"),
     }
     settings = make_project(root, {"p": files})

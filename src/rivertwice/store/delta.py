@@ -29,8 +29,9 @@ from rivertwice.store.delta_log import require_whole as require_whole
 from rivertwice.store.delta_log import sync_commit
 from rivertwice.store.delta_place import name_of, require_writable, storage_options
 from rivertwice.store.delta_read import commits as commits
-from rivertwice.store.delta_read import equals, read_history
 from rivertwice.store.delta_read import read as read
+from rivertwice.store.delta_read import read_history
+from rivertwice.store.sql import equals
 
 LOG_RETENTION = "delta.logRetentionDuration"
 REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
@@ -236,10 +237,11 @@ def replace_rows(
     rows: pa.Table,
     *,
     only: tuple[str, str] | None = None,
+    where: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     at: Table | None = None,
 ) -> int:
-    """Replace a table's rows, or those of one partition, in one commit; schema, properties and transactions stay.
+    """Replace a table's rows, or some of them, in one commit; schema, properties and transactions stay.
 
     The commit directly follows the handle's version, or is not made. Delta would accept an overwrite after an append that was
     made in between, and delta-rs would remove the append's rows, or keep them, depending on the handle's version (ran).
@@ -248,13 +250,16 @@ def replace_rows(
         path: the table.
         rows: all new rows, in the table's columns.
         only: (partition column, value): all rows belong to this partition, and other partitions are not changed.
+        where: a condition of `store.sql`, not together with `only`: all rows match it, and rows that do not match are not
+            changed. It must be true or false for every row, never null: a row for which it is null may be lost. Only files
+            that hold a matching row are written again.
         metadata: values are stored as JSON texts in the commit.
         at: the handle with which the input of the rows was read; None: a new one.
 
     Raises:
         LostRaceError: another writer committed (also an append) after the handle was opened; nothing was written.
     """
-    predicate = None if only is None else equals(*only)
+    predicate = where if only is None else equals(*only)
     return _write_at(
         path, at or opened(path), rows, metadata, "replacing rows", {"mode": "overwrite", "predicate": predicate}
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -13,31 +12,9 @@ import pyarrow.compute as pc
 from deltalake import QueryBuilder
 
 from rivertwice.config import Place, is_s3
-from rivertwice.instants import to_us
 from rivertwice.store.delta_handle import Table, open_table, repeated
 from rivertwice.store.delta_place import read_log
-
-
-def equals(column: str, value: str) -> str:
-    """Return SQL that is true if a column equals this text."""
-    name, text = column.replace('"', '""'), value.replace("'", "''")
-    return f"\"{name}\" = '{text}'"
-
-
-Bounds = tuple[str, int | datetime, int | datetime]
-"""(column, first, last), both included."""
-
-
-def within(column: str, first: int | datetime, last: int | datetime) -> str:
-    """Return SQL that is true if a column of whole numbers or instants is between two values, both included."""
-    name = column.replace('"', '""')
-    return f'"{name}" BETWEEN {_literal(first)} AND {_literal(last)}'
-
-
-def _literal(value: int | datetime) -> str:
-    if isinstance(value, datetime):
-        return f"arrow_cast({to_us(value)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
-    return str(int(value))
+from rivertwice.store.sql import all_of, equals, is_between, quoted
 
 
 def read(
@@ -47,8 +24,7 @@ def read(
     where: pc.Expression | None = None,
     between: tuple[str, int, int] | None = None,
     only: tuple[str, str] | None = None,
-    any_of: Sequence[Bounds] | None = None,
-    among: tuple[str, Sequence[str]] | None = None,
+    matching: str | None = None,
     at: Table | None = None,
 ) -> pa.Table | None:
     """Return a table's rows as Arrow, or None if the table does not exist.
@@ -63,9 +39,8 @@ def read(
         between: (column, first, last): only rows whose value is between the two whole numbers, both included; files that
             cannot have such a row, by their statistics, are not read.
         only: (column, value): only rows with exactly this text; for a partition column no other files are read.
-        any_of: only rows for which at least one of these bounds holds; files that cannot have such a row, by their statistics, are
-            not read. Without bounds no row is returned.
-        among: (column, values): only rows with one of these texts, and of `any_of`, if that is given too.
+        matching: a condition of `store.sql`: only rows for which it is true; files that cannot have one, by their statistics,
+            are not read.
         at: an open handle, whose version is read; None: a new one.
     """
     table = at or open_table(path)
@@ -74,21 +49,13 @@ def read(
     schema = pa.schema(table.schema().to_arrow())
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
-    names = ", ".join('"' + name.replace('"', '""') + '"' for name in schema.names)
-    query = f"SELECT {names} FROM t"  # noqa: S608 (the names are the table's own columns, quoted)
-    conditions = []
+    names = ", ".join(quoted(name) for name in schema.names)
+    conditions = [] if matching is None else [matching]
     if between is not None:
-        conditions.append(within(schema.field(between[0]).name, *between[1:]))
+        conditions.append(is_between(*between))
     if only is not None:
-        conditions.append(equals(schema.field(only[0]).name, only[1]))
-    if any_of is not None:
-        bounds = [within(schema.field(column).name, first, last) for column, first, last in any_of]
-        conditions.append(f"({' OR '.join(bounds) or 'FALSE'})")
-    if among is not None:
-        values = [equals(schema.field(among[0]).name, value) for value in among[1]]
-        conditions.append(f"({' OR '.join(values) or 'FALSE'})")
-    if conditions:
-        query += f" WHERE {' AND '.join(conditions)}"
+        conditions.append(equals(*only))
+    query = f"SELECT {names} FROM t" + (f" WHERE {all_of(conditions)}" if conditions else "")  # noqa: S608 (our own names, quoted)
 
     def run(_: object) -> pa.Table:
         # With pyarrow's reader, which lets other threads run meanwhile; the query's own `read_all` does not (ran), and

@@ -137,12 +137,12 @@ def newest_batches(
 def newest_batch(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | None:
     """Return the last committed batch of a path, None before the first.
 
-    The newest commits of the changelog have it, unless the path's last timeline has no batch of its own yet.
+    The newest commits of the changelog say from where on to read, unless the path's last timeline has no batch of its own yet.
+    They need not have it: a repair commits batches again.
     """
     newest = delta.commits(home.tables.changelog, METADATA_KEY, limit=_NEWEST_COMMITS) if path else []
-    for _, data in reversed(newest):
-        row = LedgerRow.from_json(data)
-        if row.timeline == path[-1].timeline:
-            return row
+    seen = [row.batch for row in (LedgerRow.from_json(data) for _, data in newest) if row.timeline == path[-1].timeline]
+    if seen:
+        return select_on_path(read_ledger(home, first_batch=max(seen)), path)[-1]
     rows = newest_batches(home, committed_batches(home, path), path, 1)
     return rows[-1] if rows else None

@@ -165,15 +165,24 @@ def check_rows(
     totals = {name: total_rows(getattr(home.tables, name)) for name in COUNTED}
     whole = all(total is not None and total >= wanted[name] for name, total in totals.items())
     rows = [row for row in path_rows if not whole or row.batch > known.get(row.timeline, -1)]
-    if rows:
-        above = ("_batch", min(row.batch for row in rows) - 1)
-        row_counts = {name: _counted(home, name, above) for name in COUNTED}
-        lost = find_shortfalls(rows, row_counts)
-        if lost:
-            raise TableDamageError(describe_shortfalls(home.root.name, lost))
+    require_batches(home, rows, COUNTED)
     newest = {row.timeline: row.batch for row in path_rows}
     if remember and newest and any(known.get(name) != batch for name, batch in newest.items()):
         replace_json(home.root / "intact.json", {"format": FORMAT, "checked": {**known, **newest}})
+
+
+def require_batches(home: PipelineHome, rows: Sequence[LedgerRow], names: Sequence[str] = (CHANGELOG,)) -> None:
+    """Check that tables hold the rows of some batches; only columns of their numbers are read, from the first of them on.
+
+    Raises:
+        TableDamageError: rows are gone.
+    """
+    if not rows:
+        return
+    above = ("_batch", min(row.batch for row in rows) - 1)
+    lost = find_shortfalls(rows, {name: _counted(home, name, above) for name in names})
+    if lost:
+        raise TableDamageError(describe_shortfalls(home.root.name, lost))
 
 
 def require_rows(home: PipelineHome, timeline: str) -> list[LedgerRow]:

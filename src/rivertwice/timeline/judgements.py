@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome, Place
-from rivertwice.instants import from_ms
 from rivertwice.store import delta
+from rivertwice.store.sql import all_of, is_among, is_within
 
 Range = tuple[int, int]
 """Starts of windows, epoch ms, half-open."""
@@ -82,7 +82,7 @@ def verdicts_of(
     Args:
         home: of the pipeline.
         run: its name.
-        ranges: starts of windows; no row of another window is read. None: of all windows.
+        ranges: starts of windows, at least one range; no row of another window is read. None: of all windows.
         wanted: only rows with one of these verdicts are returned. None: all.
     """
     named: set[tuple[Any, ...]] = set()
@@ -109,8 +109,10 @@ def _rows_of_chain(
     path: Place, chain: Sequence[tuple[str, Increment | None]], ranges: Sequence[Range] | None
 ) -> Iterator[tuple[pa.Table, bool]]:
     """Yield each run's rows of windows that no newer run judged as a whole, the newest run first, and whether it is the last."""
-    bounds = None if ranges is None else [("window_start", from_ms(low), from_ms(high - 1)) for low, high in ranges]
-    table: pa.Table | None = delta.read(path, among=("run", [name for name, _ in chain]), any_of=bounds)
+    conditions = [is_among("run", [name for name, _ in chain])]
+    if ranges is not None:
+        conditions.append(is_within("window_start", ranges))
+    table: pa.Table | None = delta.read(path, matching=all_of(conditions))
     if table is None:
         return
     newer: list[Increment] = []

@@ -163,6 +163,29 @@ def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
     return segments[::-1]
 
 
+def path_until(path: Iterable[Segment], batch: int) -> list[Segment]:
+    """Return the batches of a path up to one of them: each segment has an end, none is empty. Numbers rise along a path."""
+    ends = [replace(part, last=batch if part.last is None else min(part.last, batch)) for part in path]
+    return [part for part in ends if part.last is not None and part.first <= part.last]
+
+
+def last_in_common(one: Sequence[Segment], other: Sequence[Segment]) -> int | None:
+    """Return the last batch up to which two paths have the same batches, None if they have none in common.
+
+    Args:
+        one: segments with ends, none empty (`path_until`).
+        other: the same.
+    """
+    last = None
+    for left, right in zip(one, other, strict=False):
+        if (left.timeline, left.first) != (right.timeline, right.first) or left.last is None or right.last is None:
+            break
+        last = min(left.last, right.last)
+        if left.last != right.last:
+            break
+    return last
+
+
 def path_semantics(home: PipelineHome, path: Iterable[Segment]) -> frozenset[str]:
     """Return the semantics hashes of the timelines on a path: publications with any of these serve.
 

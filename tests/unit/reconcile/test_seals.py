@@ -63,6 +63,9 @@ def change(
     return Change(7, operation, mode, partial, frozenset(keys))
 
 
+REPLACING = change(mode="Overwrite", keys=("served",), partial=True)
+
+
 def test_a_seal_is_read_as_it_was_stored() -> None:
     names = ("run", "created_at", "timeline", "batch", "meaning", "sequence", "amendments", "settled_ms")
     row = {"_format": 1, **{name: getattr(SEAL, name) for name in names}, "state": SEAL.state()}
@@ -80,7 +83,8 @@ def test_a_seal_is_read_as_it_was_stored() -> None:
         (replace(LOOK, stamp=None), FULL, "served table came or went"),
         (replace(LOOK, amendments=1), FULL, "dead letters"),
         (replace(LOOK, gaps=["t1"]), FULL, "accepted gap"),
-        (replace(LOOK, entries=[*LOOK.entries, Entry(2, HEAD, {"timeline": "t2"}, NOW)]), FULL, "head moved"),
+        (replace(LOOK, entries=[*LOOK.entries, Entry(2, HEAD, {"timeline": "t2"}, NOW)]), INCREMENT, "starts at"),
+        (replace(LOOK, tables=[TableChanges("served", 9, 8, [REPLACING])]), FULL, "without a publication"),
         (replace(LOOK, entries=[*LOOK.entries, Entry(2, PUBLICATION, {}, NOW)]), INCREMENT, "starts at"),
         (replace(LOOK, tables=[TableChanges("ledger", 9, 5, None)]), FULL, "not kept"),
         (replace(LOOK, tables=[TableChanges("ledger", 9, 8, [change(mode="Overwrite")])]), FULL, "replaced rows"),

@@ -45,14 +45,14 @@ def between(patch: pytest.MonkeyPatch, act: Any, times: int) -> None:
 
         return write
 
-    for name in ("overwrite", "append_rows"):
+    for name in ("overwrite", "append_rows", "replace_rows"):
         patch.setattr(delta, name, before(getattr(delta, name)))
 
 
 @pytest.fixture(params=["appended", "whole"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "whole":
-        monkeypatch.setattr(served, "_may_append", lambda *_: False)
+        monkeypatch.setattr(served, "find_change", lambda *_: None)
 
 
 @pytest.mark.usefixtures("_way")

@@ -20,7 +20,7 @@ from rivertwice.reconcile.seals.model import Seal
 from rivertwice.reconcile.seals.table import read_seals
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.lineage import Segment, path_of
-from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry, read_sequence, select_head
+from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
 from rivertwice.timeline.served import ServedStamp, served_stamp
 
 FULL, INCREMENT, UNCHANGED = "full", "increment", "unchanged"
@@ -135,15 +135,13 @@ def _why_full(look: Look, *, full: bool, has_range: bool) -> str:
         return f"timeline {look.gaps[0]} began after an accepted gap"
     if look.amendments != seal.amendments:
         return "decisions about dead letters were made since the seal"
-    if any(entry.kind == HEAD and entry.seq > seal.sequence for entry in look.entries):
-        return "the head moved since the seal"
     if (look.stamp is None) != (seal.served is None):
         return "the served table came or went since the seal"
     rewritten = find_rewritten(look.tables)
     if rewritten:
         return rewritten
-    if has_replaced(look.tables) and not new_publications(look):
-        return "rows of the table served were replaced without a publication"
+    if has_replaced(look.tables) and look.sequence == seal.sequence:
+        return "rows of the table served were replaced without a publication or a head move"
     return ""
 
 

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome, Place
 from rivertwice.deadletters.summary import read_cures
-from rivertwice.instants import from_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.rederive import offsets_of
@@ -36,12 +35,20 @@ from rivertwice.reconcile.view import (
     plan_of,
 )
 from rivertwice.store import delta
-from rivertwice.store.delta_read import Bounds
+from rivertwice.store.sql import any_of, is_between, is_within
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
-from rivertwice.timeline.lineage import Segment, list_timelines, load_timeline, path_semantics, select_on_path
-from rivertwice.timeline.served import ServedStamp, publications_of, read_corrections, served_stamp
+from rivertwice.timeline.lineage import (
+    Segment,
+    list_timelines,
+    load_timeline,
+    path_semantics,
+    path_until,
+    select_on_path,
+)
+from rivertwice.timeline.served_rows import is_on_path, publications_of, read_corrections
+from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
 from rivertwice.timeline.serving import Publication
 
 _ZONE_COLUMNS = ("timeline", "batch", "batch_watermark_ms", "min_event_ms", "max_event_ms")
@@ -184,10 +191,10 @@ def _place_of(zones: Zones, stamp: ServedStamp | None) -> list[int]:
 
 
 def _read_batches(home: PipelineHome, path: Sequence[Segment], zones: Zones, chosen: Sequence[int]) -> list[LedgerRow]:
-    bounds: list[Bounds] = [
-        ("batch", int(zones.batches[low]), int(zones.batches[high - 1])) for low, high in joined_runs(chosen)
+    runs = [
+        is_between("batch", int(zones.batches[low]), int(zones.batches[high - 1])) for low, high in joined_runs(chosen)
     ]
-    table = delta.read(home.tables.ledger, any_of=bounds)
+    table = delta.read(home.tables.ledger, matching=any_of(runs))
     rows = [] if table is None else select_on_path(from_table(table), path)
     if len(rows) != len(chosen):
         message = f"the ledger's table has {len(rows)} of {len(chosen)} batches that were compared before"
@@ -227,27 +234,13 @@ def _read_stream(
     home: PipelineHome, path: Sequence[Segment], last: LedgerRow, seal: Seal, scope: Scope
 ) -> pa.Table | None:
     """Return the changelog's rows on the path of the batches after the seal and of the windows in scope."""
-    fresh: Bounds = ("_batch", seal.batch + 1, last.batch)
-    rows = delta.read(home.tables.changelog, any_of=[fresh, *_bounds(scope)])
-    return None if rows is None else rows.filter(on_path(path, last))
-
-
-def on_path(path: Sequence[Segment], last: LedgerRow) -> pc.Expression:
-    """Return the condition that a changelog row is of a batch on the path, up to the last committed one."""
-    keep = pc.scalar(False)
-    for segment in path:
-        end = min(end for end in (segment.last, last.batch, _LAST_BATCH) if end is not None)
-        inside = (pc.field("_batch") >= segment.first) & (pc.field("_batch") <= end)
-        keep = keep | ((pc.field("_timeline") == segment.timeline) & inside)
-    return keep
-
-
-def _bounds(scope: Scope) -> list[Bounds]:
-    return [("window_start", from_ms(low), from_ms(high) - timedelta(microseconds=1)) for low, high in scope.starts]
+    fresh = is_between("_batch", seal.batch + 1, last.batch)
+    rows = delta.read(home.tables.changelog, matching=any_of([fresh, is_within("window_start", scope.starts)]))
+    return None if rows is None else rows.filter(is_on_path(path_until(path, last.batch)))
 
 
 def _read_scope(path: Place, scope: Scope, at: delta.Table | None = None) -> pa.Table | None:
-    return delta.read(path, any_of=_bounds(scope), at=at)
+    return delta.read(path, matching=is_within("window_start", scope.starts), at=at)
 
 
 def _after(path: Place, seal: Seal, columns: Sequence[str] | None = None) -> pa.Table | None:
