@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rivertwice.instants import from_ms, to_iso
-
 
 def quoted(column: str) -> str:
     """Return a column's name as SQL."""
@@ -59,4 +57,5 @@ def all_of(conditions: Iterable[str]) -> str:
 
 
 def _instant(instant_ms: int) -> str:
-    return text_of(to_iso(from_ms(instant_ms)))
+    # As text it would be read in nanoseconds, which end in the year 2262 (ran).
+    return f"arrow_cast({int(instant_ms) * 1000}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
