@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from homes.windows import WindowHome
+from rivertwice.cli import cli
 from rivertwice.config import Settings
+from rivertwice.errors import TableDamageError
 from rivertwice.instants import utc_now
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import ReconcileReport, reconcile, reconcile_unchanged
@@ -184,3 +188,35 @@ def test_row_of_a_late_record_far_back_is_late_and_no_old_record_is_read(spark: 
     assert late["stream", '{"k": "a"}'] == "1 of 6 records came after the window closed"
     assert late["served", '{"k": "c"}'] == "1 of 1 records came too late"
     assert stored(made.settings, report) == full_copy(spark, made, tmp_path / "copy")
+
+
+def test_the_command_starts_no_spark_if_nothing_is_new(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = made_and_sealed(spark, tmp_path, 14, 10)
+
+    def refuse(*_: object, **__: object) -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("rivertwice.pipeline.engine.spark_session", refuse)
+    where = ["--output", "json", "--project", str(made.settings.project), "--home", str(made.settings.home)]
+    done = CliRunner().invoke(cli, [*where, "reconcile", "p"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["gate"]["passed"]
+    shown = CliRunner().invoke(cli, [*where, "verdicts", "p", "--last", "1000"])
+    assert json.loads(shown.stdout)["total"] == len(verdict_rows(made.home, json.loads(done.stdout)["run"])) > 0
+    refused = CliRunner().invoke(
+        cli, [*where, "reconcile", "p", "--full", "--from", "2020-01-01", "--to", "2020-01-02"]
+    )
+    assert refused.exit_code == 2
+    assert "leave one out" in refused.output
+
+
+def test_a_lost_file_of_rows_that_are_not_read_again_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    made = made_and_sealed(spark, tmp_path, 15, 10)
+    next(Path(str(made.home.tables.changelog)).rglob("*.parquet")).unlink()
+    with pytest.raises(TableDamageError, match="rivertwice repair p"):
+        reconcile_unchanged(made.settings, "p", now=utc_now())
+    made.commit(1)
+    with pytest.raises(TableDamageError, match="changelog"):
+        run(spark, made.settings)

@@ -30,7 +30,16 @@ from rivertwice.reconcile.judge_head import Judged, count_presence, judge_head
 from rivertwice.reconcile.model import OLDER, Finding, LateRow, RowId, Verdict
 from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
-from rivertwice.reconcile.seals.look import INCREMENT, UNCHANGED, Decision, Look, decide_mode, look_at_changes
+from rivertwice.reconcile.seals.look import (
+    FULL,
+    INCREMENT,
+    UNCHANGED,
+    Decision,
+    Look,
+    decide_mode,
+    look_at_changes,
+    require_files,
+)
 from rivertwice.reconcile.seals.observe import NotIncrementalError, observe_part
 from rivertwice.reconcile.seals.settle import make_seal, why_not_sealed
 from rivertwice.reconcile.seals.settled_rows import read_settled_rows
@@ -116,6 +125,7 @@ def reconcile_unchanged(
     decision = decide_mode(pipeline, look)
     if decision.mode != UNCHANGED:
         return None
+    require_files(home)
     phases.done("look", decision.reason)
     return _keep(home, look, decision, now=now, run=run, phases=phases)
 
@@ -150,6 +160,8 @@ def reconcile(
     home = settings.pipeline(pipeline)
     look = look_at_changes(home)
     decision = decide_mode(pipeline, look, full=full, has_range=range is not None)
+    if decision.mode != FULL:
+        require_files(home)
     phases.done("look", decision.reason)
     if decision.mode == UNCHANGED:
         return _keep(home, look, decision, now=now, run=run, phases=phases)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rivertwice.config import PipelineHome
 from rivertwice.deadletters.amendments import last_amendment
+from rivertwice.errors import TableDamageError
 from rivertwice.log.gaps import accepted_gaps
 from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.seals.changes import (
@@ -18,10 +19,12 @@ from rivertwice.reconcile.seals.changes import (
 )
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.reconcile.seals.table import read_seals
+from rivertwice.store.delta_counts import broken_files
 from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.intact import require_whole_logs
 from rivertwice.timeline.lineage import Segment, path_of
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
-from rivertwice.timeline.served import ServedStamp, served_stamp
+from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
 
 FULL, INCREMENT, UNCHANGED = "full", "increment", "unchanged"
 
@@ -96,6 +99,23 @@ def look_at_changes(home: PipelineHome) -> Look:
         seal=seal,
         tables=tables,
     )
+
+
+def require_files(home: PipelineHome) -> None:
+    """Check that the data files which the tables' logs name are there with their sizes: rows of before are not read again.
+
+    Raises:
+        TableDamageError: the message names table, version or file.
+    """
+    require_whole_logs(home)
+    broken = broken_files(home.tables.served)
+    if broken:
+        path, how = broken[0]
+        message = (
+            f"the table served of {home.root.name} lacks data that its log names: {path} {how}; "
+            f"`rivertwice served rebuild {home.root.name}` builds it from all rows"
+        )
+        raise TableDamageError(message)
 
 
 def decide_mode(pipeline: str, look: Look, *, full: bool = False, has_range: bool = False) -> Decision:

@@ -12,7 +12,7 @@ from typing import Any
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.view import DefinitionVersion, shape_of
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.served import ServedStamp
+from rivertwice.timeline.served_stamp import ServedStamp
 
 FORMAT = 1
 START = hashlib.sha256(b"ledger").hexdigest()
