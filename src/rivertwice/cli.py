@@ -34,6 +34,7 @@ from rivertwice.commands.retention import retention
 from rivertwice.commands.rewinds import rewind
 from rivertwice.commands.savepoints import savepoint
 from rivertwice.commands.schemas import schema
+from rivertwice.commands.served import served
 from rivertwice.commands.services import down, status, up
 from rivertwice.commands.streams import pipelines, start, stop, test_cases
 from rivertwice.commands.topics import topics
@@ -46,7 +47,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    topics, archive, retention, savepoint, upgrade, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, upkeep, repair,
+    topics, archive, retention, savepoint, upgrade, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"
 for operation in (restore, rewind, fall_back):

@@ -1,0 +1,58 @@
+"""`rivertwice served rebuild` builds the table from all rows, and says whether it was right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from homes.backfill import make_home
+from rivertwice.cli import cli
+from rivertwice.config import Settings
+from rivertwice.store import delta
+from rivertwice.timeline.served import export_sha256, provisional_stamp, rebuild_served, served_stamp
+
+
+def rebuild(settings: Settings, *options: str) -> tuple[int, dict[str, Any]]:
+    where = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
+    answer = CliRunner().invoke(cli, [*where, "served", "rebuild", "p", *options])
+    return answer.exit_code, json.loads(answer.stdout or answer.stderr.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize("emit", ["final", "updates"])
+def test_a_rebuild_of_a_right_table_has_the_same_rows(tmp_path: Path, emit: str) -> None:
+    settings, home, bundle = make_home(tmp_path, emit=emit)
+    rebuild_served(home, bundle.definition)
+    sha256, version = export_sha256(home), delta.open_table(home.tables.served)
+    code, report = rebuild(settings, "--compare")
+    assert (code, report["way"], report["rows"], report["is_same"]) == (0, "whole", 8, True)
+    assert report["sha256"] == sha256 == export_sha256(home)
+    assert version is not None
+    assert delta.open_table(home.tables.served).version() == version.version() + 1  # type: ignore[union-attr]
+    if emit == "updates":
+        assert provisional_stamp(home) == served_stamp(home)
+
+
+def test_a_rebuild_of_a_wrong_table_says_so_and_makes_it_right(tmp_path: Path) -> None:
+    settings, home, bundle = make_home(tmp_path)
+    rebuild_served(home, bundle.definition)
+    right = export_sha256(home)
+    rows = delta.read(home.tables.served)
+    assert rows is not None
+    delta.replace_rows(home.tables.served, rows.slice(1))
+    assert rebuild(settings)[1]["is_same"] is None
+    assert export_sha256(home) == right
+    delta.replace_rows(home.tables.served, rows.slice(1))
+    code, report = rebuild(settings, "--compare")
+    assert (code, report["is_same"]) == (3, False)
+    assert export_sha256(home) == right
+
+
+def test_before_the_first_batch_there_is_nothing_to_rebuild(tmp_path: Path) -> None:
+    settings, _, _ = make_home(tmp_path, batches=0)
+    code, report = rebuild(settings)
+    assert code == 1
+    assert "no committed batch" in report["error"]["message"]
